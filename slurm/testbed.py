@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from controller.base.lease import is_stale, read_lease
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import wait_until
@@ -87,7 +87,7 @@ class Installation:
 
     def _install(self, name: str, text: str, mode: int) -> None:
         path = self.folder / name
-        path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
+        path.write_text(installed_files.with_runtime_dir(text, self.runtime_dir))
         path.chmod(mode)
 
     def _install_job_side(self) -> None:

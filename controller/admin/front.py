@@ -1,4 +1,4 @@
-"""The entrance of a Unix socket that many users may open: no user takes the places of the others.
+"""The entrance of a Unix socket that many users may open: no user can occupy the connections of the others.
 
 gRPC does not tell a server which user is at the other end of a Unix socket, and counts connections of all users together. So
 users connect here, where the kernel says who they are, and what they send is carried on to gRPC's own socket, which only the
@@ -22,14 +22,14 @@ from policies.serving.runtime.listen import remove
 log = structlog.get_logger(__name__)
 
 MOST = 256
-"""Connections of all users,"""
+"""Maximum number of connections of all users."""
 MOST_A_USER = 16
-"""and of one."""
+"""Maximum number of connections of one user."""
 _LABEL = re.compile(r"unix-abstract:headway-uid-(\d+)-")
 
 
 def uid_of(peer: str) -> int | None:
-    """Return the uid that a connection's name tells, by gRPC's word for the caller; None: it did not come through a Front."""
+    """Return the uid in a connection's name, gRPC's `peer` of a call; None when the connection did not come through a Front."""
     found = _LABEL.match(peer)
     return int(found[1]) if found else None
 
@@ -38,14 +38,14 @@ class Front:
     """Carries users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `MOST_A_USER` of one user."""
 
     def __init__(self, inner: Path) -> None:
-        """`inner` is gRPC's socket; its folder or its mode keep everybody else out."""
+        """`inner` is gRPC's socket; its folder or its mode keeps other users out."""
         self._inner = inner
         self._sides: set[Side] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
-        """Where it listens."""
+        """Path on which it listens."""
 
     def listen(self, address: str) -> None:
         """Make the socket at that address, in gRPC's form. Raises OSError."""
@@ -60,14 +60,14 @@ class Front:
         self._path = Path(address.removeprefix("unix:"))
 
     async def start(self) -> None:
-        """Let users in."""
+        """Accept connections."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: Side(self._enter, self._sides), sock=self._listener, backlog=MOST
         )
 
     async def close(self) -> None:
-        """End all connections, and listen no more."""
+        """Close all connections, and stop listening."""
         if self._server is not None:
             self._server.close()
         elif self._listener is not None:
@@ -100,7 +100,7 @@ class Front:
                 connection.close()
                 return
             await loop.create_connection(lambda: Side(lambda inner: inner.join(outer)), sock=connection)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this connection alone
+        except Exception as error:  # noqa: BLE001 - any failure costs this connection alone
             connection.close()
             log.warning("admin_front_failed", problem=f"{type(error).__name__}: {error}")
             outer.end()

@@ -1,4 +1,4 @@
-"""Messages of the Admin service from what the controller knows. Pure functions."""
+"""Messages of the Admin service, made of the controller's state. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.admin.explain.cycle_view import SHOWN, Scene
+from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.base.lease import is_stale, read_lease
 from controller.observe.role import Role, Standing
@@ -16,16 +16,16 @@ from controller.state.preemption import Stage
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.contention.measurement import Measuring
+    from controller.contention.measurement import Measurement
     from controller.cycle.controller_view import ControllerView
     from controller.cycle.decision.decider import Decider
 
 SKEW_S = 1.0
-"""A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
+"""A difference of a node's clock that is reported, in seconds. Measurements are corrected by it."""
 
 
 def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
-    """Who decides."""
+    """Return which policy decides, and how it is reached."""
     spec = decider.spec
     return admin_pb2.PolicyInfo(
         name="" if spec is None else spec.name,
@@ -39,7 +39,7 @@ def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
 
 
 def status(controller: ControllerView, version: str) -> admin_pb2.Status:
-    """How controller and policy are; `cluster` has the rest."""
+    """Return the state of the controller and its policy; `cluster` adds jobs and nodes."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
@@ -66,8 +66,8 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     )
 
 
-def agents_status(measurement: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
-    """Who of those nodes reports."""
+def agents_status(measurement: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+    """Return which of those nodes have a connected agent."""
     if measurement is None:
         return admin_pb2.AgentsStatus()
     agents = measurement.agents
@@ -86,10 +86,10 @@ def agents_status(measurement: Measuring | None, names: Iterable[str]) -> admin_
     return message
 
 
-def cluster(scene: Scene) -> admin_pb2.Status:
-    """The part of a status that tells of jobs and nodes."""
+def cluster(view: CycleView) -> admin_pb2.Status:
+    """Return the part of a status about jobs and nodes."""
     message = admin_pb2.Status()
-    for _, found in scene.jobs():
+    for _, found in view.jobs():
         match found.role:
             case Role.WAITING:
                 message.jobs_waiting += 1
@@ -101,9 +101,11 @@ def cluster(scene: Scene) -> admin_pb2.Status:
                 message.jobs_ineligible += 1
             case _:
                 message.jobs_yielded += 1
-    states = {node.name: node.state for node in scene.result.observation.snapshot.nodes}
-    nodes = scene.state.nodes
-    rows = zip(nodes.names, nodes.gpus.tolist(), scene.room.used_gpus.tolist(), nodes.available.tolist(), strict=True)
+    states = {node.name: node.state for node in view.result.observation.snapshot.nodes}
+    nodes = view.state.nodes
+    rows = zip(
+        nodes.names, nodes.gpus.tolist(), view.free_capacity.used_gpus.tolist(), nodes.available.tolist(), strict=True
+    )
     for name, gpus, used, available in rows:
         message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, state=states.get(name, ""))
         message.gpus_total += gpus
@@ -113,37 +115,37 @@ def cluster(scene: Scene) -> admin_pb2.Status:
     return message
 
 
-def queue_entries(scene: Scene, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
-    """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
-    last = len(scene.rows) + 1
+def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
+    """Yield every managed job that has not ended: waiting jobs in the policy's order, the others by time of submission."""
+    last = len(view.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
-    for job, found in scene.jobs():
+    for job, found in view.jobs():
         shown = replace(found, role=Role.YIELDED) if found.role is Role.ADOPT else found
-        row = scene.rows.get(job.key, last)
-        position = scene.line.get(row, last) if shown.role is Role.WAITING else 0
-        lines.append(((SHOWN.index(shown.role), position, scene.first_submit_s(job), row), job, shown))
+        row = view.rows.get(job.key, last)
+        position = view.line.get(row, last) if shown.role is Role.WAITING else 0
+        lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:
-        yield _entry(scene, job, shown, now_s)
+        yield _entry(view, job, shown, now_s)
 
 
-def _entry(scene: Scene, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
+def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
     return admin_pb2.QueueEntry(
         job_id=job.key.job_id,
         user=job.user,
         name=job.name,
         partition=job.partition,
         state=state_word(shown.role),
-        num_gpus=scene.num_gpus(job),
-        submit_time_s=scene.first_submit_s(job),
-        wait_s=scene.wait_s(job, now_s),
-        placement=scene.placement(job),
-        why=brief(scene, job, shown, now_s),
+        num_gpus=view.num_gpus(job),
+        submit_time_s=view.first_submit_s(job),
+        wait_s=view.wait_s(job, now_s),
+        placement=view.placement(job),
+        why=brief(view, job, shown, now_s),
     )
 
 
 def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:
-    """What was decided for a job, in the journal's order."""
+    """Return the decisions on a job, in the journal's order."""
     return [
         admin_pb2.DecisionRecord(
             time_s=entry.decision.time_s,
@@ -158,7 +160,7 @@ def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRe
 
 
 def explanation(found: Explained, decisions: list[admin_pb2.DecisionRecord], caution: str) -> admin_pb2.Explanation:
-    """The answer to Why."""
+    """Return the answer to the call Why."""
     return admin_pb2.Explanation(
         job_id=found.job_id,
         state=found.state,

@@ -1,4 +1,4 @@
-"""What the Admin service is asked and tells about preemptions."""
+"""Messages of the Admin service about preemptions, and the checks of an operator's request for one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.observe.resize import resized
 from controller.observe.user_options import read_user_options
 from controller.preempt.manager import PreemptionManager
@@ -18,15 +18,15 @@ from policies.placement.requests import Requests
 from protos.headway.v1 import admin_pb2
 
 MOST = 1000
-"""In one answer."""
+"""Maximum number of preemptions in one answer."""
 _OF_LATE_S = 3600.0
-"""For so long the end of a preemption is told by `why`."""
+"""`headway why` mentions a preemption until this long after its end, in seconds."""
 LONGEST_S = 3570.0
-"""Ranks that saved wait for the last one, and then for Slurm: agents and ranks take orders for an hour at most."""
+"""Longest time to save, in seconds: agents and ranks keep an order for an hour at most, including the wait for the last rank."""
 
 
 def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
-    """One, in full."""
+    """Return one preemption with all its fields."""
     elsewhere = preemption.elsewhere
     return admin_pb2.PreemptionRecord(
         number=preemption.number,
@@ -55,14 +55,12 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
 
 
 def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
-    """Several, in the order given."""
+    """Return several preemptions, in the given order."""
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
 
 
-def told_of_preemption(
-    preemptions: PreemptionManager, job: SlurmJob | None, now_s: float
-) -> tuple[str, dict[str, str]]:
-    """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
+def preemption_text(preemptions: PreemptionManager, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+    """Return a sentence and numbers about a job's newest preemption, when it is open or ended recently; else empty."""
     if job is None:
         return "", {}
     row = next(iter(preemptions.recent(job, 1)), None)
@@ -75,44 +73,44 @@ def told_of_preemption(
     return why_text(row, now_s), facts
 
 
-class WrongWishError(ValueError):
-    """What an operator wishes makes no sense; the text says what."""
+class InvalidPreemptionError(ValueError):
+    """An operator's request makes no sense; the text says why."""
 
 
-def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
-    """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
+def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
+    """Return where an operator wants the job. `nodes` are the nodes that Headway manages. Raises InvalidPreemptionError."""
     avoid, only = set(request.avoid), set(request.only)
     here = {share.node for share in job.allocated}
     if request.away:
         avoid |= here
     if unknown := sorted((avoid | only) - set(nodes) - here):
-        raise WrongWishError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
+        raise InvalidPreemptionError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
     if both := sorted(avoid & only):
-        raise WrongWishError(f"{', '.join(both)}: not both to be run on and to be kept off")
+        raise InvalidPreemptionError(f"{', '.join(both)}: a node cannot be both required and avoided")
     if request.HasField("gpus") and request.gpus < 1:
-        raise WrongWishError("a job needs one GPU at least")
+        raise InvalidPreemptionError("a job needs one GPU at least")
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
-def check_size(elsewhere: RelocationConstraint, scene: Scene, job: SlurmJob) -> None:
-    """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
+def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+    """Raise ResizeError when the job cannot have that many GPUs on this cluster."""
     if elsewhere.gpus is None:
         return
     resized(
-        scene.ledger.originals.get(job.key, job.request),
+        view.ledger.originals.get(job.key, job.request),
         elsewhere.gpus,
-        node_gpus=scene.node_gpus,
-        all_gpus=int(scene.state.nodes.gpus.sum()),
+        node_gpus=view.node_gpus,
+        all_gpus=int(view.state.nodes.gpus.sum()),
         options=read_user_options(job.comment),
     )
 
 
-def check_place(elsewhere: RelocationConstraint, scene: Scene, job: SlurmJob) -> None:
-    """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
-    row = scene.rows.get(job.key)
+def check_place(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+    """Raise InvalidPreemptionError when the job would not fit on the nodes that are left for it, even if they were empty."""
+    row = view.rows.get(job.key)
     if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
         return
-    state = scene.state
+    state = view.state
     there = [
         name not in elsewhere.avoid and (not elsewhere.only or name in elsewhere.only) for name in state.nodes.names
     ]
@@ -123,15 +121,17 @@ def check_place(elsewhere: RelocationConstraint, scene: Scene, job: SlurmJob) ->
     node_set[row] = len(state.node_sets)
     sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
     if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
-        raise WrongWishError(
-            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if nobody else were there; name others"
+        raise InvalidPreemptionError(
+            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if they were empty; name other nodes"
         )
 
 
-def within_of(request: admin_pb2.PreemptRequest) -> float | None:
-    """Seconds to save in; None: as the settings say. Raises WrongWishError."""
+def save_limit_of(request: admin_pb2.PreemptRequest) -> float | None:
+    """Return the seconds to save in; None: as the settings say. Raises InvalidPreemptionError."""
     if not request.HasField("within_s"):
         return None
     if not 1 <= request.within_s <= LONGEST_S:
-        raise WrongWishError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
+        raise InvalidPreemptionError(
+            f"{request.within_s:g} s is not a possible time to save in: give 1 to {LONGEST_S:g}"
+        )
     return request.within_s

@@ -1,6 +1,6 @@
-"""Messages of the Admin service from what the store of profiles knows. Pure, but for what they read.
+"""Messages of the Admin service from the store of profiles. Pure functions, except for reading the store.
 
-All but `now` are asked in a thread beside the event loop.
+All functions but `now` run in a thread beside the event loop.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 from controller.profiles.current import Contention, Known
 from controller.profiles.reader import Kind, ProfileReader
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Neighbour, Observation, RunKey
+from controller.profiles.windows import Neighbour, RunKey, Throughput
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:  # the simulator comes with it
     from controller.profiles.fit_rows import FitRows
 
 MOST = 1000
-"""Kinds, and windows of a job, that an answer has at most."""
+"""Maximum number of kinds, and of windows of a job, in one answer."""
 _MOST_STEPS = 50
 _RECENT_ALONE = 200
-"""Windows alone that a listed throughput is made of, the newest."""
+"""A listed throughput is the median of this many of the newest windows without neighbours."""
 _ROWS_AT_ONCE = 2000
 _TABLES = {
     "pairs": admin_pb2.PairRow,
@@ -39,7 +39,7 @@ Running = Mapping[RunKey, admin_pb2.ContentionNow]
 
 
 def now(job_id: str, found: Contention, beside: Sequence[str]) -> admin_pb2.ContentionNow:
-    """How a job does."""
+    """Return the present speed of a job."""
     message = admin_pb2.ContentionNow(
         job_id=job_id,
         steps_per_s=found.window.steps_per_s,
@@ -55,7 +55,7 @@ def now(job_id: str, found: Contention, beside: Sequence[str]) -> admin_pb2.Cont
 
 
 def profile_list(store: ProfileReader, known: Known, running: Running, limit: int) -> admin_pb2.ProfileList:
-    """The kinds of jobs that were seen; `running` has what is said of those in `known`."""
+    """Return the kinds of jobs that were seen; `running` has the messages of the runs in `known`."""
     most = min(limit or MOST, MOST)
     kinds = store.kinds(most + 1)
     message = admin_pb2.ProfileList(more=len(kinds) > most)
@@ -94,8 +94,8 @@ def _kind(store: ProfileReader, kind: Kind) -> admin_pb2.ProfileKind:
 def measurements(
     store: ProfileReader, job_id: str, raw_id: int, limit: int, called: Callable[[int], str], window_s: float
 ) -> admin_pb2.JobMeasurements | None:
-    """What was measured of one job; None: nothing. `called` is the id by which users know one of Slurm's own numbers."""
-    windows = store.observations_of(raw_id, min(limit or MOST, MOST))
+    """Return what was measured of one job; None when nothing was. `called` gives the id that users know, by Slurm's job number."""
+    windows = store.throughputs_of(raw_id, min(limit or MOST, MOST))
     steps = store.profiles_of(raw_id, _MOST_STEPS)
     if not windows and not steps:
         return None
@@ -130,7 +130,7 @@ def _step(row: ProfileRow) -> admin_pb2.StepSplit:
     )
 
 
-def _window(item: Observation, called: Callable[[int], str]) -> admin_pb2.JobWindow:
+def _window(item: Throughput, called: Callable[[int], str]) -> admin_pb2.JobWindow:
     return admin_pb2.JobWindow(
         start_s=item.start_s,
         restart=item.run.restart,
@@ -155,7 +155,7 @@ def _neighbour(other: Neighbour, called: Callable[[int], str]) -> admin_pb2.Wind
 
 
 def user_name(uid: int) -> str:
-    """Empty where this machine knows no such user."""
+    """Return the user's name; empty when this machine does not know the uid."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -163,7 +163,7 @@ def user_name(uid: int) -> str:
 
 
 def slowdown_rows(found: FitRows) -> Iterator[admin_pb2.SlowdownRows]:
-    """The rows in pieces that fit into messages."""
+    """Yield the rows in pieces that fit into messages."""
     for name, kind in _TABLES.items():
         rows = iter(getattr(found, name))
         while piece := list(islice(rows, _ROWS_AT_ONCE)):

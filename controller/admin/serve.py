@@ -1,13 +1,13 @@
-"""The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
+"""The Admin service for operators and users, on two Unix sockets in the runtime folder.
 
-- `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
+- `admin.sock`, mode 0600: every call. The kernel lets only the controller's own user and root open it.
 - `status.sock`: every call but UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
   every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
-  it tells nothing about jobs.
+  it answers no call about jobs.
 
 Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
-decided by which file the kernel let it open. Both are for users logged in on the controller's machine. Before status.sock stands
-a Front, so that no user takes the places of the others.
+decided by which file the kernel let it open. Both are for users logged in on the controller's machine. A Front accepts the
+connections of status.sock, so that no user can occupy the connections of the others.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
 from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
-from controller.contention.measurement import Measuring
-from controller.contention.service import Judging
+from controller.contention.measurement import Measurement
+from controller.contention.service import ContentionService
 from controller.cycle.controller_view import ControllerView
 from protos.headway.v1 import admin_pb2_grpc
 
 _INNER_SOCKET = "status-grpc.sock"
-"""Where gRPC waits for what comes through the Front; mode 0600."""
+"""gRPC's own socket behind the Front; mode 0600."""
 _MAX_CALLS = 4096
-"""As many as all users' connections may have."""
+"""Maximum number of calls at once: as many as all users' connections may have."""
 _GRACE_S = 0.5
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 64 << 10),
-    # Connections without end would take the controller's file descriptors; how many one user has, the Front sees to.
+    # Unlimited connections would use up the controller's file descriptors; the Front limits those of one user.
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.max_connection_idle_ms", 30_000),  # a connection without a call
@@ -51,8 +51,8 @@ async def serve_admin(
     folder: Path,
     group: str,
     *,
-    measurement: Measuring | None = None,
-    contention: Judging | None = None,
+    measurement: Measurement | None = None,
+    contention: ContentionService | None = None,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 

@@ -1,4 +1,4 @@
-"""Unix sockets of the Admin service: claimed when nobody listens there, and open to exactly those who may ask."""
+"""Unix sockets of the Admin service: made where no other process listens, and open to exactly those users that may call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, umask
 
 _MAX_PATH = 107
-"""Bytes that the kernel takes for the path of a Unix socket."""
+"""Maximum length of a Unix socket's path in the kernel, in bytes."""
 
 
 def group_id(name: str) -> int | None:
-    """Number of that Unix group; None for no name. Raises ConfigurationError."""
+    """Return the number of that Unix group; None for an empty name. Raises ConfigurationError."""
     if not name:
         return None
     try:

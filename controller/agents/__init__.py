@@ -1,1 +1,1 @@
-"""The service that node agents dial: admission, streams, commands, clocks. Imports `profiles`, `slurm` and `base`."""
+"""The service to which node agents connect: admission, streams, commands, reports. Imports `profiles`, `slurm` and `base`."""

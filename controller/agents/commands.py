@@ -1,4 +1,4 @@
-"""Commands to agents that are said again until they are answered: a stream may break, and an agent may start anew."""
+"""Commands to agents, repeated until they are answered: a stream can break, and an agent can restart."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Protocol
 from protos.headway.v1 import agent_pb2
 
 
-class Line(Protocol):
-    """The way to agents: controller.agents.server.AgentsServer."""
+class CommandSender(Protocol):
+    """Sends commands to agents: controller.agents.server.AgentsServer."""
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
-        """Send a command; False: the node is not connected, or too many commands wait."""
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+        """Send a command. Returns False when the node is not connected, or too many commands wait."""
 
 
-class Asking:
-    """One command to the agents of some nodes. Invariant: of each node the first answer counts."""
+class PendingCommand:
+    """One command to the agents of some nodes. Invariant: the first answer of each node counts."""
 
     def __init__(
         self, id_: str, nodes: Iterable[str], make: Callable[[], agent_pb2.AgentCommand], until: float
     ) -> None:
-        """`make` gives the command as it is to be said now; it is given up at `until`."""
+        """`make` gives the command in its present form; after the time `until` it is no longer sent."""
         self.id = id_
         self.nodes = frozenset(nodes)
         self.answers: dict[str, agent_pb2.CommandAnswer] = {}
-        self.said: set[str] = set()
-        """Nodes to whose present stream it was given."""
-        self.came_back: set[str] = set()
-        """Nodes whose stream began after the command was first given: perhaps a new run of the agent."""
+        self.delivered: set[str] = set()
+        """Nodes to whose present stream it was sent."""
+        self.reconnected: set[str] = set()
+        """Nodes whose stream began after the command was first sent: the agent may have restarted."""
         self.until = until
         self._make = make
 
@@ -37,11 +37,11 @@ class Asking:
         """Nodes that have not answered."""
         return self.nodes - self.answers.keys()
 
-    def say(self, line: Line) -> None:
-        """To those who have neither heard nor answered it."""
-        for node in self.open - self.said:
-            if line.tell(node, self._command()):
-                self.said.add(node)
+    def send(self, sender: CommandSender) -> None:
+        """Send the command to the nodes that have neither received nor answered it."""
+        for node in self.open - self.delivered:
+            if sender.send_command(node, self._command()):
+                self.delivered.add(node)
 
     def _command(self) -> agent_pb2.AgentCommand:
         command = self._make()
@@ -50,44 +50,44 @@ class Asking:
 
 
 class AgentCommands:
-    """Invariant: a command goes to every stream of a node that it is for, until that node has answered or it is given up."""
+    """Invariant: a command is sent on every new stream of its nodes, until the node has answered or its time is over."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self._open: dict[str, Asking] = {}
+    def __init__(self, sender: CommandSender) -> None:
+        self._sender = sender
+        self._open: dict[str, PendingCommand] = {}
 
-    def ask(self, asking: Asking) -> Asking:
-        """Say it, and keep saying it."""
-        self._open[asking.id] = asking
-        asking.say(self._line)
-        return asking
+    def send(self, pending: PendingCommand) -> PendingCommand:
+        """Send a command now and on every new stream."""
+        self._open[pending.id] = pending
+        pending.send(self._sender)
+        return pending
 
-    def drop(self, asking: Asking) -> None:
-        """Answers no longer matter."""
-        self._open.pop(asking.id, None)
+    def drop(self, pending: PendingCommand) -> None:
+        """Stop sending a command; its answers no longer matter."""
+        self._open.pop(pending.id, None)
 
     def on_connected(self, node: str) -> None:
-        """A stream of that node has begun: what was said on the one before may be lost."""
-        for asking in self._open.values():
-            if node in asking.open:
-                asking.came_back.add(node)
-                asking.said.discard(node)
-                asking.say(self._line)
+        """Handle a new stream of that node: what was sent on the stream before may be lost."""
+        for pending in self._open.values():
+            if node in pending.open:
+                pending.reconnected.add(node)
+                pending.delivered.discard(node)
+                pending.send(self._sender)
 
     def on_answer(self, node: str, answer: agent_pb2.CommandAnswer) -> bool:
-        """Whether somebody waited for it."""
-        asking = self._open.get(answer.id)
-        if asking is None or node not in asking.open:
+        """Record an answer. Returns False when no command waits for it."""
+        pending = self._open.get(answer.id)
+        if pending is None or node not in pending.open:
             return False
-        asking.answers[node] = answer
-        if not asking.open:
-            del self._open[asking.id]
+        pending.answers[node] = answer
+        if not pending.open:
+            del self._open[pending.id]
         return True
 
     def repeat(self, now: float) -> None:
-        """Say again what could not be said, and give up what is too late."""
-        for asking in list(self._open.values()):
-            if now >= asking.until:
-                del self._open[asking.id]
+        """Send again what could not be sent, and drop commands whose time is over."""
+        for pending in list(self._open.values()):
+            if now >= pending.until:
+                del self._open[pending.id]
             else:
-                asking.say(self._line)
+                pending.send(self._sender)

@@ -106,10 +106,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Every node whose agent was connected recently."""
         return self._table.nodes
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
         """Send a command. False when the node is not connected or too many commands wait; the answer comes as a report."""
         stream = self._table.stream_of(node)
-        return stream is not None and stream.tell(agent_pb2.ControllerBody(command=command))
+        return stream is not None and stream.send(agent_pb2.ControllerBody(command=command))
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Run `work` on the store, in the store's own thread."""
@@ -182,7 +182,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             if error.code is not grpc.StatusCode.OK:
                 self._refusals.note(context.peer(), error)
                 await context.abort(error.code, str(error))
-        except grpc.aio.BaseError as error:  # the connection broke while something was written
+        except grpc.aio.BaseError as error:  # the connection broke during a write
             log.info("agent_cut_off", peer=context.peer(), reason=str(error))
 
     async def _serve(self, context: Context) -> None:
@@ -193,7 +193,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         bucket = Bucket(self._settings.rate_per_s, self._settings.burst)
         stream = AgentStream(admitted, context, offset_s, bucket)
         self._table.enter(stream, hello)
-        try:  # from here on the node counts as connected, whatever comes
+        try:  # from here on the node counts as connected until `leave`
             for greet in self.greeters:
                 greet(stream.node)
             await self._storage.note_node(hello)

@@ -1,4 +1,4 @@
-"""Agents beside the controller: served where the settings say so; and the store is told whom Slurm runs where."""
+"""The agents' service as a part of the controller, and the regular note of Slurm's jobs in the store of profiles."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from policies.serving.runtime.supervise import Tasks
 
 _PRESENT_EVERY_S = 10.0
 _PRESENT_A_WINDOW = 3
-"""Slurm's word is noted so often in every window, at least."""
+"""Minimum number of times in every window that Slurm's jobs are stored."""
 _LATE_REPORTS = 3
-"""A window is worked out when the reports of so many intervals after it have had time to come."""
+"""A window is computed after this many report intervals, when late reports have arrived."""
 log = structlog.get_logger(__name__)
 
 
@@ -39,7 +39,7 @@ Newest = Callable[[], SlurmSnapshot | None]
 async def serve_agents(
     settings: ControllerSettings, newest: Newest, tasks: Tasks | None = None
 ) -> AsyncIterator[AgentsServer | None]:
-    """Serve within; None where no address is set. Raises ConfigurationError and ProfileStoreError."""
+    """Serve agents within the context; yields None when no address is set. Raises ConfigurationError and ProfileStoreError."""
     tasks = tasks or Tasks()
     if not settings.agents_address:
         yield None
@@ -79,17 +79,17 @@ async def serve_agents(
 
 
 def _is_node(snapshot: SlurmSnapshot | None, name: str) -> bool:
-    """Return whether Slurm has such a node; before it was asked, every name may be one."""
+    """Return whether Slurm has such a node; True before the first snapshot."""
     return snapshot is None or any(node.name == name for node in snapshot.nodes)
 
 
 def _node_addresses(snapshot: SlurmSnapshot | None) -> dict[str, str]:
-    """Slurm's NodeAddr by node; empty before Slurm was asked."""
+    """Return Slurm's NodeAddr of each node; empty before the first snapshot."""
     return {} if snapshot is None else {node.name: node.address for node in snapshot.nodes}
 
 
 async def _note_present(settings: ControllerSettings, newest: Newest, server: AgentsServer) -> None:
-    """Slurm knows of jobs that report nothing; without it they would not be anybody's neighbours."""
+    """Store the jobs that Slurm runs: jobs that report nothing would otherwise be missing among the neighbours."""
     pause_s = min(_PRESENT_EVERY_S, settings.agents_window_s / _PRESENT_A_WINDOW)
     while True:
         await asyncio.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""One open stream of one agent: what comes in is checked and handed on, what goes out is signed and numbered."""
+"""One open stream of one agent: checks and forwards what arrives, signs and numbers what is sent."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:  # the class is generic in the type stubs only
     Context = grpc.aio.ServicerContext[agent_pb2.AgentMessage, agent_pb2.ControllerMessage]
 
 MAX_QUEUED = 256
-"""Messages for one agent that wait to be sent; and reports of one agent that wait to be stored."""
+"""Maximum number of messages for one agent that wait to be sent, and of reports of one agent that wait to be stored."""
 _MAX_NUMBER = 2**63 - 1
 
 
 class Bucket:
-    """How fast messages are read. Invariant: never more than burst + rate * time of them."""
+    """Limits how fast messages are read. Invariant: never more than burst + rate * time of them."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         self._rate_per_s = rate_per_s
@@ -37,7 +37,7 @@ class Bucket:
         self._at_s = 0.0
 
     def delay_s(self, now_s: float) -> float:
-        """Take one; how long to wait before the next is read."""
+        """Count one message, and return the seconds to wait before the next one is read."""
         self._left = min(self._burst, self._left + max(now_s - self._at_s, 0.0) * self._rate_per_s)
         self._at_s = now_s
         self._left -= 1
@@ -45,10 +45,10 @@ class Bucket:
 
 
 class AgentStream:
-    """A stream that has been admitted. Invariant: an acknowledgement goes out only for what `stored` was called with."""
+    """A stream that has been admitted. Invariant: only reports for which `stored` was called are acknowledged."""
 
     def __init__(self, admitted: Admitted, context: Context, offset_s: float, bucket: Bucket) -> None:
-        """`offset_s` is what the node's clock lacks to the controller's, as it says hello."""
+        """`offset_s`: seconds by which the node's clock is behind the controller's, from the hello."""
         hello = admitted.hello
         self.node = hello.node
         self.run_id = hello.run_id
@@ -76,8 +76,8 @@ class AgentStream:
         self._ended = asyncio.Event()
         self._why = RefusedError(grpc.StatusCode.OK, "")
 
-    def tell(self, body: agent_pb2.ControllerBody) -> bool:
-        """Send it when its turn comes; False: too much waits already."""
+    def send(self, body: agent_pb2.ControllerBody) -> bool:
+        """Queue a message for the agent. Returns False when too many wait already."""
         if len(self._queue) >= MAX_QUEUED or self._ended.is_set():
             return False
         self._queue.append(body)
@@ -85,14 +85,14 @@ class AgentStream:
         return True
 
     def stored(self, number: int) -> None:
-        """That report is in the store."""
+        """Acknowledge that report: it is in the store."""
         self._room.release()
         self._acknowledged = max(self._acknowledged, number)
         self._unsaid = True
         self._news.set()
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
-        """Tell the agent that it is over."""
+        """End the stream with this status for the agent."""
         if not self._ended.is_set():
             self._why = RefusedError(code, reason)
             self._ended.set()
@@ -104,7 +104,7 @@ class AgentStream:
         beat_s: float,
         silence_s: float,
     ) -> None:
-        """Until it is over, which is said by RefusedError, or by cancelling."""
+        """Serve the stream until it ends; it ends with RefusedError, or by cancellation."""
         self._acknowledged = welcome.acknowledged
         await self._send(agent_pb2.ControllerBody(welcome=welcome))
         tasks: list[asyncio.Future[None]] = [
@@ -138,7 +138,7 @@ class AgentStream:
                     async with asyncio.timeout(beat_s):
                         await self._news.wait()
                 except TimeoutError:
-                    await self._acknowledge()  # said again: that we live
+                    await self._acknowledge()  # repeated as a sign of life
 
     async def _acknowledge(self) -> None:
         self._unsaid = False
@@ -158,7 +158,7 @@ class AgentStream:
             except TimeoutError:
                 reason = f"nothing heard for {silence_s:g} s"
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
-            if not isinstance(message, agent_pb2.AgentMessage):  # the agent has said all that it will
+            if not isinstance(message, agent_pb2.AgentMessage):  # the agent has ended its side
                 raise RefusedError(grpc.StatusCode.OK, "")
             reports = self._reports(message)
             self.last_seen_s = time.time()
@@ -174,7 +174,7 @@ class AgentStream:
         return Arrival(self.node, self.run_id, report, time.time(), self.offset_s, self._numa, made_s)
 
     def _reports(self, message: agent_pb2.AgentMessage) -> Sequence[agent_pb2.AgentReport]:
-        """What is reported; nothing by a sign of life. Raises RefusedError."""
+        """Return the reports in a message; none in a sign of life. Raises RefusedError."""
         try:
             self._verifier.take(message.number, message.body, message.mac)
             body = agent_pb2.AgentBody.FromString(message.body)

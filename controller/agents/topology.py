@@ -1,4 +1,4 @@
-"""Slurm's tree of switches, asked for once beside the controller: policies are told racks, the store of profiles who is near."""
+"""Reads Slurm's tree of switches once: policies receive the racks, the store of profiles the links that jobs share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.profiles.racks import Racks, racks_of
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.slurm.client import SlurmFacts
-from controller.slurm.topology import switches_told
+from controller.slurm.configuration.topology import read_switches
 from policies.serving.runtime.supervise import Tasks
 
 _ASK_AGAIN_S = 10.0
@@ -22,14 +22,15 @@ log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def learn_switches(
+async def load_topology(
     set_topology: Callable[[Racks], None],
     agents: AgentsServer | None,
     facts: Callable[[], Awaitable[SlurmFacts]],
     tasks: Tasks | None = None,
 ) -> AsyncIterator[None]:
-    """Within, as soon as Slurm answers. What it reads wrong, or cannot be read here, leaves all nodes in one rack, and jobs
-    neighbours by their nodes alone.
+    """Read the topology as soon as Slurm answers, and give it to the controller and the store, within the context.
+
+    Without a readable topology all nodes are in one rack, and only jobs on common nodes are neighbours.
     """
     async with (tasks or Tasks()).running("switches", lambda: _learn(set_topology, agents, facts), may_end=True):
         yield
@@ -40,7 +41,7 @@ async def _learn(
 ) -> None:
     while True:
         try:
-            switches = await asyncio.to_thread(switches_told, await facts())
+            switches = await asyncio.to_thread(read_switches, await facts())
             break
         except SlurmUnavailableError:
             await asyncio.sleep(_ASK_AGAIN_S)

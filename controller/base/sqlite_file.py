@@ -71,13 +71,13 @@ def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     return readable(sqlite3.connect(path, isolation_level=None, timeout=_BUSY_S, check_same_thread=not any_thread))
 
 
-def connect_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+def connect_read_only(path: Path, *, immutable: bool = False, any_thread: bool = False) -> sqlite3.Connection:
     """Open an existing file for reading. `immutable` leaves out its write-ahead log. Raises as `connect` does."""
     _require_files(path, ("", *_SIDE_FILES))
     more = "&immutable=1" if immutable else ""
-    return readable(
-        sqlite3.connect(f"file:{quote(str(path))}?mode=ro{more}", uri=True, isolation_level=None, timeout=_BUSY_S)
-    )
+    uri = f"file:{quote(str(path))}?mode=ro{more}"
+    one_thread = not any_thread
+    return readable(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=one_thread))
 
 
 def require_size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""headway: what the controller does, and why. For operators and users, on the controller's machine.
+"""headway: shows what the controller does and why. For operators and users, on the controller's machine.
 
 Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 3 the controller (of `cluster`: Slurm) cannot be reached.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="What Headway does with the jobs of this cluster, and why.",
+    help="Show what the Headway scheduler does with the jobs of this cluster, and why; preempt, move and resize jobs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,11 +30,13 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
     "3 the controller (of `cluster`: Slurm) does not answer.",
 )
-policy_app = typer.Typer(help="Show or change the policy that decides.", no_args_is_help=True, rich_markup_mode=None)
+policy_app = typer.Typer(
+    help="Show or change the policy that places jobs.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(policy_app, name="policy")
 
 profile_app = typer.Typer(
-    help="What the nodes' agents have measured of jobs (for root and the controller's user).",
+    help="Show or export what the node agents have measured of jobs (for root and the controller's user).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -42,25 +44,27 @@ app.add_typer(profile_app, name="profile")
 
 _LOOK_EVERY_S = 0.2
 _RESTART_S = 60.0
-"""For so long a controller that is away in the middle of a preemption is waited for."""
+"""How long to wait for a controller that restarts in the middle of a preemption, in seconds."""
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
-JobId = Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")]
-Limit = Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+JobId = Annotated[str, typer.Argument(metavar="JOBID", help="Slurm's job id: 123, or 123_4 for one task of an array.")]
+Limit = Annotated[int, typer.Option(min=0, help="Maximum number of lines; 0 shows all. JSON always has all.")]
 Force = Annotated[
     bool,
     typer.Option(
-        "--force", help="Stop it even where it does not save in time, or cannot: what it has not saved is lost."
+        "--force",
+        help="Stop the job even if it does not save in time, or cannot. Its work since the last checkpoint is lost.",
     ),
 ]
 Within = Annotated[
-    float | None, typer.Option(metavar="S", help="Seconds that it has to save.", show_default="preemption_within_s")
+    float | None,
+    typer.Option(metavar="S", help="Time to save a checkpoint, in seconds.", show_default="preemption_within_s"),
 ]
 Wait = Annotated[
     bool,
     typer.Option(
         "--wait",
-        help="Until it trains again. The exit status is 1 if it was left where it is, or ended before its first step.",
+        help="Wait until the job trains again. Exit code 1: it was not stopped, or ended before its first new step.",
     ),
 ]
 Config = Annotated[
@@ -68,20 +72,21 @@ Config = Annotated[
     typer.Option("--config", "-c", help="The controller's settings file.", show_default="/etc/headway/controller.toml"),
 ]
 SocketPath = Annotated[
-    Path | None, typer.Option("--socket", help="Ask at this socket, and read no settings.", show_default=False)
+    Path | None,
+    typer.Option("--socket", help="Use this socket of the controller, and read no settings file.", show_default=False),
 ]
 
 
 @app.command()
 def status(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
-    """How controller, policy, queue and nodes are."""
+    """Show the state of the controller, its policy, the queue and the nodes."""
     with _asking(config, socket, as_json) as client:
         _show(client.status(), as_json, lambda found: _render().show_status(found, limit))
 
 
 @app.command()
 def queue(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
-    """Every managed job that has not ended, waiting ones in the policy's order."""
+    """List every managed job that has not ended; waiting jobs are in the policy's order."""
     with _asking(config, socket, as_json) as client:
         _show(client.queue(), as_json, lambda found: _render().show_queue(found, limit))
 
@@ -93,7 +98,7 @@ def why(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Why a job waits, or runs where it runs, and the numbers behind it."""
+    """Explain why a job waits, or why it runs where it runs, with the numbers behind it."""
     with _asking(config, socket, as_json) as client:
         _show(client.why(job_id), as_json, lambda found: _render().show_explanation(found))
 
@@ -108,15 +113,17 @@ def preempt(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Have a running job save, stop it, and let the policy place it again."""
+    """Make a running job save a checkpoint, stop it, and let the policy place it again."""
     _preempt(_Asked(job_id, force, within, wait), as_json, config, socket)
 
 
 @app.command()
 def move(
     job_id: JobId,
-    to: Annotated[str, typer.Option("--to", metavar="N1,N2", help="The only nodes that it may run on then.")] = "",
-    off: Annotated[str, typer.Option("--off", metavar="N3", help="Nodes that it is kept off.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="N1,N2", help="Nodes that the job may run on; no other nodes.")
+    ] = "",
+    off: Annotated[str, typer.Option("--off", metavar="N3", help="Nodes that the job may not run on.")] = "",
     force: Force = False,
     within: Within = None,
     wait: Wait = False,
@@ -124,7 +131,7 @@ def move(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """The same, to other nodes: those of --to, any but those of --off, or any but those that it is on."""
+    """Preempt a job and place it on other nodes: those of --to, any but those of --off, or any but its present ones."""
     only, avoid = _names(to), _names(off)
     more = {"only": only, "avoid": avoid, "away": not only and not avoid}
     _preempt(_Asked(job_id, force, within, wait, more), as_json, config, socket)
@@ -133,7 +140,7 @@ def move(
 @app.command()
 def resize(
     job_id: JobId,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, metavar="N", help="GPUs in all from now on.")],
+    gpus: Annotated[int, typer.Option("--gpus", min=1, metavar="N", help="Total number of GPUs from now on.")],
     force: Force = False,
     within: Within = None,
     wait: Wait = False,
@@ -141,13 +148,13 @@ def resize(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """The same, with another number of GPUs; what else the job asks for goes along."""
+    """Preempt a job and start it with another number of GPUs; its tasks, CPUs and memory change with them."""
     _preempt(_Asked(job_id, force, within, wait, {"gpus": gpus}), as_json, config, socket)
 
 
 @app.command()
 def preemptions(as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None) -> None:
-    """Jobs that were taken off their nodes to come back, or are about to be; the newest first."""
+    """List jobs that were preempted or are about to be, the newest first."""
     with _asking(config, socket, as_json) as client:
         found = client.preemptions(0 if as_json else limit)
         _show(found, as_json, lambda found: _render_preemptions().show_preemptions(found))
@@ -155,7 +162,7 @@ def preemptions(as_json: Json = False, limit: Limit = 20, config: Config = None,
 
 @policy_app.command("show")
 def policy_show(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
-    """Which policy decides, and whether it answers."""
+    """Show which policy decides, and whether its server answers."""
     with _asking(config, socket, as_json) as client:
         _show(client.policy(), as_json, lambda found: _render().show_policy(found))
 
@@ -167,14 +174,14 @@ def policy_use(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Let the policy server at ADDRESS decide from now on, if it passes the checks (until the controller restarts)."""
+    """Let the policy server at ADDRESS decide from now on, if it passes the checks. A restart of the controller undoes this."""
     with _asking(config, socket, as_json, change=True) as client:
         _show(client.use_policy(address), as_json, lambda found: _render().show_policy(found))
 
 
 @profile_app.command("list")
 def profile_list(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
-    """Kinds of jobs (user, script, model, shape), the newest first: how fast alone, and how those that run do now."""
+    """List the kinds of jobs (user, script, model, shape) that were measured, the newest first, with their speed alone and now."""
     with _asking(config, socket, as_json, change=True) as client:
         found = client.profiles(0 if as_json else limit)
         _show(found, as_json, lambda found: _render_profiles().show_profiles(found))
@@ -184,7 +191,7 @@ def profile_list(as_json: Json = False, limit: Limit = 100, config: Config = Non
 def profile_show(
     job_id: JobId, as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None
 ) -> None:
-    """Where a job's step time goes, and how fast it was in every window, beside whom."""
+    """Show what a job's step time consists of, and its speed in every window with the jobs beside it."""
     with _asking(config, socket, as_json, change=True) as client:
         found = client.profile(job_id, 0 if as_json else limit)
         _show(found, as_json, lambda found: _render_profiles().show_profile(found))
@@ -192,23 +199,27 @@ def profile_show(
 
 @profile_app.command("export")
 def profile_export(
-    to: Annotated[Path, typer.Option("--to", help="A file for headway-sim --profiles.", metavar="FILE.json")],
+    to: Annotated[Path, typer.Option("--to", help="File to write, for headway-sim --profiles.", metavar="FILE.json")],
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="A folder for the rows that it is fitted from, as CSV.", metavar="FOLDER", show_default="none written"
+            help="Folder for the measurements behind the fit, as CSV files.",
+            metavar="FOLDER",
+            show_default="none written",
         ),
     ] = None,
     cluster_toml: Annotated[
         Path | None,
-        typer.Option("--cluster", help="Racks, as `headway cluster --toml` writes them.", show_default="one rack"),
+        typer.Option(
+            "--cluster", help="File with the racks, as `headway cluster --toml` writes it.", show_default="one rack"
+        ),
     ] = None,
-    days: Annotated[float, typer.Option(min=0.0, help="Take what was measured in so many days.")] = 30.0,
+    days: Annotated[float, typer.Option(min=0.0, help="Use the measurements of this many last days.")] = 30.0,
     as_json: Json = False,
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Write models, pairs and localities as measured here, for the simulator."""
+    """Write a file of job profiles for the simulator, fitted to the measurements of this cluster."""
     from controller.cli.profile_export import ExportError, export, racks_of
 
     with _asking(config, socket, as_json, change=True) as client:
@@ -225,7 +236,7 @@ def profile_export(
 
 @app.command()
 def events(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
-    """What happens, from now on, until Ctrl-C. With --json one object a line."""
+    """Print events as they happen, until Ctrl-C. With --json, one object per line."""
     render = _render()
     with suppress(KeyboardInterrupt), _asking(config, socket, as_json) as client:
         for event in client.events():
@@ -237,7 +248,7 @@ def events(as_json: Json = False, config: Config = None, socket: SocketPath = No
 
 @app.command()
 def doctor(as_json: Json = False, config: Config = None) -> None:
-    """Look for everything that can be wrong with an installation, and say how to mend it."""
+    """Check an installation for everything that can be wrong, and say how to repair it."""
     from controller.cli.doctor.cli import examine
 
     findings = examine(config)
@@ -251,15 +262,15 @@ def doctor(as_json: Json = False, config: Config = None) -> None:
 @app.command()
 def cluster(
     as_toml: Annotated[
-        bool, typer.Option("--toml", help="A file for headway-sim --cluster; what is done anyway.")
+        bool, typer.Option("--toml", help="Print a file for headway-sim --cluster (this is the default).")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     topology_conf: Annotated[
-        Path | None, typer.Option(help="The switches stand here.", show_default="topology.conf beside slurm.conf")
+        Path | None, typer.Option(help="File with the switches.", show_default="topology.conf beside slurm.conf")
     ] = None,
     config: Config = None,
 ) -> None:
-    """The managed nodes with GPUs and their network, read from Slurm itself, for headway-sim run --cluster FILE.toml."""
+    """Print the managed nodes with GPUs and their network, read from Slurm, for headway-sim run --cluster FILE.toml."""
     from controller.cli.cluster import UnknownClusterError, as_object, as_text, read
 
     if as_toml and as_json:
@@ -283,21 +294,21 @@ def main() -> None:
 
 
 def _render() -> Any:
-    """The module that knows rich and protobuf; not needed for --help."""
+    """Return the module that needs rich and protobuf; --help does without it."""
     from controller.cli.render import status
 
     return status
 
 
 def _render_profiles() -> Any:
-    """The same for what was measured."""
+    """Return the module that shows measurements."""
     from controller.cli.render import profiles
 
     return profiles
 
 
 def _render_preemptions() -> Any:
-    """The same for preemptions."""
+    """Return the module that shows preemptions."""
     from controller.cli.render import preemptions
 
     return preemptions
@@ -305,18 +316,18 @@ def _render_preemptions() -> Any:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A preemption as it was asked for."""
+    """A preemption as the command line gives it."""
 
     job_id: str
     force: bool
     within_s: float | None
     wait: bool
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of PreemptRequest besides."""
+    """Further fields of PreemptRequest."""
 
 
 def _preempt(asked: _Asked, as_json: bool, config: Path | None, socket: Path | None) -> None:
-    """Ask for it; and where that is wanted, wait and say how it goes."""
+    """Begin a preemption; with --wait, show its progress until it ends."""
     from protos.headway.v1 import admin_pb2
 
     request = admin_pb2.PreemptRequest(job_id=asked.job_id, force=asked.force, within_s=asked.within_s, **asked.more)
@@ -340,7 +351,7 @@ def _preempt(asked: _Asked, as_json: bool, config: Path | None, socket: Path | N
 
 
 def _look_again(client: AdminClient, found: admin_pb2.PreemptionRecord) -> admin_pb2.PreemptionRecord:
-    """How it stands now. A controller that is started anew goes on with it: it is waited for."""
+    """Return the present state of a preemption. A controller that restarts continues it, so this waits for the controller."""
     from controller.cli.client import UNREACHABLE, AskError
 
     until_s = time.monotonic() + _RESTART_S
@@ -367,7 +378,7 @@ def _show(found: T, as_json: bool, show: Callable[[T], None]) -> None:
 
 @contextmanager
 def _asking(config: Path | None, socket: Path | None, as_json: bool, *, change: bool = False) -> Iterator[AdminClient]:
-    """A connection to the controller; its failures end the program with a sentence and the exit code."""
+    """Yield a connection to the controller. A failure ends the program with a message and the exit code."""
     from controller.cli.client import AdminClient, AskError, find_socket
 
     try:
@@ -388,7 +399,7 @@ def _fail(problem: str, code: int, as_json: bool) -> NoReturn:
 
 
 def _close_output() -> None:
-    """Nobody reads any more: do not let the interpreter find out again while it ends."""
+    """Discard the rest of the output: its reader is gone, and the interpreter would report that at its end."""
     import os
     import sys
 

@@ -26,11 +26,11 @@ _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
 _MEND = (
     "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
-    "controller is away, Slurm schedules by itself"
+    "controller is away, Slurm schedules without Headway"
 )
 _HUNG = (
-    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: when it does not "
-    "come back, Slurm schedules by itself"
+    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
+    "recover, Slurm schedules without Headway"
 )
 _EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class AskError(Exception):
-    """The controller gave no answer, or refused; the text has the mend, `exit_code` is that of the program."""
+    """The controller gave no answer, or refused. The text says what to do; `exit_code` is the program's."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -51,15 +51,14 @@ class AskError(Exception):
 
 
 def sockets(folder: Path) -> tuple[Path, Path]:
-    """The sockets of a controller in that folder: the one with every call, and the one that most users may open."""
+    """Return the sockets in that folder: the one for every call, and the one that most users may open."""
     return folder / ADMIN_SOCKET, folder / STATUS_SOCKET
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
-    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock, and so does
-    what was measured of everybody's jobs.
+    """Return the socket to use: for reading the first of the two that the caller may open, for changes admin.sock.
 
-    Raises AskError when none can be opened.
+    Measurements of all users' jobs need admin.sock too. Raises AskError when none can be opened.
     """
     if given is not None:
         candidates = [given]
@@ -74,7 +73,7 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
             problems.append((path, refused))
         else:
             return path
-    # admin.sock is closed to most users: what the last one says is what matters.
+    # Most users may not open admin.sock, so the problem of the last socket is the one to report.
     path, problem = problems[-1]
     if isinstance(problem, PermissionError):
         who = "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
@@ -83,14 +82,14 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
 
 
 def _probe(path: Path) -> None:
-    """Connect and hang up: tells at once, and precisely, what gRPC would tell after its time limit."""
+    """Connect and close: this reports a problem at once and precisely, gRPC only after its time limit."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_CONNECT_S)
         probe.connect(str(path))
 
 
 def _runtime_dir(config: Path | None) -> Path:
-    """Only this key matters here; whether the rest of the file is right is for the controller (and `doctor`) to say."""
+    """Return the runtime folder. The rest of the file is not checked: that is for the controller and `headway doctor`."""
     path = _DEFAULT_CONFIG if config is None else config
     try:
         values = tomllib.loads(path.read_text())
@@ -126,19 +125,19 @@ class AdminClient:
         self._channel.close()
 
     def status(self) -> admin_pb2.Status:
-        """How controller, policy and cluster are."""
+        """Return the state of controller, policy and cluster."""
         return self._ask(self._stub.GetStatus, admin_pb2.GetStatusRequest())
 
     def queue(self) -> admin_pb2.Queue:
-        """Every managed job that has not ended."""
+        """Return every managed job that has not ended."""
         return self._ask(self._stub.GetQueue, admin_pb2.GetQueueRequest())
 
     def why(self, job_id: str) -> admin_pb2.Explanation:
-        """One job explained."""
+        """Explain one job."""
         return self._ask(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
 
     def policy(self) -> admin_pb2.PolicyInfo:
-        """Who decides."""
+        """Return which policy decides."""
         return self._ask(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
 
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
@@ -146,24 +145,24 @@ class AdminClient:
         return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
 
     def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
-        """Have a job save, and stop it."""
+        """Make a job save, then stop it."""
         return self._ask(self._stub.Preempt, request)
 
     def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
-        """The newest, at most so many (0: as many as the controller tells); or the one of that number."""
+        """Return the newest preemptions, at most `limit` (0: the controller's maximum), or the one of that number."""
         return self._ask(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
-        """What was measured, by kind of job; of at most so many kinds (0: as many as the controller tells)."""
+        """Return what was measured, by kind of job; at most `limit` kinds (0: the controller's maximum)."""
         return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
 
     def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
-        """What was measured of one job, in at most so many windows."""
+        """Return what was measured of one job, in at most `limit` windows."""
         request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
         return self._ask(self._stub.GetProfile, request, _STORE_DEADLINE_S)
 
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
-        """Everything measured since then, as rows to fit from."""
+        """Return everything measured since then, as rows for fitting."""
         request = admin_pb2.ExportProfilesRequest(since_s=since_s, racks=racks)
         found = admin_pb2.SlowdownRows()
         try:
@@ -174,7 +173,7 @@ class AdminClient:
         return found
 
     def events(self) -> Iterator[admin_pb2.Event]:
-        """What happens, from now on, until the controller ends."""
+        """Yield events as they happen, until the controller ends."""
         try:
             yield from self._stub.WatchEvents(admin_pb2.WatchEventsRequest())
         except grpc.RpcError as error:
@@ -188,7 +187,7 @@ class AdminClient:
             raise self._failure(error) from error
 
     def _failure(self, error: Any) -> AskError:
-        """What a grpc.RpcError means. gRPC raises the failed call itself, which has a code and details; its types do not say so."""
+        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks."""
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:

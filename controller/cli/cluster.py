@@ -1,4 +1,4 @@
-"""`headway cluster`: Slurm asked directly, so that it also answers while the controller is down."""
+"""`headway cluster`: asks Slurm directly, so that it also works while the controller is down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.cluster.toml import cluster_table, cluster_toml
 
 
 class UnknownClusterError(Exception):
-    """The cluster cannot be told: one line for people, and the exit code."""
+    """The cluster cannot be read: one line of text, and the exit code."""
 
     def __init__(self, problem: str, exit_code: int) -> None:
         super().__init__(problem)
@@ -22,7 +22,7 @@ class UnknownClusterError(Exception):
 
 
 def read(config: Path | None, topology_conf: Path | None) -> LiveCluster:
-    """The cluster that those settings manage. Raises UnknownClusterError."""
+    """Return the cluster that those settings manage. Raises UnknownClusterError."""
     try:
         settings = load_settings(DEFAULT_PATH if config is None else config)
         if settings.slurm_client == "embedded":
@@ -43,10 +43,10 @@ async def _ask(settings: ControllerSettings, topology_conf: Path | None) -> Live
 
 
 def as_text(found: LiveCluster) -> str:
-    """A TOML file that `headway-sim run --cluster` takes."""
+    """Return a TOML file for `headway-sim run --cluster`."""
     return cluster_toml(found.cluster, found.notes)
 
 
 def as_object(found: LiveCluster) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as an object for JSON."""
     return {**cluster_table(found.cluster), "notes": list(found.notes)}

@@ -13,10 +13,10 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from controller.base.text import clip
 from controller.slurm.client import SlurmFacts, SlurmNode
+from controller.slurm.configuration.topology import ReadFile, topology_path, topology_plugin, topology_text
 from controller.slurm.scontrol.parse_nodes import parse_node
-from controller.slurm.topology import ReadFile, topology_path, topology_plugin, topology_text
+from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster, slurm_cluster
-from simulator.cluster.hostlist import fold
 from simulator.cluster.topology.generators import UPLINK_GBS
 from simulator.cluster.topology.slurm import parse_switches, switches_of
 from simulator.errors import ClusterError
@@ -24,7 +24,7 @@ from simulator.errors import ClusterError
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """What was found, and in `notes` where it was read and what was assumed, a sentence each."""
+    """A cluster; each of its `notes` is a sentence on where it was read, or on what was assumed."""
 
     cluster: Cluster
     notes: tuple[str, ...]
@@ -56,7 +56,7 @@ def live_cluster(
         chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
         cluster = slurm_cluster(text, "\n".join(chosen))
     except ClusterError as error:
-        # What scontrol writes of nodes has been read once already: what is left to be wrong are the switches.
+        # The nodes have been parsed once already, so a problem here lies in the switches.
         raise ConfigurationError(str(error.at(path or "scontrol show node"))) from error
     left_out = sum(managed) - len(nodes)
     notes = (
@@ -92,7 +92,7 @@ def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Clu
     told = {switch.name for switch in parse_switches(text) if switch.uplink_gbs is not None}
     tops = {switch.name for switch in above_nodes} - {name for switch in above_nodes for name in switch.switches}
     if len(tops) == 1 and not lone:
-        # Nothing leaves the one switch that is above all: its speed does not matter.
+        # No link leads above the topmost switch, so its speed does not matter.
         told |= tops
     if unknown := [switch.name for switch in above_nodes if switch.name not in told]:
         yield f"LinkSpeed is not known of {fold(unknown)}: uplink_gbs = {UPLINK_GBS} is assumed."

@@ -33,11 +33,11 @@ _TABLES: dict[str, type] = {"pairs": PairRow, "locality": LocalityRow, "steps": 
 
 
 class ExportError(Exception):
-    """Nothing to write, or it cannot be written; the text has the mend."""
+    """There is nothing to write, or it cannot be written; the text says what to do."""
 
 
 def racks_of(cluster_toml: Path | None) -> dict[str, str]:
-    """Rack by node, from a file of `headway cluster --toml`. Raises ExportError."""
+    """Return the rack of each node, from a file of `headway cluster --toml`. Raises ExportError."""
     if cluster_toml is None:
         return {}
     from simulator.cluster.cluster import parse_cluster
@@ -50,7 +50,7 @@ def racks_of(cluster_toml: Path | None) -> dict[str, str]:
 
 
 def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict[str, Any]:
-    """Write the file, and with `folder` the rows as CSV; what was done, for people and programs. Raises ExportError."""
+    """Write the file and, with `folder`, the rows as CSV. Returns what was done, as text and numbers. Raises ExportError."""
     tables: dict[str, list[Any]] = {name: _rows(kind, getattr(found, name)) for name, kind in _TABLES.items()}
     profiles, fits = measured_profiles(tables, _rows(ModelRow, found.models))
     try:
@@ -75,7 +75,7 @@ def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict
 def measured_profiles(
     tables: Mapping[str, Sequence[Any]], models: Sequence[ModelRow]
 ) -> tuple[Profiles, dict[str, str]]:
-    """Profiles of the models that were measured, and how well each fit does. Raises ExportError where none was."""
+    """Return the profiles of the measured models, and how good each fit is. Raises ExportError when nothing was measured."""
     if not models:
         raise ExportError(
             "no job was profiled in that time, so there is nothing to write; agents profile jobs when they start "
@@ -96,7 +96,7 @@ def measured_profiles(
         sizes[row.model].add(row.gpus)
     for model, profile in known.items():
         curve = curves.get(model, profile.locality)
-        law = laws.get(model) if len(sizes[model]) > 2 else None  # two sizes do not tell contention from coherence
+        law = laws.get(model) if len(sizes[model]) > 2 else None  # two sizes cannot separate contention from coherence
         known[model] = replace(profile, locality=curve, scaling=law)
     pairs = _fit(pair_table.fit, tables["pairs"], "pairs", fits) or _medians(tables["pairs"]) or PAIRS
     return Profiles(known, pairs, INTERFERENCE), fits
@@ -105,7 +105,7 @@ def measured_profiles(
 def _fit(
     fit: Callable[[Sequence[Row]], tuple[Fitted, FitReport]], rows: Sequence[Row], name: str, fits: dict[str, str]
 ) -> Fitted | None:
-    """What the fit finds; None where it cannot. Notes how it did."""
+    """Return the fitted model; None when the fit fails. Adds a note on the result."""
     try:
         found, report = fit(rows)
     except SlowdownError as error:
@@ -116,7 +116,7 @@ def _fit(
 
 
 def _compared(rows: Sequence[LocalityRow]) -> list[LocalityRow]:
-    """Those of models that were seen at several tiers: of one alone nothing can be said of another."""
+    """Return the rows of models that were seen at several tiers: one tier alone says nothing about the others."""
     tiers = defaultdict(set)
     for row in rows:
         tiers[row.model, row.setting].add(row.tier)

@@ -1,3 +1,5 @@
-"""The contention threshold: which running job is slowed down enough to be moved, and to where. Imports `cycle` and all
-below it.
+"""The contention threshold: which running job is slowed down so much that it should move, and where to.
+
+Imports `cycle` and all below it.
+
 """

@@ -1,7 +1,7 @@
-"""Beside the controller's cycles: what agents report is made into contention sensitivities of the jobs that run.
+"""Computes the contention sensitivities of running jobs from the agents' reports, beside the controller's cycles.
 
-All of it happens in a thread of its own, with a reader of its own, so that neither a cycle nor the storing of reports waits for
-it; and in small pieces with pauses between, because threads of Python take turns.
+It runs in a thread of its own with a reader of its own, so that neither a cycle nor the storing of reports waits for it. It works
+in small pieces with pauses between them, because Python's threads take turns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Know
 from controller.profiles.ideal import measured_priors
 from controller.profiles.reader import OneLook, ProfileReader, ProfileStoreError
 from controller.profiles.sensitivity import Priors
-from controller.profiles.windows import Observation, RunKey
+from controller.profiles.windows import RunKey, Throughput
 from controller.slurm.client import SlurmSnapshot
 from policies.serving.runtime.single_thread import Worker
 from policies.serving.runtime.supervise import Tasks
@@ -32,23 +32,23 @@ from policies.serving.runtime.supervise import Tasks
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Found = dict[RunKey, Observation]
+Found = dict[RunKey, Throughput]
 
 _LOOK_EVERY_S = 2.0
 _AT_ONCE = 5
-"""Jobs that are worked out in one piece: some 10 to 50 ms."""
+"""Number of jobs that are computed at once: 10 to 50 ms."""
 _PAUSES = 4.0
-"""After each piece it rests for so many times as long as that took. A loop that never rests was measured to take a third longer
-beside it; of 30 s it is at work for three with 500 jobs."""
+"""Length of the pause after each piece, as a multiple of the piece's time. A busy event loop was measured to take a third longer
+beside this thread without pauses. With 500 jobs it works for three of 30 s."""
 _PRIORS_EVERY_S = 600.0
 _NEW_MODELS_AFTER = 5.0
-"""Windows after the last look at models there is another, if somebody trains what nobody was seen to train then."""
+"""Number of windows after which models are read again, when a job trains a model that was not seen before."""
 _MOST_WORDS = 200
 _PRIORS_FROM = 3000
-"""Windows, the newest, that say how such numbers spread."""
+"""Number of the newest windows from which the spread of measurements is computed."""
 
 Listener = Callable[[Contention], None]
-"""Told of every sensitivity that was worked out, in the event loop: it must not wait, and must not raise."""
+"""Called with every computed sensitivity, in the event loop: it must neither wait nor raise."""
 
 
 NewestSnapshot = Callable[[], SlurmSnapshot | None]
@@ -77,8 +77,8 @@ class AgentsView(Protocol):
         """Reports that were not used since the start, by reason."""
 
 
-class Measuring:
-    """What is known of running jobs, and of who reports. Invariant: `known` is replaced, never changed."""
+class Measurement:
+    """Contention of running jobs, and the state of the agents. Invariant: `known` is replaced, never changed."""
 
     def __init__(self, agents: AgentsView, path: Path, window_s: float) -> None:
         """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
@@ -86,34 +86,34 @@ class Measuring:
         self.known: Known = NOTHING
         self.listeners: list[Listener] = []
         self.connected = 0
-        """Agents, as of the last look."""
+        """Number of connected agents, at the last look."""
         self.agents = agents
         self._path = path
         self._priors = Priors()
         self.models: KnownModels | None = None
-        """As of the last look at models; None: there was none yet."""
+        """Models, at the last look; None before the first."""
         self._priors_s: float | None = None
         self._models_s: float | None = None
         self._seen: object = None
         self._asked = Worker("profiles")
 
     async def read(self, work: Callable[[ProfileReader], T]) -> T:
-        """Ask the store something that may take long; one such question at a time. Raises ProfileStoreError."""
+        """Run a query that may take long on the store; one at a time. Raises ProfileStoreError."""
         return await self._asked.run(partial(self._read, work))
 
     def end(self) -> None:
-        """Nothing is asked any more."""
+        """End the thread for queries."""
         self._asked.end()
 
     def _read(self, work: Callable[[ProfileReader], T]) -> T:
         with closing(ProfileReader.open(self._path)) as store:
             try:
                 return work(store)
-            except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a row that cannot be
+            except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a damaged row
                 raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
 
     async def go_on(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
-        """Look for news again and again, until cancelled."""
+        """Update `known` at regular intervals until cancelled."""
         store = ProfileReader.open(self._path)
         worker = Worker("contention")
         try:
@@ -129,12 +129,12 @@ class Measuring:
                 except sqlite3.Error as error:
                     self.known, self._seen = NOTHING, None
                     log.error("contention_not_worked_out", problem=str(error))
-                except Exception:  # a bug here must not leave in snapshots what was known when it came
+                except Exception:  # after a bug, snapshots must not keep stale values
                     self.known, self._seen = NOTHING, None
                     log.exception("contention_not_worked_out")
                 publish(self.known, self.models)
         finally:
-            worker.end(store.close)  # not from here: the thread may be reading, and SQLite dies of that
+            worker.end(store.close)  # in that thread: closing during a read crashes SQLite
 
     async def look(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
         """Bring `known` up to date with the store."""
@@ -160,7 +160,7 @@ class Measuring:
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
         self.known = known
 
-    def _models_are_old(self, windows: Iterable[Observation]) -> bool:
+    def _models_are_old(self, windows: Iterable[Throughput]) -> bool:
         models = self.models
         if models is None or self._models_s is None:
             return True
@@ -169,7 +169,7 @@ class Measuring:
         return any(each.trained.signature and not models.has(each.trained, each.shape) for each in windows)
 
     def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
-        """The windows that tell of now; None: nothing has changed since this was last asked."""
+        """Return the windows that describe the present; None when nothing has changed since the last call."""
         present = jobs_by_node(snapshot)
         seen = present, store.newest_s(), now_s // self.window_s
         if seen == self._seen:
@@ -177,7 +177,7 @@ class Measuring:
         self._seen = seen
         return newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
 
-    def _has(self, run: RunKey, item: Observation) -> bool:
+    def _has(self, run: RunKey, item: Throughput) -> bool:
         known = self.known.get(run)
         return known is not None and known.window == item
 
@@ -187,12 +187,12 @@ class Measuring:
                 listener(item)
 
 
-def _worked_out(store: ProfileReader, windows: Sequence[Observation], priors: Priors) -> list[Contention]:
+def _worked_out(store: ProfileReader, windows: Sequence[Throughput], priors: Priors) -> list[Contention]:
     return [_contention(store, item, priors) for item in windows]
 
 
-def _contention(store: ProfileReader, item: Observation, priors: Priors) -> Contention:
-    """How one job does; not known where its numbers are such that nothing can be worked out. The other jobs are not to suffer."""
+def _contention(store: ProfileReader, item: Throughput, priors: Priors) -> Contention:
+    """Return the contention of one job; unknown when its numbers allow no result. Other jobs are not affected."""
     try:
         return contention(store, item, priors)
     except (ArithmeticError, ValueError) as error:
@@ -220,12 +220,12 @@ async def measure(
     settings: ControllerSettings,
     window_s: float,
     tasks: Tasks | None = None,
-) -> AsyncIterator[Measuring | None]:
-    """Measure within, and publish each result; without agents nothing is measured."""
+) -> AsyncIterator[Measurement | None]:
+    """Measure contention within the context, and publish each result; without agents nothing is measured."""
     if agents is None:
         yield None
         return
-    measurement = Measuring(agents, settings.profiles_path, window_s)
+    measurement = Measurement(agents, settings.profiles_path, window_s)
     try:
         async with (tasks or Tasks()).running("contention", lambda: measurement.go_on(newest_snapshot, publish)):
             yield measurement

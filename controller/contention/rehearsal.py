@@ -1,4 +1,4 @@
-"""What the policy would do with a job that is to be moved: a move is no use to a job that then waits behind others."""
+"""Asks the policy what it would do with a job that is to move: a move is useless if the job then waits behind others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.profiles.windows import RunKey
 from policies.model import ClusterState
 
 ASK_AGAIN_S = 30.0
-"""After so long the policy is asked of a move again; at once where the place is another."""
+"""Time after which the policy is asked about a move again, in seconds; at once when the place has changed."""
 NOT_YET = "is to be moved, as soon as the policy has been asked where it would go"
 
 
@@ -27,7 +27,7 @@ class Rehearsing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Of one move."""
+    """The policy's answer on one move."""
 
     asked_s: float
     nodes: tuple[str, ...]
@@ -35,17 +35,17 @@ class _Said:
 
 
 class Rehearsals:
-    """Invariant: between two `begin` one move is rehearsed at most, so that the policy has time for what it is there for."""
+    """Invariant: at most one move is rehearsed between two calls of `begin`, so that the policy has time for decisions."""
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
+        """Start without answers."""
         self._said: dict[RunKey, _Said] = {}
         self._turn: RunKey | None = None
 
     def begin(self, advice: Sequence[Advice], now_s: float) -> None:
-        """A new look, at these moves: those come first of which the policy has said nothing, then the oldest answers.
+        """Begin a new round with these moves: first those without an answer, then those with the oldest answers.
 
-        What is about to be done is asked of the policy of that moment.
+        A move that is about to be made is always rehearsed anew.
         """
         nodes = {item.run: item.place.nodes for item in advice}
         self._said = {run: said for run, said in self._said.items() if said.nodes == nodes.get(run)}
@@ -60,7 +60,7 @@ class Rehearsals:
     async def why_not(
         self, decider: Rehearsing, result: CycleResult, advice: Advice, relocations: Relocations, now_s: float
     ) -> str:
-        """Why the policy would not place it elsewhere at once, or not without others' harm, in words; empty: it would."""
+        """Return why the policy would not place the job there at once, or would harm others by it; empty: it would place it."""
         if advice.run != self._turn:
             said = self._said.get(advice.run)
             return f"job {advice.job.key.job_id} {NOT_YET}" if said is None else said.why_not

@@ -1,8 +1,8 @@
-"""Where a running job could be instead: whether there is room now, off some nodes and away from others that communicate. Pure.
+"""Free places for a running job that should move: off some nodes, and away from other jobs that communicate. Pure.
 
-Rooms are found by the packing that policies share. What waits comes first: room is what would be left after every waiting job that
-fits now has its place, in the policy's order. The GPUs that a moved job leaves are free for the others, so that nobody's room
-gets smaller by it; but nobody is asked to wait for them.
+Places are found by the packing that policies share. Waiting jobs come first: a place may use only what is left after every waiting
+job that fits now has been placed in the policy's order. The GPUs that a moved job leaves are free for others, so a move takes room
+from no other job; but no job is made to wait for them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Relocation:
     placement: Placement
     nodes: tuple[str, ...]
     elsewhere: RelocationConstraint
-    """Keeps it off every node that it may use but those among which this place was looked for."""
+    """Constraint that excludes every usable node outside the nodes of the search."""
     empty: bool
-    """Nobody else is on these nodes."""
+    """True when no other job is on these nodes."""
     among: BoolColumn
-    """The nodes among which it was looked for."""
+    """Nodes that the search considered."""
 
 
 class Relocations:
-    """Places as of one observation. Invariant: what was taken for one job is not found for another."""
+    """Places as of one observation. Invariant: a place taken for one job is not found for another."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Relocations:
         line: Iterable[int] = (),
         silent: frozenset[str] = frozenset(),
     ) -> None:
-        """`line`: rows of waiting jobs in the order in which the policy considers them; those left out follow. `silent`: nodes
-        that no job is moved to."""
+        """`line`: rows of waiting jobs in the policy's order; other waiting jobs follow. `silent`: nodes without a connected
+        agent, to which no job is moved."""
         self._silent = silent
         self._originals = originals
         self._state = state = observation.state
@@ -59,7 +59,7 @@ class Relocations:
         line = dict.fromkeys([*(row for row in line if row in known), *waiting])
         fits = Capacity(state).claim(line)
         self._taken = [(row, placement_of(fit)) for row, fit in fits.items()]
-        # Of ten thousand rows only those count that hold something, or would.
+        # Of ten thousand rows, only those matter that hold nodes or would hold them.
         rows = np.union1d(state.running, np.fromiter(fits, np.int64, len(fits)))
         self._few = _of_rows(state, rows)
         self._row = {row: place for place, row in enumerate(rows.tolist())}
@@ -67,8 +67,11 @@ class Relocations:
         self._numbers = {least: self._number_of_holders(least) for least in (1, 2)}
 
     def find(self, row: int, job: SlurmJob, off: frozenset[str]) -> Relocation | None:
-        """Room for the running job of that row off these nodes: empty nodes first; for one on several nodes, then such where all
-        others are on one node each, and so do not communicate over the network."""
+        """Return a place for the running job of that row off these nodes; None when there is none.
+
+        Empty nodes come first. A job on several nodes may then share nodes with jobs that each run on one node only, and so do not
+        communicate over the network.
+        """
         usable = self._usable(job)
         if usable is None:
             return None
@@ -82,16 +85,16 @@ class Relocations:
         return None
 
     def take(self, found: Relocation) -> None:
-        """It is that job's from now on."""
+        """Reserve a place for its job."""
         self._taken.append((found.row, found.placement))
 
     def what_if(self, place: Relocation) -> ClusterState:
-        """The cluster as it would be, had that job been stopped by now."""
+        """Return the cluster's state as if that job had been stopped."""
         state = _asking(self._state, place.row, place.among)
         return replace(state, jobs=state.jobs.stopped(place.row))
 
     def _usable(self, job: SlurmJob) -> BoolColumn | None:
-        """Nodes that it may use as its user asked; None: only Slurm could place it."""
+        """Return the nodes that the job may use by its user's request; None: only Slurm could place it."""
         request = self._originals.get(job.key, job.request)
         asking = replace(job, request=request, phase=Phase.PENDING, allocated=())
         try:
@@ -101,7 +104,7 @@ class Relocations:
         return np.ones(len(self._state.nodes), dtype=np.bool_) if number < 0 else self._feasibility.masks[number]
 
     def _room(self, row: int, nodes: BoolColumn) -> Placement | None:
-        """Where it would go on these nodes, were it not where it is."""
+        """Return where the job would be placed on these nodes if it were not running; None: it does not fit."""
         if np.count_nonzero(nodes & self._state.nodes.available) < self._state.jobs.min_nodes[row]:
             return None
         here = self._row[row]
@@ -122,12 +125,12 @@ class Relocations:
         return Relocation(row, placement, nodes, RelocationConstraint(avoid=avoid), empty, found)
 
     def _number_of_holders(self, least_nodes: int) -> IntColumn:
-        """By node: the jobs there that hold so many nodes or more."""
+        """Return for each node the number of its jobs that hold at least so many nodes."""
         nodes = [nodes for number, nodes in self._holders.values() if number >= least_nodes]
         return np.bincount(np.fromiter(chain.from_iterable(nodes), np.int64), minlength=len(self._state.nodes))
 
     def _others(self, moving: JobKey, least_nodes: int) -> BoolColumn:
-        """Nodes of jobs besides this one that hold so many nodes or more: those that Slurm places and those to come too."""
+        """Return the nodes of other jobs that hold at least so many nodes, with jobs that Slurm places and jobs about to start."""
         number, own = self._holders.get(moving, (0, []))
         holders = self._numbers[least_nodes].copy()
         holders[own] -= number >= least_nodes
@@ -139,7 +142,7 @@ class Relocations:
 
 
 def _holders(observation: Observation) -> dict[JobKey, tuple[int, list[int]]]:
-    """Of every job that holds nodes, or is about to: how many, and which of the managed ones."""
+    """Return for every job that holds nodes, or is about to: their number, and which managed nodes they are."""
     index = {name: number for number, name in enumerate(observation.state.nodes.names)}
     found = {
         job.key: (len(job.allocated), [index[share.node] for share in job.allocated if share.node in index])
@@ -152,7 +155,7 @@ def _holders(observation: Observation) -> dict[JobKey, tuple[int, list[int]]]:
 
 
 def _of_rows(state: ClusterState, rows: IntColumn) -> ClusterState:
-    """The state with these jobs only, in ascending order."""
+    """Return the state with only these jobs, in ascending order."""
     jobs = state.jobs
     kept = np.zeros(len(jobs), dtype=np.bool_)
     kept[rows] = True
@@ -171,7 +174,7 @@ def _of_rows(state: ClusterState, rows: IntColumn) -> ClusterState:
 
 
 def _asking(state: ClusterState, row: int, mask: BoolColumn) -> ClusterState:
-    """The state in which the job of that row may only use these nodes."""
+    """Return the state in which the job of that row may use only these nodes."""
     node_set = state.jobs.node_set.copy()
     node_set[row] = len(state.node_sets)
     sets = np.vstack((state.node_sets.reshape(-1, len(mask)), mask[None]))

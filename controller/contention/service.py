@@ -1,7 +1,6 @@
-"""Beside the controller's cycles: what agents measured is judged by the contention threshold, and what follows is done, or said.
+"""Applies the contention threshold to the agents' measurements after each cycle, and makes or advises the moves that follow.
 
-Judged is after each cycle, by what that cycle saw. The state is in memory alone: after a restart a job has to be slow for as long
-again before it is moved.
+Its state is in memory only: after a restart, a job must be slow for the full time again before it is moved.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ class StoreAccess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandingAdvice:
-    """An advice that holds."""
+    """Advice that holds, and since when."""
 
     advice: Advice
     since_s: float
 
 
-class Judging:
-    """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
+class ContentionService:
+    """Judgement of the running jobs. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
     def __init__(self, controller: ControllerView, window_s: float, agents: StoreAccess | None = None) -> None:
-        """`window_s`: length of the windows that are measured. Without agents jobs share nodes only."""
+        """`window_s`: length of the measured windows. Without agents, jobs share nodes only."""
         self.advice: Mapping[RunKey, StandingAdvice] = {}
-        """What should be done, the most urgent first."""
+        """Advised moves, the most urgent first."""
         self.stays: Mapping[RunKey, str] = {}
-        """Runs in need of another place that get none now, and why."""
+        """Runs that should move but cannot now, and why."""
         self._controller = controller
         self._window_s = window_s
         self._agents = agents
@@ -63,13 +62,13 @@ class Judging:
         self._news = asyncio.Event()
         self._rehearsals = Rehearsals()
 
-    def tell(self, result: CycleResult) -> None:
-        """A good cycle."""
+    def on_cycle(self, result: CycleResult) -> None:
+        """Note the result of a good cycle."""
         self._result = result
         self._news.set()
 
     async def go_on(self) -> None:
-        """Judge after each cycle, until cancelled."""
+        """Judge after each cycle until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -77,18 +76,18 @@ class Judging:
                 continue
             try:
                 await self.look(self._result)
-            except Exception:  # a bug here must not leave advice of the past, nor end the judging
+            except Exception:  # a bug must neither leave stale advice nor end the task
                 self.advice, self.stays = {}, {}
                 log.exception("contention_not_judged")
 
     async def look(self, result: CycleResult) -> None:
-        """Judge what that cycle saw, and do what is called for."""
+        """Judge one cycle's measurements, and begin the moves that are automatic."""
         settings, measured = self._controller.settings, result.observation.measured
         now_s = self._controller.clock.now()
         self._let_go(result, now_s)
         self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
         sustained = any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values())
-        if all_off(settings) or not sustained:  # who is slow is remembered, for when a reload turns it on
+        if all_off(settings) or not sustained:  # slow runs are remembered, as a reload may turn this on
             self.advice, self.stays = {}, {}
             return
         links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
@@ -126,7 +125,7 @@ class Judging:
         )
 
     def _done(self, advice: Advice) -> str:
-        """Have it carried out where that is automatic; else why it is not, in words."""
+        """Begin the move where that is automatic. Returns why it cannot be done; empty otherwise."""
         if advice.mode != "automatic":
             return ""
         try:
@@ -137,7 +136,7 @@ class Judging:
         return ""
 
     def _let_go(self, result: CycleResult, now_s: float) -> None:
-        """Jobs that were moved and do not run again, because what was free for them is taken, may go anywhere."""
+        """Let jobs that were moved, and whose new place has been taken, go anywhere."""
         controller = self._controller
         late = {
             row.raw_id
@@ -153,10 +152,10 @@ class Judging:
         for job in waiting:
             if controller.ledger.clear_constraint(job.key):
                 controller.journal.save_jobs(controller.ledger, [job.key])
-                controller.events.add("preempt", job.key.job_id, "may go anywhere again: what was free for it is taken")
+                controller.events.add("preempt", job.key.job_id, "may go anywhere again: its new place has been taken")
 
     def _keep(self, kept: list[Advice], now_s: float) -> None:
-        """What holds from now on; who was not advised before is told of."""
+        """Replace the advice, and announce what is new."""
         before = self.advice
         self.advice = {
             item.run: StandingAdvice(item, before[item.run].since_s if item.run in before else now_s) for item in kept
@@ -170,17 +169,17 @@ class Judging:
 @asynccontextmanager
 async def judge_contention(
     controller: ControllerView, window_s: float, agents: StoreAccess | None = None, tasks: Tasks | None = None
-) -> AsyncIterator[Judging]:
-    """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
+) -> AsyncIterator[ContentionService]:
+    """Judge the controller's cycles within the context; `window_s` is the length of the measured windows."""
     settings = controller.settings
     if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
         log.warning(
             "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
         )
-    contention = Judging(controller, window_s, agents)
-    controller.listeners.append(contention.tell)
+    contention = ContentionService(controller, window_s, agents)
+    controller.listeners.append(contention.on_cycle)
     try:
         async with (tasks or Tasks()).running("threshold", contention.go_on):
             yield contention
     finally:
-        controller.listeners.remove(contention.tell)
+        controller.listeners.remove(contention.on_cycle)

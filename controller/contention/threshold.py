@@ -1,9 +1,8 @@
-"""The contention threshold: which jobs are slowed down too much for too long, and which of those in each other's way moves. Pure.
+"""The contention threshold: which jobs are slowed down too much for too long, and which job of a group moves. Pure.
 
-A job is in need of another place from when its contention sensitivity (CS) has been at `contention_threshold` or above, and
-not below `contention_clear` since, for `contention_sustained_s` of measured time. Of a circle of jobs that disturb each other one
-is moved, then the others are measured anew. It has to be in somebody's way: only those move that are themselves at
-`contention_clear` or above, since whoever is as fast as alone hardly uses what they share.
+A job should move when its contention sensitivity (CS) has reached `contention_threshold`, and has not been below `contention_clear`
+since, for `contention_sustained_s` of measured time. Of a group of jobs that disturb each other, one is moved, then the others are
+measured again. Only jobs with a CS of `contention_clear` or above move: a job that is as fast as alone hardly uses what they share.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from controller.slurm.client import SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod
 
 LEAST_CONFIDENCE = 0.5
-"""A CS that is less sure says nothing."""
+"""A contention sensitivity with a lower confidence is ignored."""
 _NAMED = 5
 _PLACES = 5
-"""That are looked at for one job, where it would cross the same uplinks as before in the first ones."""
+"""Places that are tried for one job, when the first ones would use the same uplinks as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A run in need of another place, as soon as that has lasted. Seconds since the Unix epoch."""
+    """A run that should move if this lasts. Unix times."""
 
     since_s: float
     """Beginning of the first window above the threshold."""
     until_s: float
-    """End of the newest that tells."""
+    """End of the newest window with a sensitivity."""
 
     @property
     def lasted_s(self) -> float:
-        """Measured time."""
+        """Measured duration in seconds."""
         return self.until_s - self.since_s
 
 
@@ -51,49 +50,49 @@ SlowRuns = Mapping[RunKey, Slow]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One job should move."""
+    """Advice to move one job."""
 
     job: SlurmJob
     run: RunKey
     mode: Mode
-    """advise or automatic."""
+    """"advise" or "automatic"."""
     why: str
-    """A sentence, with the numbers."""
+    """A sentence with the numbers."""
     place: Relocation
-    """Where there is room now."""
+    """Place that is free for it now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be done."""
+    """Result of a judgement."""
 
     advice: tuple[Advice, ...] = ()
-    """The most urgent first."""
+    """Advised moves, the most urgent first."""
     stays: Mapping[RunKey, str] = field(default_factory=dict)
-    """Runs in need of another place that get none now, and why."""
+    """Runs that should move but cannot now, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that is judged by. `observation.measured` says how jobs do."""
+    """Everything that a judgement uses. `observation.measured` has the contention of each run."""
 
     settings: ControllerSettings
     observation: Observation
     relocations: Relocations
     history: Collection[Preemption]
-    """All that was asked for within `allowance.reach_s`, and what is open."""
+    """Preemptions begun within `budget.reach_s`, and open ones."""
     preemptibility: Callable[[SlurmJob], Preemptibility]
     now_s: float
     links: Links = own_nodes
-    """What jobs on certain nodes share with others."""
+    """Links and hosts that a job on given nodes uses."""
 
 
 def still_slow(
     before: SlowRuns, measured: Known, settings: ControllerSettings, now_s: float, window_s: float
 ) -> dict[RunKey, Slow]:
-    """Who is above the threshold, or was and has not been below `contention_clear` since.
+    """Return the runs above the threshold, and those that were above it and have not been below `contention_clear` since.
 
-    Windows that say nothing end nothing, until so many are missing that it is no longer known how the job does.
+    A window without a sensitivity changes nothing, until too many are missing to know the job's present speed.
     """
     found = {run: slow for run, slow in before.items() if now_s - slow.until_s <= FRESH_WINDOWS * window_s}
     for run, item in measured.items():
@@ -107,12 +106,12 @@ def still_slow(
 
 
 def judge(case: Case, slow: SlowRuns, advised: Collection[RunKey] = ()) -> Judgement:
-    """Whom to move, among the running jobs of the case. Who was `advised` before is chosen again while that holds."""
+    """Return which running jobs should move. Jobs that were `advised` before are preferred while the advice holds."""
     return _Judge(case, advised).judge(slow)
 
 
 class _Judge:
-    """One judgement in the making."""
+    """State of one judgement."""
 
     def __init__(self, case: Case, advised: Collection[RunKey]) -> None:
         self._case = case
@@ -148,7 +147,7 @@ class _Judge:
         return Judgement(tuple(advice), stays)
 
     def _circle(self, first: RunKey) -> set[RunKey]:
-        """Jobs that disturb each other, directly or by way of others."""
+        """Return the jobs that disturb each other, directly or through others."""
         circle, new = {first}, [first]
         while new:
             beside = self._disturbed_beside(new.pop()) - circle
@@ -162,7 +161,7 @@ class _Judge:
         return {other for other in near if self._telling(other) and self._measured[other].value >= clear}
 
     def _of_circle(self, first: RunKey, circle: set[RunKey], long: SlowRuns) -> tuple[Advice | None, str]:
-        """Who of them moves; else why `first`, which needs it most, stays."""
+        """Return the advice for one of these jobs; None, and why `first`, the slowest, cannot be helped."""
         near = circle | {other.run for run in circle for other in self._measured[run].window.neighbours}
         going = sorted(self._name(run) for run in near if run.job_id in self._going)
         if going:
@@ -171,7 +170,7 @@ class _Judge:
         for run in sorted((run for run in circle if not refused[run]), key=self._rank):
             place = self._place(run)
             if place is None:
-                refused[run] = "has no room now where it would be in nobody's way"
+                refused[run] = "has no free place now where it would disturb no other job"
                 continue
             self._allowance.take(self._job(run))
             self._case.relocations.take(place)
@@ -180,7 +179,7 @@ class _Judge:
         return None, "; ".join(words[:_NAMED])
 
     def _place(self, run: RunKey) -> Relocation | None:
-        """Where it would be in nobody's way: off the nodes, and off the links beyond them, that it shares with its neighbours."""
+        """Return a place off the nodes, and off the links beyond them, that the job shares with its neighbours; None: no place."""
         off, links = self._shared_nodes(run), self._shared_links(run)
         for _ in range(_PLACES):
             place = self._case.relocations.find(self._rows[run], self._job(run), off)
@@ -190,7 +189,7 @@ class _Judge:
         return None
 
     def _refusal(self, run: RunKey) -> str:
-        """Why it cannot be the one that moves, in words that go behind "job 12 "; empty: it can."""
+        """Return why the job cannot move, as text that follows "job 12 "; empty: it can."""
         if run not in self._rows:
             return "is not placed by Headway"
         job, observation = self._job(run), self._case.observation
@@ -206,8 +205,8 @@ class _Judge:
         return self._allowance.refusal(job) or self._case.preemptibility(job).why_not
 
     def _rank(self, run: RunKey) -> tuple[object, ...]:
-        """Lowest first: who was advised before; who may be moved, not only spoken of; who says when it has saved; fewest
-        GPUs that stand still for it; who is slowed down most, in tenths; who began last; the number."""
+        """Sort key, best candidate first: was advised before; may be moved automatically; reports when it has saved; has the
+        fewest GPUs; is slowed down most, in tenths; began last; lowest number."""
         job = self._job(run)
         gpus = sum(share.gpus for share in job.allocated)
         slowed = round(10 * self._measured[run].value)
@@ -251,12 +250,12 @@ class _Judge:
         return mode_of(self._case.settings, self._job(run).partition)
 
     def _remaining_s(self, run: RunKey) -> float:
-        """Expected; infinite where nothing is."""
+        """Return the expected remaining time in seconds; infinite when there is no estimate."""
         row = self._rows.get(run)
         return inf if row is None else float(self._case.observation.state.remaining_s[row])
 
     def _shared_nodes(self, run: RunKey) -> frozenset[str]:
-        """Its nodes on which neighbours are; all of them where what is shared lies between nodes."""
+        """Return the job's nodes that have neighbours; all its nodes when only links between nodes are shared."""
         own = {share.node for share in self._job(run).allocated}
         theirs = {
             share.node
@@ -267,7 +266,7 @@ class _Judge:
         return frozenset(own & theirs or own)
 
     def _shared_links(self, run: RunKey) -> set[str]:
-        """Those that it uses and a neighbour too."""
+        """Return the links that both the job and a neighbour use."""
         links, near = self._case.links, self._measured[run].window.neighbours
         held = [self._held[other.run.job_id] for other in near if other.run.job_id in self._held]
         theirs = {link for job in held for link in links([share.node for share in job.allocated])}
@@ -284,4 +283,4 @@ class _Judge:
 
 
 def _telling(item: Contention) -> bool:
-    return item.value > 0 and item.confidence >= LEAST_CONFIDENCE  # a CS that is not known is NaN
+    return item.value > 0 and item.confidence >= LEAST_CONFIDENCE  # an unknown sensitivity is NaN

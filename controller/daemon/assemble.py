@@ -13,7 +13,7 @@ from controller.admin.metrics.exporter import serve_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
-from controller.agents.topology import learn_switches
+from controller.agents.topology import load_topology
 from controller.base.clock import RealClock
 from controller.base.config import RESTART_KEYS, ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
@@ -74,7 +74,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
         return controller.newest_snapshot
 
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
-    await stack.enter_async_context(learn_switches(knowledge.set_topology, agents, controller.client.facts, tasks))
+    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.facts, tasks))
     measurement = await stack.enter_async_context(
         measure(newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks)
     )

@@ -66,7 +66,7 @@ class Controller:
         self.clock = clock
         self.ledger: Ledger = journal.load_ledger()
         self.events = EventLog(clock)
-        journal.tell(lambda text: self.events.add("error", "", text))
+        journal.notify(lambda text: self.events.add("error", "", text))
         self.health = Health(started_s=clock.now(), begun_at_s=clock.monotonic())
         self.last: CycleResult | None = None
         self.listeners: list[CycleListener] = []

@@ -19,7 +19,7 @@ import numpy as np
 from controller.observe.job_row import JobRow
 from controller.profiles.current import Known, run_of
 from controller.profiles.reader import ProfileReader
-from controller.profiles.windows import Shape, Trained
+from controller.profiles.windows import RunShape, Trained
 from policies.model import ClusterState, Pairs, Profiles
 from policies.placement.locality_tiers import NUM_TIERS
 from policies.state.pair_ratios import Pair, key_of, mean_losses
@@ -27,7 +27,7 @@ from policies.state.pair_ratios import Pair, key_of, mean_losses
 if TYPE_CHECKING:
     from controller.profiles.fit_rows import Names
 
-_Seen = tuple[Trained, Shape]
+_Seen = tuple[Trained, RunShape]
 _MOST_REMEMBERED = 100_000
 
 
@@ -54,7 +54,7 @@ class KnownModels:
         ratios: dict[Pair, list[float]] = defaultdict(list)
         for pair in found.pairs:
             ratios[key_of(pair.target), key_of(pair.other)].append(pair.ratio)
-        seen = [(item.trained, item.shape) for item in store.observations(since_s) if item.trained.signature]
+        seen = [(item.trained, item.shape) for item in store.throughputs(since_s) if item.trained.signature]
         seen += [(row.trained, row.shape) for row in store.profiles(since_s) if row.trained.signature and row.shape]
         return KnownModels(
             names=Names(seen),
@@ -66,7 +66,7 @@ class KnownModels:
             nic_gbyte_s=store.nic_gbyte_s(),
         )
 
-    def has(self, trained: Trained, shape: Shape | None) -> bool:
+    def has(self, trained: Trained, shape: RunShape | None) -> bool:
         """Return whether that model was measured."""
         return self.names.of(trained, shape) in self.models
 

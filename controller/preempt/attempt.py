@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controller.agents.commands import AgentCommands, Asking
+from controller.agents.commands import AgentCommands, PendingCommand
 from controller.base.backoff import Backoff
 from controller.preempt.checkpoint_quorum import may_pass, problem, saved_step
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
@@ -44,7 +44,7 @@ class PreemptionAttempt:
     """Time by which the job has to have saved."""
     seen: bool = False
     """True once a snapshot has been read since the controller started."""
-    asking: Asking | None = None
+    asking: PendingCommand | None = None
     ask_at: float = 0.0
     quiesced_until: float = math.inf
     """Time until which the ranks stand still for certain, less a margin."""
@@ -73,7 +73,7 @@ class PreemptionAttempt:
 
         # A repeated request does not make ranks stand still for longer that have stood still since the one before.
         self.quiesced_until = min(self.quiesced_until, now + quiesce_s - _STOP_BEFORE_S)
-        self.asking = commands.ask(Asking(save_id(row), row.nodes, make, deadline))
+        self.asking = commands.send(PendingCommand(save_id(row), row.nodes, make, deadline))
 
     def forget(self, commands: AgentCommands | None) -> None:
         """Drop the last request: its answers no longer matter."""
@@ -87,7 +87,7 @@ class PreemptionAttempt:
             commands.drop(self.asking)
         for attempt in range(self.row.attempt, max(self.row.attempt - _ATTEMPTS_NAMED, 0), -1):
             asked = replace(self.row, attempt=attempt)
-            commands.ask(Asking(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
+            commands.send(PendingCommand(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
 
     def outcome(self) -> SaveOutcome:
         """Return the combined result of the agents' answers."""
@@ -101,7 +101,7 @@ class PreemptionAttempt:
         refusing = {node: answer for node, answer in asking.answers.items() if not answer.accepted}
         # An agent that was cut off may not know its ranks any more, and they not their agent.
         again = bool(refusing) and all(
-            node in asking.came_back and may_pass(answer) for node, answer in refusing.items()
+            node in asking.reconnected and may_pass(answer) for node, answer in refusing.items()
         )
         return SaveOutcome(problem=found, again=again)
 
@@ -134,7 +134,7 @@ class PreemptionAttempt:
             return f"it did not requeue itself {within} of USR1{unsure}"
         if self.asking is None:
             return f"it did not save {within}: {self.failure or 'its agents could not be reached'}"
-        unheard = sorted(self.asking.open - self.asking.said)
+        unheard = sorted(self.asking.open - self.asking.delivered)
         if unheard:
             return f"it did not save {within}: the agents of {', '.join(unheard)} are not connected"
         missing = sorted(self.asking.open)

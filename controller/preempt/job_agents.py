@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from controller.agents.commands import AgentCommands, Line
+from controller.agents.commands import AgentCommands, CommandSender
 from controller.agents.node_table import NodeStatus
 from controller.preempt.job_reports import NodeReport, ReportTable, newest_step
 from controller.preempt.silent_nodes import silent_nodes
@@ -14,7 +14,7 @@ from controller.slurm.client import SlurmJob, SlurmSnapshot
 from controller.state.preemption import Preemption
 
 
-class Agents(Line, Protocol):
+class Agents(CommandSender, Protocol):
     """The server of agents: it sends commands, and knows which nodes are connected."""
 
     @property

@@ -1,7 +1,7 @@
-"""How much the jobs that run now are in each other's way: what is known of each, by run. Pure, but for what it reads.
+"""Present contention of running jobs, by run. Pure functions, except for reading the store.
 
-A job's contention sensitivity (CS) is that of its newest window, as long as that tells of now: not for long, and not beyond the
-coming or going of a neighbour.
+A job's contention sensitivity (CS) is that of its newest window. It holds for a short time, and only until a neighbour comes or
+goes.
 """
 
 from __future__ import annotations
@@ -14,61 +14,61 @@ from math import nan
 from controller.profiles.ideal import ideal_of
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import Ideal, IdealSource, Priors, Sensitivity, sensitivity
-from controller.profiles.windows import Observation, RunKey, SlurmRun
+from controller.profiles.windows import RunKey, SlurmRun, Throughput
 from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
 
 FRESH_WINDOWS = 5
-"""A window tells of now for so many times its length, the time until it is worked out included."""
+"""A window describes the present for this many times its length, including the time until it is computed."""
 _AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What one run does now."""
+    """Present speed and contention of one run."""
 
-    window: Observation
-    """The newest."""
+    window: Throughput
+    """The newest window."""
     sensitivity: Sensitivity | None
-    """None: it is not known what the job would do alone."""
+    """None: the job's speed without neighbours is not known."""
 
     @property
     def value(self) -> float:
-        """CS; NaN: not known."""
+        """Contention sensitivity; NaN when it is not known."""
         return nan if self.sensitivity is None else self.sensitivity.value
 
     @property
     def confidence(self) -> float:
-        """Of CS, from 0 to 1; 0: not known."""
+        """Confidence of the sensitivity, from 0 to 1; 0 when it is not known."""
         return 0.0 if self.sensitivity is None else self.sensitivity.ideal.confidence
 
     @property
     def source(self) -> str:
-        """Where the ideal is from: alone, store or predicted; empty: not known."""
+        """Source of the ideal speed: alone, store or predicted; empty when it is not known."""
         return "" if self.sensitivity is None else self.sensitivity.ideal.source.value
 
 
 Known = Mapping[RunKey, Contention]
-"""Of running jobs of which something is known."""
+"""Contention of the running jobs that were measured."""
 NOTHING: Known = {}
 
 
 def run_of(job: SlurmJob) -> RunKey | None:
-    """The present run of a job, as the store names it; None where Slurm did not tell its number."""
+    """Return the present run of a job, as the store names it; None when Slurm did not give its number."""
     return None if job.raw_id is None else RunKey(job.raw_id, job.restarts)
 
 
 def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
-    """Slurm's own numbers of the jobs that hold something, by node."""
+    """Return Slurm's numbers of the jobs that hold GPUs, CPUs or memory on each node."""
     found: dict[str, list[int]] = defaultdict(list)
     for job in snapshot.jobs:
-        if job.allocated and job.raw_id is not None and job.phase.holds_nodes:  # of most jobs the first is false
+        if job.allocated and job.raw_id is not None and job.phase.holds_nodes:  # the first test is false for most jobs
             for share in job.allocated:
                 found[share.node].append(job.raw_id)
     return dict(found)
 
 
 def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
-    """The runs that Slurm's jobs are at. One that is completing may count its next restart already, with this one's start."""
+    """Return the present runs of Slurm's jobs. A completing run is left out: it may already count the next restart."""
     found = []
     for job in snapshot.jobs:
         run = run_of(job) if job.phase in _AT_A_RUN else None
@@ -77,21 +77,21 @@ def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
     return found
 
 
-def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Observation]:
-    """The newest window since then of each run that is there, if those who are near are those that were near in it."""
+def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Throughput]:
+    """Return the newest window since then of each present run whose neighbours are still the same."""
     there = {job_id for jobs in present.values() for job_id in jobs}
     return {item.run: item for item in store.newest_of_runs(since_s) if _as_it_was(item, present, there)}
 
 
-def _as_it_was(item: Observation, present: Mapping[str, Collection[int]], there: Collection[int]) -> bool:
-    """Whether nobody has come to its nodes since, or left them. (Who shares a link elsewhere is only known to be there.)"""
+def _as_it_was(item: Throughput, present: Mapping[str, Collection[int]], there: Collection[int]) -> bool:
+    """Return whether the jobs on its nodes are unchanged. (Of neighbours on other nodes it only checks that they still run.)"""
     near = {other.run.job_id for other in item.neighbours}
     here = {job_id for node in item.nodes for job_id in present.get(node, ())}
     return item.run.job_id in here and here <= near | {item.run.job_id} and near <= set(there)
 
 
-def contention(store: ProfileReader, window: Observation, priors: Priors) -> Contention:
-    """Of one run in that window. Alone it does what it would do alone, whatever slows it down besides: CS is 1."""
+def contention(store: ProfileReader, window: Throughput, priors: Priors) -> Contention:
+    """Return the contention of one run in that window. A job without neighbours has a sensitivity of 1."""
     if window.alone:
         own = Ideal(window.steps_per_s, IdealSource.ALONE, confidence=1.0, samples=1)
         return Contention(window, sensitivity(window.steps_per_s, own))

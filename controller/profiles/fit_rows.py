@@ -1,7 +1,7 @@
-"""What is stored of jobs as the rows that the simulator's slowdown models are fitted from.
+"""Rows from the store of profiles, to which the simulator's slowdown models are fitted.
 
 Pairs (pair_table.fit), locality by shape (locality.fit), steps by ring rate (step_fit.fit) and throughput by size (scaling.fit).
-A model is called by its script and the beginning of its signature, so that the same model has one name whoever trains it.
+A model's name is its script and the beginning of its signature, so that the same model has one name for all users.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.profiles.ideal import step_profile
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Observation, Shape, Trained
+from controller.profiles.windows import RunShape, Throughput, Trained
 from simulator.slowdown.locality import LocalityRow
 from simulator.slowdown.pair_table import PairRow
 from simulator.slowdown.profiles import key_of
@@ -27,13 +27,13 @@ GB = 1e9
 _SIGNATURE_CHARS = 8
 
 Racks = Callable[[str], str | int]
-"""The rack of a node."""
-_Alone = dict[tuple[str, Shape], float]
+"""Returns the rack of a node."""
+_Alone = dict[tuple[str, RunShape], float]
 
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Rows by the fit that reads them."""
+    """Rows, grouped by the fit that reads them."""
 
     pairs: tuple[PairRow, ...]
     locality: tuple[LocalityRow, ...]
@@ -44,27 +44,27 @@ class FitRows:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """What profiles say of a model without any fit: medians over them."""
+    """A model's values that need no fit: medians over its profiles."""
 
     model: str
     compute_s: float
-    """Of a step: all that does not wait for communication."""
+    """Time of a step without waiting for communication, in seconds."""
     bytes: float
-    """Of a ring's all-reduce that would load the links as much."""
+    """Bytes of a ring all-reduce that would load the links equally."""
     overlap: float
-    """Share of the shorter of computing and communicating that is hidden behind the other."""
+    """Share of the shorter of computation and communication that is hidden behind the other."""
 
 
 def model_name(trained: Trained) -> str:
-    """The model's name in rows: without commas, which separate GPUs and nodes there."""
+    """Return the model's name in rows. It has no commas, which separate GPUs and nodes there."""
     script = _clean(trained.script.removesuffix(".py")) or "unknown"
     return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
 
 
 class Names:
-    """Names of models in rows: batch sizes and models of GPUs are in them where several were seen of one model."""
+    """Names of models in rows. A name includes batch size and GPU model where several were seen."""
 
-    def __init__(self, seen: Iterable[tuple[Trained, Shape | None]]) -> None:
+    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]]) -> None:
         self._batches: dict[str, set[int]] = defaultdict(set)
         self._gpus: dict[str, set[str]] = defaultdict(set)
         for trained, shape in seen:
@@ -73,8 +73,8 @@ class Names:
             if shape is not None and shape.gpu_model:
                 self._gpus[model_name(trained)].add(shape.gpu_model)
 
-    def of(self, trained: Trained, shape: Shape | None) -> str:
-        """The name of that model, trained on GPUs of that shape."""
+    def of(self, trained: Trained, shape: RunShape | None) -> str:
+        """Return the name of that model on GPUs of that shape."""
         name = model_name(trained)
         if trained.batch_size is not None and len(self._batches[name]) > 1:
             name = f"{name}-b{trained.batch_size}"
@@ -88,8 +88,8 @@ def _clean(text: str) -> str:
 
 
 def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
-    """Everything measured since then. Jobs whose model is not known are left out."""
-    seen = [item for item in store.observations(since_s) if item.trained.signature]
+    """Return all rows measured since then. Jobs of unknown models are left out."""
+    seen = [item for item in store.throughputs(since_s) if item.trained.signature]
     profiles = [row for row in store.profiles(since_s) if row.trained.signature]
     names = Names([(item.trained, item.shape) for item in seen] + [(row.trained, row.shape) for row in profiles])
     alone = _alone(seen, names)
@@ -102,9 +102,9 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
     )
 
 
-def _alone(seen: list[Observation], names: Names) -> _Alone:
-    """Median throughput alone, by model and shape."""
-    found: dict[tuple[str, Shape], list[float]] = defaultdict(list)
+def _alone(seen: list[Throughput], names: Names) -> _Alone:
+    """Return the median throughput without neighbours, by model and shape."""
+    found: dict[tuple[str, RunShape], list[float]] = defaultdict(list)
     for item in seen:
         if item.alone:
             found[names.of(item.trained, item.shape), item.shape].append(item.steps_per_s)
@@ -112,15 +112,15 @@ def _alone(seen: list[Observation], names: Names) -> _Alone:
 
 
 def _scaling(alone: _Alone) -> list[ScalingRow]:
-    """One row for each size, at the shape in which it is fastest; with a GPU's batch fixed, examples/s are as GPUs x steps/s."""
+    """Return one row for each size, at its fastest shape. With a fixed batch per GPU, examples/s follow GPUs x steps/s."""
     best: dict[tuple[str, int], float] = defaultdict(float)
     for (model, shape), steps_per_s in alone.items():
         best[model, shape.gpus] = max(best[model, shape.gpus], steps_per_s)
     return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
 
 
-def _pairs(seen: list[Observation], alone: _Alone, names: Names) -> list[PairRow]:
-    """One row for each window in which exactly two known jobs met, where the target is known alone at the same shape."""
+def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
+    """Return one row for each window with exactly two known jobs, when the first one's speed alone is known at that shape."""
     found = []
     for item in seen:
         base = alone.get((names.of(item.trained, item.shape), item.shape))
@@ -135,13 +135,13 @@ def _pairs(seen: list[Observation], alone: _Alone, names: Names) -> list[PairRow
     return found
 
 
-def _key(name: str, shape: Shape) -> str:
-    """`model,GPUs,nodes`, as the pair table looks it up."""
+def _key(name: str, shape: RunShape) -> str:
+    """Return "model,GPUs,nodes", the key of the pair table."""
     return f"{key_of(name)},{shape.gpus},{shape.nodes}"
 
 
-def _locality(seen: list[Observation], racks: Racks, names: Names) -> list[LocalityRow]:
-    """One row for each run alone, by tier; rows are compared among jobs of as many GPUs."""
+def _locality(seen: list[Throughput], racks: Racks, names: Names) -> list[LocalityRow]:
+    """Return one row for each run without neighbours, by tier; rows of the same number of GPUs are compared."""
     found: dict[tuple[str, str, int, tuple[int, int]], list[float]] = defaultdict(list)
     for item in seen:
         tier = tier_of(item, racks)
@@ -153,8 +153,8 @@ def _locality(seen: list[Observation], racks: Racks, names: Names) -> list[Local
     ]
 
 
-def tier_of(item: Observation, racks: Racks) -> int | None:
-    """0 one socket, 1 one node, 2 one rack, 3 several racks; None where the sockets are not known."""
+def tier_of(item: Throughput, racks: Racks) -> int | None:
+    """Return the tier: 0 one socket, 1 one node, 2 one rack, 3 several racks; None when the sockets are not known."""
     if len(item.nodes) == 1:
         if item.shape.gpus == 1:
             return 0
@@ -163,13 +163,13 @@ def tier_of(item: Observation, racks: Racks) -> int | None:
 
 
 def _steps(rows: list[ProfileRow], names: Names) -> list[StepRow]:
-    """One row for each profile of a whole job: its step, at the rate that its bytes passed a node's link meanwhile."""
+    """Return one row for each profile of a whole job: its step time, and the rate of its bytes over a node's link."""
     found = []
     for row in rows:
         if row.shape is None:
             continue
         profile = step_profile(row)
-        gbs = 1.0  # of one node it does not matter
+        gbs = 1.0  # without effect on a single node
         if row.shape.nodes > 1:
             sent = sent_bytes(profile, row.shape.nodes)
             if sent <= 0 or profile.communicate_s <= 0:
@@ -180,7 +180,7 @@ def _steps(rows: list[ProfileRow], names: Names) -> list[StepRow]:
 
 
 def _models(rows: list[ProfileRow], names: Names) -> list[ModelRow]:
-    """One row for each model."""
+    """Return one row for each model."""
     found: dict[str, list[StepProfile]] = defaultdict(list)
     for row in rows:
         if row.step_s > row.exposed_s:

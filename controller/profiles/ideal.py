@@ -1,4 +1,4 @@
-"""What a job would achieve alone, from what is stored; and how wrong such numbers have been."""
+"""Ideal speed of a job without neighbours, from the store, and the measured errors of such estimates."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from controller.profiles.sensitivity import (
     sensitivity,
 )
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import RunKey, Shape, Trained
+from controller.profiles.windows import RunKey, RunShape, Trained
 
 _RECENT_WINDOWS = 2000
-"""An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
+"""Maximum number of windows, the newest, for an ideal: most of a day at 30 s each."""
 _RECENT_PROFILES = 50
 _SAME_BUSY = 1.2
-"""Times that kernels take may differ by so much: clocks of GPUs of one model do, by heat and power."""
+"""Largest ratio between kernel times that count as equal: heat and power change the clocks of one GPU model."""
 _FEW = 3
-"""Runs, kinds of jobs or predictions that it takes to say how such things spread."""
+"""Minimum number of runs, kinds of jobs or predictions from which a spread is computed."""
 
 
 def ideal_of(
-    store: ProfileReader, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
+    store: ProfileReader, job_id: int, trained: Trained, shape: RunShape, nodes: Collection[str], priors: Priors
 ) -> Ideal | None:
-    """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
+    """Return the ideal of a job on these nodes: from its own windows without neighbours, those of similar jobs, or profiles.
 
-    A job whose model is not known is only compared with itself: a script may train anything. So is one whose GPUs compute for
-    another time in a step than those of the others, as with another batch size. For one on a single node nothing is predicted.
+    A job of an unknown model is compared only with itself, because a script can train anything. So is a job whose computing time
+    per step differs from the others', for example with another batch size. Nothing is predicted for a job on a single node.
     """
     alone = store.alone(trained, shape, _RECENT_WINDOWS)
     own = from_windows(alone.pop(job_id, []), priors)
@@ -50,7 +50,7 @@ def ideal_of(
     if alike is not None:
         return alike
     if shape.nodes < 2:
-        return None  # on one node it is hosts that jobs share, and a profile tells nothing of a free one
+        return None  # on one node jobs share the host, and a profile does not show the speed of a free host
     rows = store.profiles_like(trained, shape, _RECENT_PROFILES)
     others = _alike(job_id, {row.run.job_id for row in rows}, busy)
     profiles = [step_profile(row) for row in rows if row.run.job_id in others]
@@ -58,9 +58,9 @@ def ideal_of(
 
 
 def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:
-    """Those of one kind whose GPUs compute for about as long in a step as the job's; of which it is not known, all.
+    """Return the jobs of one kind with about the same computing time per step as this job; all when the times are not known.
 
-    Where it is not known of the job itself, they are all or none: as they are alike, or differ among each other.
+    When the job's own time is not known, the answer is all of them if they are alike, else none.
     """
     own_s = busy.get(job_id)
     if own_s is not None:
@@ -74,8 +74,8 @@ def _is_about(one_s: float, other_s: float) -> bool:
 
 
 def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:
-    """CS of a run over its windows since then, at the shape and place that it has in the newest; None where there are none."""
-    seen = list(store.observations(since_s, run))
+    """Return the sensitivity of a run over its windows since then, at its newest shape and place; None without windows."""
+    seen = list(store.throughputs(since_s, run))
     if not seen:
         return None
     newest = seen[-1]
@@ -85,19 +85,19 @@ def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Pr
 
 
 def step_profile(row: ProfileRow) -> StepProfile:
-    """The numbers that predictions are made of."""
+    """Return the values on which predictions are based."""
     return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds))
 
 
 def measured_priors(store: ProfileReader, since_s: float) -> Priors:
-    """How windows, jobs and predictions have differed since then; the defaults where there is too little to say."""
-    windows: dict[tuple[Trained, Shape, int], list[float]] = defaultdict(list)
-    places: dict[tuple[Trained, Shape], tuple[str, ...]] = {}
-    for item in store.observations(since_s):
+    """Return the measured errors of windows, jobs and predictions since then; defaults when there are too few."""
+    windows: dict[tuple[Trained, RunShape, int], list[float]] = defaultdict(list)
+    places: dict[tuple[Trained, RunShape], tuple[str, ...]] = {}
+    for item in store.throughputs(since_s):
         if item.alone:
             windows[item.trained, item.shape, item.run.job_id].append(item.steps_per_s)
             places[item.trained, item.shape] = item.nodes
-    jobs: dict[tuple[Trained, Shape], list[float]] = defaultdict(list)
+    jobs: dict[tuple[Trained, RunShape], list[float]] = defaultdict(list)
     for (trained, shape, _), rates in windows.items():
         jobs[trained, shape].append(median(rates))
     misses = [
@@ -114,9 +114,9 @@ def measured_priors(store: ProfileReader, since_s: float) -> Priors:
 
 
 def _miss(
-    store: ProfileReader, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
+    store: ProfileReader, trained: Trained, shape: RunShape, nodes: Sequence[str], alone_steps_per_s: float
 ) -> float | None:
-    """Relative error of the prediction of a kind of job, where both it and the truth are known."""
+    """Return the relative error of the prediction for a kind of job; None when there is no prediction."""
     free = store.link_bytes_per_s(nodes)
     steps_s = [
         step_s

@@ -1,4 +1,4 @@
-"""Looking things up in the store of profiles. Readers beside the one writer (store.py) see whole writes only."""
+"""Queries on the store of profiles. Readers beside the one writer (store.py) see only complete writes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from urllib.parse import quote
 
 from controller.base.errors import HeadwayError
-from controller.base.sqlite_file import readable
+from controller.base.sqlite_file import UnusableFileError, connect_read_only
 from controller.profiles import tables
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Observation, RunKey, Shape, Trained
+from controller.profiles.windows import RunKey, RunShape, Throughput, Trained
 
 
 class ProfileStoreError(HeadwayError):
@@ -25,20 +24,20 @@ class ProfileStoreError(HeadwayError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Everything that was seen of jobs of one user, script, model and batch size at one shape."""
+    """All windows of jobs of one user, script, model and batch size at one shape."""
 
     trained: Trained
-    shape: Shape
+    shape: RunShape
     windows: int
     alone: int
-    """Windows in which the job was alone."""
+    """Number of windows without neighbours."""
     jobs: int
     last_s: float
-    """Beginning of the newest window."""
+    """Beginning of the newest window, Unix time."""
 
 
 class ProfileReader:
-    """What is known. May be used by any thread, by one at a time."""
+    """Queries on the store. Any thread may use a reader, but only one at a time."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -46,17 +45,16 @@ class ProfileReader:
 
     @classmethod
     def open(cls, path: Path) -> ProfileReader:
-        """Read the file that a ProfileStore of this process has open. Raises ProfileStoreError."""
+        """Open the file that a ProfileStore of this process uses. Raises ProfileStoreError."""
         try:
-            uri = f"file:{quote(str(path))}?mode=ro"
-            found = cls(readable(sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)))
+            found = cls(connect_read_only(path, any_thread=True))
             found._file = path.stat()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnusableFileError) as error:
             raise ProfileStoreError(f"{path}: cannot be read: {error}; check its owner and mode") from error
         return found
 
     def newest(self, path: Path) -> ProfileReader:
-        """Return this reader, or, where a new file has taken the place of its own, one of that. Raises ProfileStoreError."""
+        """Return this reader, or a reader of the file that has replaced its own. Raises ProfileStoreError."""
         with suppress(OSError):
             if self._file is not None and os.path.samestat(self._file, path.stat()):
                 return self
@@ -65,29 +63,31 @@ class ProfileReader:
         return fresh
 
     def close(self) -> None:
-        """Nothing is looked up any more."""
+        """Close the file."""
         self._db.close()
 
-    def observations(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Observation]:
-        """Throughputs from then on, oldest first; of one run, or of all."""
+    def throughputs(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Throughput]:
+        """Yield throughputs since then, oldest first; of one run, or of all."""
         if run is None:
-            rows = self._db.execute(f"{tables.OBSERVATIONS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
+            rows = self._db.execute(f"{tables.THROUGHPUTS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
         else:
             rows = self._db.execute(
-                f"{tables.OBSERVATIONS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
+                f"{tables.THROUGHPUTS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
                 (run.job_id, since_s, run.restart),
             )
-        yield from map(tables.observation, rows)
+        yield from map(tables.throughput, rows)
 
-    def newest_of_runs(self, since_s: float) -> list[Observation]:
-        """The newest of each run, of those from then on."""
-        newest = tables.OBSERVATIONS.replace("start_s", "MAX(start_s)", 1)  # SQLite takes all else from the same row
-        # The plus keeps SQLite from reading the whole index of jobs: few windows are wanted.
+    def newest_of_runs(self, since_s: float) -> list[Throughput]:
+        """Return the newest throughput since then of each run."""
+        newest = tables.THROUGHPUTS.replace(
+            "start_s", "MAX(start_s)", 1
+        )  # SQLite takes the other columns from the same row
+        # The plus keeps SQLite from reading the whole index of jobs: only few windows are wanted.
         rows = self._db.execute(f"{newest} WHERE start_s >= ? GROUP BY +job_id, restart", (since_s,))
-        return [tables.observation(row) for row in rows]
+        return [tables.throughput(row) for row in rows]
 
-    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
-        """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
+    def alone(self, trained: Trained, shape: RunShape, limit: int) -> dict[int, list[float]]:
+        """Return speeds without neighbours of jobs of that kind and shape by job, from the newest `limit` windows."""
         rows = self._db.execute(
             f"{tables.RATES} WHERE {tables.OF_KIND} AND alone = 1 ORDER BY start_s DESC LIMIT ?",
             (*tables.kind(trained, shape), limit),
@@ -97,8 +97,8 @@ class ProfileReader:
             found[job_id].append(steps_per_s)
         return dict(found)
 
-    def busy(self, trained: Trained, shape: Shape) -> dict[int, float]:
-        """Seconds of a step in which the GPUs of jobs of that kind and shape compute, by job id: medians of their profiles."""
+    def busy(self, trained: Trained, shape: RunShape) -> dict[int, float]:
+        """Return the median computing time per step of each job of that kind and shape, in seconds."""
         rows = self._db.execute(
             f"{tables.BUSY} WHERE {tables.OF_KIND} AND busy_s IS NOT NULL",
             tables.kind(trained, shape),
@@ -109,13 +109,13 @@ class ProfileReader:
         return {job_id: median(values) for job_id, values in found.items()}
 
     def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
-        """All profiles from then on, oldest first."""
+        """Yield all profiles since then, oldest first."""
         yield from map(
             tables.profile, self._db.execute(f"{tables.PROFILES} WHERE time_s >= ? ORDER BY time_s, id", (since_s,))
         )
 
-    def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
-        """Profiles of jobs of that kind and shape, newest first."""
+    def profiles_like(self, trained: Trained, shape: RunShape, limit: int) -> list[ProfileRow]:
+        """Return profiles of jobs of that kind and shape, newest first."""
         rows = self._db.execute(
             f"{tables.PROFILES} WHERE {tables.OF_KIND} ORDER BY time_s DESC, id DESC LIMIT ?",
             (*tables.kind(trained, shape), limit),
@@ -123,7 +123,7 @@ class ProfileReader:
         return [tables.profile(row) for row in rows]
 
     def link_bytes_per_s(self, nodes: Collection[str]) -> float | None:
-        """What the narrowest of the nodes' fastest interfaces carries, each direction; None where one is not known."""
+        """Return the lowest speed, bytes/s in each direction, of the nodes' fastest interfaces; None when one is not known."""
         rates = [
             self._db.execute("SELECT link_bits_per_s FROM node WHERE name = ?", (node,)).fetchone() for node in nodes
         ]
@@ -131,55 +131,53 @@ class ProfileReader:
         return min(known) / 8 if known and len(known) == len(rates) else None
 
     def nic_gbyte_s(self) -> dict[str, float]:
-        """GB/s of each node's fastest network interface, each direction, where its agent tells."""
+        """Return the speed of each node's fastest network interface, GB/s in each direction, as far as agents report it."""
         found = self._db.execute("SELECT name, link_bits_per_s FROM node WHERE link_bits_per_s > 0")
         return {name: bits_per_s / 8e9 for name, bits_per_s in found}
 
     def newest_s(self) -> float:
-        """Beginning of the newest window that was worked out; 0: there is none."""
+        """Return the beginning of the newest computed window; 0 when there is none."""
         (start_s,) = self._db.execute("SELECT MAX(start_s) FROM observation").fetchone()
         return 0.0 if start_s is None else float(start_s)
 
-    def beginning_of_last(self, observations: int) -> float:
-        """Since when there are so many observations; 0: there are not so many."""
+    def beginning_of_last(self, throughputs: int) -> float:
+        """Return the beginning of the oldest of the last `throughputs` throughputs; 0 when there are fewer."""
         row = self._db.execute(
-            "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?", (observations,)
+            "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?", (throughputs,)
         ).fetchone()
         return 0.0 if row is None else float(row[0])
 
-    def observations_of(self, job_id: int, limit: int) -> list[Observation]:
-        """The newest of all runs of a job, newest first."""
-        rows = self._db.execute(
-            f"{tables.OBSERVATIONS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit)
-        )
-        return [tables.observation(row) for row in rows]
+    def throughputs_of(self, job_id: int, limit: int) -> list[Throughput]:
+        """Return the newest throughputs of all runs of a job, newest first."""
+        rows = self._db.execute(f"{tables.THROUGHPUTS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit))
+        return [tables.throughput(row) for row in rows]
 
     def profiles_of(self, job_id: int, limit: int) -> list[ProfileRow]:
-        """The newest of all runs of a job, newest first."""
+        """Return the newest profiles of all runs of a job, newest first."""
         rows = self._db.execute(
             f"{tables.PROFILES} WHERE job_id = ? ORDER BY time_s DESC, id DESC LIMIT ?", (job_id, limit)
         )
         return [tables.profile(row) for row in rows]
 
     def kinds(self, limit: int) -> list[Kind]:
-        """The kinds of jobs that were seen, the newest first."""
+        """Return the kinds of jobs that were seen, the newest first."""
         rows = self._db.execute(
             "SELECT uid, script, signature, batch_size, gpus, nodes, gpu_model, COUNT(*), SUM(alone), COUNT(DISTINCT job_id),"
             " MAX(start_s) FROM observation GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
             " ORDER BY MAX(start_s) DESC LIMIT ?",
             (limit,),
         )
-        return [Kind(Trained(*row[:4]), Shape(*row[4:7]), *row[7:]) for row in rows]
+        return [Kind(Trained(*row[:4]), RunShape(*row[4:7]), *row[7:]) for row in rows]
 
 
 class OneLook(ProfileReader):
-    """A reader for one look over many jobs: what it has found of one kind of jobs stays as it was then."""
+    """A reader that keeps its answers for each kind of job, for use over many jobs at one moment."""
 
     def __init__(self, store: ProfileReader) -> None:
         super().__init__(store._db)
-        self._alone: dict[tuple[Trained, Shape, int], dict[int, list[float]]] = {}
+        self._alone: dict[tuple[Trained, RunShape, int], dict[int, list[float]]] = {}
 
-    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+    def alone(self, trained: Trained, shape: RunShape, limit: int) -> dict[int, list[float]]:
         """See ProfileReader."""
         key = trained, shape, limit
         if key not in self._alone:

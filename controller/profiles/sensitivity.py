@@ -1,13 +1,13 @@
-"""Contention sensitivity: how many times slower a job runs than it would alone, and how sure that is. Pure.
+"""Contention sensitivity (CS): how many times slower a job runs than it would alone, and the confidence in that. Pure.
 
-CS = ideal / observed throughput, at the shape that the job has. The ideal is, of these, the first that there is:
+CS = ideal / observed throughput, at the job's present shape. The ideal is the first of these that is available:
 
-- ALONE: what this very run, or another run of the job, achieved in windows in which nothing shared its links and hosts;
-- STORE: what earlier jobs of the same user, script, model and shape achieved alone;
-- PREDICTED: computing time and bytes of its profile over the bandwidth that its links have when free.
+- ALONE: throughput of this run, or another run of the job, in windows in which no job shared its links and hosts;
+- STORE: throughput of earlier jobs of the same user, script, model and shape without neighbours;
+- PREDICTED: from the computing time and the bytes of its profile, and the bandwidth of its links when they are free.
 
-Confidence is 1 - the relative error to be expected of the ideal, and errors are those that were measured: the spread of
-windows, of jobs, and of past predictions against what came true.
+Confidence is 1 - the expected relative error of the ideal. Errors are measured: the spread of windows, the spread of jobs, and
+the difference between past predictions and later measurements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NORMAL_MAD = 1.4826
 _MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, of a normal distribution."""
 _SPREAD_FROM = 3
-"""Numbers that a spread takes at the least."""
+"""Minimum number of values for a spread."""
 
 RING_SHARES = {
     "all_reduce": 1.0,
@@ -36,12 +36,12 @@ RING_SHARES = {
     "send_recv": 0.5,
     "other": 0.5,
 }
-"""Bytes that pass a node's link for each kind, as a share of those of a ring's all-reduce of as many: that sends each byte of
-a tensor 2 (m-1)/m times between m nodes, reduce-scatter and all-gather are its halves, and the others send a tensor once."""
+"""Bytes of each kind that pass a node's link, relative to a ring all-reduce of the same tensor. Between m nodes an all-reduce sends
+each byte 2 (m-1)/m times; reduce-scatter and all-gather are its halves, and the other kinds send a tensor once."""
 
 
 class IdealSource(Enum):
-    """Where an ideal throughput is from, best first."""
+    """Source of an ideal throughput, best first."""
 
     ALONE = "alone"
     STORE = "store"
@@ -55,9 +55,9 @@ class Ideal:
     steps_per_s: float
     source: IdealSource
     confidence: float
-    """From 0 to 1: 1 - the relative error to be expected."""
+    """1 - the expected relative error, from 0 to 1."""
     samples: int
-    """Windows (ALONE), jobs (STORE) or profiles (PREDICTED) that it is made of."""
+    """Number of windows (ALONE), jobs (STORE) or profiles (PREDICTED) behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,49 +71,49 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Relative errors measured over all that is stored; until there is enough, those of the field's defaults."""
+    """Relative errors measured over the whole store; the defaults apply until there are enough measurements."""
 
     window_spread: float = 0.1
-    """Standard deviation of windows of one run alone."""
+    """Standard deviation between windows of one run without neighbours."""
     job_spread: float = 0.15
-    """Standard deviation of jobs that are alike."""
+    """Standard deviation between similar jobs."""
     prediction_error: float = 0.3
-    """Of predictions against what the jobs then had alone."""
+    """Error of predictions against the speeds measured later."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepProfile:
-    """Where a step's time goes (means), as one rank's profiler saw it."""
+    """Parts of a step's time (means), from one rank's profiler."""
 
     step_s: float
     compute_s: float
     exposed_s: float
     hidden_s: float
     ring_bytes: float
-    """Bytes of a ring's all-reduce that would load the links as much; see RING_SHARES."""
+    """Bytes of a ring all-reduce that would load the links equally; see RING_SHARES."""
 
     @property
     def communicate_s(self) -> float:
-        """Communicating, hidden or not."""
+        """Time of communication, hidden or not, in seconds."""
         return self.exposed_s + self.hidden_s
 
 
 def ring_bytes(kinds: Mapping[str, float]) -> float:
-    """Bytes by kind as bytes of all-reduce."""
+    """Return the bytes by kind as equivalent bytes of all-reduce."""
     return sum(size * RING_SHARES.get(kind, RING_SHARES["other"]) for kind, size in kinds.items())
 
 
 def sent_bytes(profile: StepProfile, nodes: int) -> float:
-    """Bytes that pass each node's link in one step, each direction."""
+    """Return the bytes that pass each node's link in one step, in each direction."""
     return 2 * (nodes - 1) / nodes * profile.ring_bytes
 
 
 def predict_step_s(profile: StepProfile, nodes: int, free_bytes_per_s: float | None) -> float | None:
-    """Seconds of a step with the links for itself; None where their bandwidth is not known.
+    """Return the seconds of a step with free links; None when their bandwidth is not known.
 
-    step = rest + c + t - o min(c, t), with the share o of the shorter that was hidden when the profile was taken, t the time of the
-    bytes over the free links, and rest what of the step was neither computing nor communicating. On one node, where nothing
-    passes a link between nodes, the step is as it was. Never longer than it was: links do not get slower by being free.
+    step = rest + c + t - o min(c, t). Here c is the computing time, t the time of the bytes over free links, o the share of the
+    shorter of the two that was hidden in the profile, and rest the part of the step that was neither. On one node the step stays
+    as it was. The result is never longer than the profiled step, because free links are not slower.
     """
     if nodes < 2:
         return profile.step_s
@@ -129,7 +129,7 @@ def predict_step_s(profile: StepProfile, nodes: int, free_bytes_per_s: float | N
 
 
 def from_windows(steps_per_s: Sequence[float], priors: Priors) -> Ideal | None:
-    """ALONE: the median over windows."""
+    """Return the ideal ALONE: the median over windows."""
     if not steps_per_s:
         return None
     error = _MEDIAN_ERROR * _spread(steps_per_s, priors.window_spread) / sqrt(len(steps_per_s))
@@ -137,17 +137,19 @@ def from_windows(steps_per_s: Sequence[float], priors: Priors) -> Ideal | None:
 
 
 def from_jobs(medians: Sequence[float], priors: Priors) -> Ideal | None:
-    """STORE: the median over jobs that are alike, of what each achieved alone."""
+    """Return the ideal STORE: the median over similar jobs of their speed alone."""
     if not medians:
         return None
-    error = _spread(medians, priors.job_spread) * sqrt(1 + 1 / len(medians))  # of one more job, by theirs
+    error = _spread(medians, priors.job_spread) * sqrt(
+        1 + 1 / len(medians)
+    )  # error of one more job, from the spread of these
     return Ideal(median(medians), IdealSource.STORE, _confidence(error), len(medians))
 
 
 def from_profiles(
     profiles: Sequence[StepProfile], nodes: int, free_bytes_per_s: float | None, priors: Priors
 ) -> Ideal | None:
-    """PREDICTED: the median over profiles."""
+    """Return the ideal PREDICTED: the median over profiles."""
     steps_s = [predict_step_s(profile, nodes, free_bytes_per_s) for profile in profiles]
     known = [step_s for step_s in steps_s if step_s]
     if not known:
@@ -156,15 +158,15 @@ def from_profiles(
 
 
 def best_ideal(*candidates: Ideal | None) -> Ideal | None:
-    """The first that there is."""
+    """Return the first candidate that is not None."""
     return next((ideal for ideal in candidates if ideal is not None), None)
 
 
 def sensitivity(observed_steps_per_s: float | None, ideal: Ideal | None) -> Sensitivity | None:
-    """CS; None where it is not known what the job does or would do.
+    """Return the sensitivity; None when the observed or the ideal speed is not known.
 
-    A measured ideal may be below what is observed now: then CS is a little below 1, by as much as measurements differ. A prediction
-    that is below is wrong, and what is observed takes its place.
+    A measured ideal may be below the present speed; then CS is a little below 1, because measurements vary. A prediction below the
+    present speed is wrong, and the present speed replaces it.
     """
     if ideal is None or not observed_steps_per_s or observed_steps_per_s <= 0:
         return None
@@ -174,7 +176,7 @@ def sensitivity(observed_steps_per_s: float | None, ideal: Ideal | None) -> Sens
 
 
 def relative_spread(values: Sequence[float]) -> float | None:
-    """Standard deviation over the median, by absolute deviations (one stray counts little); None of fewer than three."""
+    """Return the standard deviation over the median, from absolute deviations (robust to outliers); None for fewer than three."""
     if len(values) < _SPREAD_FROM:
         return None
     middle = median(values)

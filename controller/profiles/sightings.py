@@ -1,4 +1,4 @@
-"""Reports of agents as rows for the store of profiles. Strict at this boundary: what makes no sense is left out. Pure."""
+"""Agents' reports as rows for the store of profiles. Values that make no sense are left out here. Pure."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from math import isfinite
 from types import MappingProxyType
 
 from controller.profiles.sensitivity import RING_SHARES
-from controller.profiles.windows import RunKey, Shape, Sight, Trained
+from controller.profiles.windows import RunKey, RunShape, Sample, Trained
 from nodeagent.wire.bounds import LEAST_STEP_S, MAX_STEPS
 from protos.headway.v1 import agent_pb2
 
 _MAX_TEXT = 255
 _MAX_INT = 2**63 - 1
-"""The largest number that SQLite keeps whole."""
+"""Largest integer that SQLite stores exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A report as it came in."""
+    """A report, and how it arrived."""
 
     node: str
     run_id: str
-    """Of the agent."""
+    """Id of the agent's run."""
     report: agent_pb2.AgentReport
     time_s: float
-    """When, by the controller's clock."""
+    """Time of arrival on the controller's clock."""
     offset_s: float = 0.0
-    """What is to be added to the node's clock to have the controller's."""
+    """Seconds to add to the node's clock to get the controller's."""
     numa_of_gpu: tuple[tuple[int, int], ...] = ()
     """(GPU index, NUMA node) of the node's GPUs, where both are known."""
     made_s: float | None = None
-    """When the report was made, by the controller's clock, found without the node's; None: the agent did not tell its age."""
+    """Time at which the report was made, on the controller's clock; None: the agent did not give the report's age."""
 
     @property
     def reported_s(self) -> float:
-        """When the report was made, by the controller's clock; never later than it came."""
+        """Time at which the report was made, on the controller's clock; at most the time of arrival."""
         made_s = self.report.time_s + self.offset_s if self.made_s is None else self.made_s
         return min(made_s, self.time_s) if isfinite(made_s) else self.time_s
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a report says of jobs on its node."""
+    """What a report says about the jobs on its node."""
 
     time_s: float
     node: str
-    sight: Sight | None
+    sample: Sample | None
     present: tuple[int, ...]
-    """Numeric ids of jobs that are there."""
+    """Numbers of the jobs that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ProfileRow:
     time_s: float
     node: str
     run: RunKey
-    """As the job says, until Slurm has told of it."""
+    """The run as the job claims, until Slurm has confirmed it."""
     trained: Trained
     param_bytes: int | None
     world_size: int | None
@@ -70,26 +70,26 @@ class ProfileRow:
     hidden_s: float
     kinds: dict[str, float]
     """Bytes of a step by kind of communication."""
-    shape: Shape | None = None
-    """Of the whole job; None: not known yet."""
+    shape: RunShape | None = None
+    """Shape of the whole job; None when it is not known yet."""
     busy_s: float | None = None
-    """In which a kernel that computes ran on the GPU; None: not told, or not on GPUs."""
+    """Seconds of a step in which the GPU computed; None: not reported, or no GPU."""
 
 
 def gpu_models(telemetry: agent_pb2.NodeTelemetry) -> dict[int, str] | None:
-    """Models of a node's GPUs by index; None: they could not be read."""
+    """Return the models of a node's GPUs by index; None when they could not be read."""
     if not telemetry.gpus_read:
         return None
     return {gpu.index: gpu.name[:_MAX_TEXT] for gpu in telemetry.gpus if gpu.name}
 
 
 def sighting_of(arrival: Arrival, models: Mapping[int, str] = MappingProxyType({})) -> Sighting | None:
-    """What a job report, or the processes on the GPUs, say of jobs; None where nothing. `models`: of the node's GPUs."""
+    """Return what a job report, or the processes on GPUs, say about jobs, or None. `models`: models of the node's GPUs."""
     report = arrival.report
     match report.WhichOneof("kind"):
         case "job":
-            sight = _sight(arrival, report.job, models)
-            return Sighting(sight.time_s, sight.node, sight, (sight.job_id,)) if sight else None
+            sample = _sample(arrival, report.job, models)
+            return Sighting(sample.time_s, sample.node, sample, (sample.job_id,)) if sample else None
         case "telemetry":
             jobs = {
                 process.job_id
@@ -103,7 +103,7 @@ def sighting_of(arrival: Arrival, models: Mapping[int, str] = MappingProxyType({
 
 
 def profile_of(arrival: Arrival) -> ProfileRow | None:
-    """The profile in a report; None where there is none, or one that no step can have."""
+    """Return the profile in a report; None when there is none, or an impossible one."""
     if arrival.report.WhichOneof("kind") != "profile":
         return None
     told = arrival.report.profile
@@ -130,17 +130,17 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     )
 
 
-def _sight(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sight | None:
+def _sample(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sample | None:
     times = (told.last_step_ns, told.monotonic_ns, told.first_seen_ns)
     if max(told.job.job_id, *times) > _MAX_INT or told.steps > MAX_STEPS:
         return None
     numa = dict(arrival.numa_of_gpu)
     places = [numa.get(index) for index in told.gpus.index]
-    return Sight(
+    return Sample(
         time_s=arrival.reported_s,
         node=arrival.node,
         job_id=told.job.job_id,
-        said=told.job.restart,
+        claimed_restart=told.job.restart,
         trained=_trained(told.job, told.script, told.model),
         num_ranks=len(told.ranks),
         world_size=told.world_size if told.HasField("world_size") else None,
@@ -157,7 +157,7 @@ def _sight(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str
 
 
 def _gpu_model(told: agent_pb2.JobReport, models: Mapping[int, str]) -> str:
-    """Of the GPUs that the job has; where it is not known which, of the node's if they are all of one model."""
+    """Return the model of the job's GPUs; when its GPUs are not known, the node's only model; else empty."""
     if told.device == "cpu":
         return ""
     its = set(told.gpus.index) if told.HasField("gpus") else set(models)

@@ -1,9 +1,9 @@
-"""What was measured of jobs, in one SQLite file beside the journal: sights of nodes, throughputs by window, profiles.
+"""The store of profiles: measurements of jobs in one SQLite file beside the journal.
 
-A report is in here once, however often it was sent: with it, in the same transaction, its number is noted, and that is what the
-agent is acknowledged. Throughputs are worked out from sights (windows.py), again whenever a late sight of a window comes in.
-Everything is kept for a bounded time. One process writes. A file that is damaged, or of a newer version, is set aside (see
-sqlite_file), and a new one is filled as jobs run: what was measured is worth less than a controller that works.
+It has samples of nodes, throughputs by window, and profiles. A report is stored once, however often it is sent: its number is
+written in the same transaction and then acknowledged. Throughputs are computed from samples (windows.py), and again when a late
+sample of a window arrives. Everything is kept for a limited time. One process writes. A file that is damaged or of a newer version
+is set aside (see sqlite_file), and a new one fills as jobs run: a working controller is worth more than old measurements.
 """
 
 from __future__ import annotations
@@ -19,49 +19,48 @@ from pathlib import Path
 
 import structlog
 
-from controller.base.sqlite_file import UnusableFileError, check, connect, is_damage, require_columns, set_aside
+from controller.base.sqlite_file import UnusableFileError, connect, is_damage, set_aside
+from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from controller.profiles.sightings import Arrival, gpu_models, profile_of, sighting_of
-from controller.profiles.windows import Links, Observation, SlurmRun, observe_window, own_nodes
+from controller.profiles.windows import Links, SlurmRun, Throughput, own_nodes, window_throughputs
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
 log = structlog.get_logger(__name__)
 
 _OF_A_ROW = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
-"""Errors of the values that were to be written, not of the file."""
-_CHECK_S = 5.0
-"""Longest look at all pages at the start, seconds."""
+"""Errors caused by the values to be written, not by the file."""
 _RENEW_EVERY_S = 600.0
-"""A disk that damages one file after the other is not filled with them."""
+"""Minimum time between replacements of the file, so that a bad disk is not filled with damaged files."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """How finely throughputs are kept, and for how long."""
+    """Resolution of throughputs, and how long they are kept."""
 
     window_s: float = 30.0
     lag_s: float = 15.0
-    """A window is worked out so long after its end: by then the reports of a cluster that is well have come."""
-    keep_sights_s: float = 2 * 3600.0
-    """Reports that come later than this (an agent was cut off for so long) add nothing to throughputs."""
+    """Delay after a window's end before it is computed, so that normal reports have arrived."""
+    keep_samples_s: float = 2 * 3600.0
+    """Reports that arrive later than this (the agent was cut off) do not count for throughputs."""
     keep_days: float = 90.0
-    """Of observations and profiles."""
+    """Days that throughputs and profiles are kept."""
     keep_all_hours: float = 6.0
-    """Of older windows are kept: those with which a run began, `keep_first` alone and as many with neighbours, and one in
-    `keep_one_in`. So short runs keep all that there is, and a month of a long one does not fill the disk."""
+    """Older windows are thinned out: each run keeps its first `keep_first` windows without neighbours, as many with neighbours, and
+    one window in every `keep_one_in`. So a short run keeps everything, and a run of a month does not fill the disk."""
     keep_first: int = 20
     keep_one_in: int = 20
     keep_receipts_days: float = 30.0
-    """Of runs of agents that are heard of no more."""
+    """Days that the last report numbers of agents are kept after their last report."""
 
 
 class ProfileStore(ProfileReader):
-    """The one writer. Invariant: a report is taken whole, with its number, or not at all; and none is taken twice."""
+    """The one writer. Invariant: a report is stored whole, with its number, or not at all; and no report is stored twice."""
 
     def __init__(self, path: Path, settings: StoreSettings | None = None, links: Links = own_nodes) -> None:
-        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises ProfileStoreError that says what to mend.
+        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises ProfileStoreError that says what to do.
 
         May be used by any thread, by one at a time.
         """
@@ -70,7 +69,7 @@ class ProfileStore(ProfileReader):
         self._thinned_s = 0.0
         self._gpu_models: dict[str, dict[int, str]] = {}
         self._runs: dict[int, SlurmRun] = {}
-        """As last noted, by job."""
+        """Slurm's present runs as last stored, by job."""
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
         super().__init__(self._open())
@@ -87,10 +86,10 @@ class ProfileStore(ProfileReader):
             raise _unusable(self._path, error) from error
 
     def _prepared(self) -> sqlite3.Connection:
-        """Raises UnusableFileError where another file may take this one's place."""
+        """Open the file. Raises UnusableFileError when another file may replace it."""
         db = connect(self._path, any_thread=True)
         try:
-            _prepare(db)
+            prepare(db, tables.STORE)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             db.close()
             if is_damage(error):
@@ -102,7 +101,7 @@ class ProfileStore(ProfileReader):
         return db
 
     def _failed(self, verb: str, error: Exception) -> ProfileStoreError:
-        """Return what to raise for it. Where the file is damaged, another is in its place by then."""
+        """Return the exception to raise for an error. A damaged file has been replaced when this returns."""
         if is_damage(error) and time.monotonic() - self._renewed_s > _RENEW_EVERY_S:
             self._renewed_s = time.monotonic()
             with suppress(sqlite3.Error):
@@ -119,17 +118,17 @@ class ProfileStore(ProfileReader):
         return ProfileStoreError(f"profiles cannot be {verb}: {error}; is the disk full?")
 
     def close(self) -> None:
-        """Write everything back into the one file."""
+        """Write everything back into the one file, and close it."""
         self._db.close()
 
     # --- taking in
 
     def highest(self, node: str, run_id: str) -> int:
-        """Highest number of a report of that run of the agent that is stored; 0: none."""
+        """Return the highest stored number of a report of that run of the agent; 0 when there is none."""
         return self._receipt(node, run_id)[0]
 
     def lost(self, node: str, run_id: str) -> int:
-        """Reports of that run below the highest that never came: the agent had given them up."""
+        """Return how many reports of that run below the highest never came: the agent dropped them."""
         return self._receipt(node, run_id)[1]
 
     def _receipt(self, node: str, run_id: str) -> tuple[int, int]:
@@ -140,7 +139,7 @@ class ProfileStore(ProfileReader):
         return (0, 0) if row is None else (row[0], row[1])
 
     def take(self, arrivals: Sequence[Arrival]) -> list[bool]:
-        """Store what has not been stored; which of them was new. Raises ProfileStoreError, and then nothing is stored."""
+        """Store the reports that are new. Returns which were new. Raises ProfileStoreError, and then nothing is stored."""
         new = []
         with self._writing() as db:
             for arrival in arrivals:
@@ -162,11 +161,11 @@ class ProfileStore(ProfileReader):
             tables.insert_profile(db, profile)
         self._note_gpus(db, arrival)
         found = sighting_of(arrival, self._gpu_models_of(arrival.node))
-        if found is None or found.time_s < arrival.time_s - self.settings.keep_sights_s:
-            return  # what else was seen in that window may be forgotten: half of it would be worse than none
+        if found is None or found.time_s < arrival.time_s - self.settings.keep_samples_s:
+            return  # other samples of that window may be deleted already, and a part of a window would mislead
         slot = self._slot(found.time_s)
-        if found.sight is not None:
-            tables.insert_sight(db, found.sight)
+        if found.sample is not None:
+            tables.insert_sample(db, found.sample)
             db.execute("INSERT OR IGNORE INTO due VALUES (?)", (slot,))
         db.executemany(
             "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
@@ -184,7 +183,7 @@ class ProfileStore(ProfileReader):
             self._gpu_models[arrival.node] = models
 
     def _gpu_models_of(self, node: str) -> dict[int, str]:
-        """As last told: also by an agent that ran before this one, or reported to the controller before."""
+        """Return the node's GPU models as last reported, also by an earlier run of the agent."""
         if node not in self._gpu_models:
             with self._reading() as db:
                 row = db.execute("SELECT gpu_models FROM node WHERE name = ?", (node,)).fetchone()
@@ -194,8 +193,9 @@ class ProfileStore(ProfileReader):
     def note_present(
         self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun] = ()
     ) -> None:
-        """Numeric ids of jobs that Slurm has on nodes now: those that report nothing are neighbours all the same. And `runs`, which
-        its jobs are at: to which of them a report belongs is for Slurm to say, not for the job.
+        """Store Slurm's numbers of the jobs on each node, and the present run of each job.
+
+        A job that reports nothing is a neighbour too. Slurm's data, not a job's claim, decides to which run a report belongs.
         """
         slot = self._slot(time_s)
         rows = [(slot, node, job_id) for node, jobs in jobs_by_node.items() for job_id in jobs]
@@ -208,7 +208,7 @@ class ProfileStore(ProfileReader):
         self._runs = noted
 
     def note_node(self, name: str, link_bits_per_s: int | None) -> None:
-        """The rate of the node's fastest network interface."""
+        """Store the speed of the node's fastest network interface."""
         with self._writing() as db:
             db.execute(
                 "INSERT INTO node (name, link_bits_per_s) VALUES (?, ?)"
@@ -222,7 +222,7 @@ class ProfileStore(ProfileReader):
     # --- throughputs by window
 
     def work_out(self, now_s: float) -> int:
-        """Work out the windows that are over and have news; how many. Raises ProfileStoreError."""
+        """Compute the windows that are over and have new samples. Returns their number. Raises ProfileStoreError."""
         last = self._slot(now_s - self.settings.lag_s - self.settings.window_s)
         with self._reading() as db:
             slots = [slot for (slot,) in db.execute("SELECT slot FROM due WHERE slot <= ? ORDER BY slot", (last,))]
@@ -231,12 +231,12 @@ class ProfileStore(ProfileReader):
             with self._writing() as db:
                 db.execute("DELETE FROM observation WHERE start_s = ?", (slot * self.settings.window_s,))
                 for item in found:
-                    tables.insert_observation(db, item)
+                    tables.insert_throughput(db, item)
                 db.execute("DELETE FROM due WHERE slot = ?", (slot,))
         return len(slots)
 
-    def _observed(self, slot: int) -> list[Observation]:
-        """A window with values that cannot be is left out: it must not keep those after it waiting."""
+    def _observed(self, slot: int) -> list[Throughput]:
+        """Return the throughputs of a window; none when its values are impossible, so that it does not block later windows."""
         try:
             with self._reading():
                 return self._observe(slot)
@@ -244,22 +244,22 @@ class ProfileStore(ProfileReader):
             log.error("window_left_out", slot=slot, problem=f"{type(error).__name__}: {str(error)[:200]}")
             return []
 
-    def _observe(self, slot: int) -> list[Observation]:
+    def _observe(self, slot: int) -> list[Throughput]:
         start_s, length_s = slot * self.settings.window_s, self.settings.window_s
-        rows = self._db.execute(f"{tables.SIGHTS} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
-        sights = [tables.sight(row) for row in rows]
+        rows = self._db.execute(f"{tables.SAMPLES} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
+        samples = [tables.sample(row) for row in rows]
         present: dict[str, list[int]] = defaultdict(list)
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
-        runs = tables.runs_of(self._db, (sight.job_id for sight in sights))
-        return observe_window(sights, start_s, length_s, present, self.links, runs)
+        runs = tables.runs_of(self._db, (sample.job_id for sample in samples))
+        return window_throughputs(samples, start_s, length_s, present, self.links, runs)
 
     # --- retention
 
     def prune(self, now_s: float) -> None:
-        """Drop what is older than the settings say."""
-        # A window more than what may still come in: no window is ever worked out from half of its sights.
-        sights_s = now_s - self.settings.keep_sights_s - 2 * self.settings.window_s
+        """Delete what is older than the settings allow."""
+        # One window more than the latest report: no window is computed from a part of its samples.
+        sights_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
@@ -272,7 +272,7 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
 
     def _thin(self, db: sqlite3.Connection, until_s: float) -> None:
-        """Of windows before then, drop those that are not to be kept. What is kept once is kept by every later call."""
+        """Delete older windows that are not to be kept. Every later call keeps what one call has kept."""
         settings = self.settings
         db.execute(
             tables.THIN,
@@ -281,24 +281,20 @@ class ProfileStore(ProfileReader):
                 "first": settings.keep_first, "one_in": settings.keep_one_in,
             },
         )  # fmt: skip
-        self._thinned_s = max(self._thinned_s, until_s - settings.keep_sights_s)  # so late may windows be worked out
+        self._thinned_s = max(
+            self._thinned_s, until_s - settings.keep_samples_s
+        )  # windows may be computed as late as this
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One atomic write; sqlite errors come out as ProfileStoreError, but for those that a row has caused."""
+        """Write atomically. Errors of SQLite come out as ProfileStoreError, except those of the values in a row."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield self._db
-            self._db.execute("COMMIT")
-        except _OF_A_ROW:  # to be tried again would change nothing
+            with transaction(self._db) as db:
+                yield db
+        except _OF_A_ROW:  # another attempt would fail too
             raise
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise self._failed("written", error) from error
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -306,30 +302,13 @@ class ProfileStore(ProfileReader):
         try:
             yield self._db
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            if self._db.in_transaction:  # of a write that needs what was read
+            if self._db.in_transaction:  # inside a write that needs this data
                 raise
             raise self._failed("read", error) from error
 
 
-def _prepare(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > tables.SCHEMA_VERSION:
-        why = f"written by a newer version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION})"
-        raise UnusableFileError(f"schema-{version}", why)
-    complaint = check(db, _CHECK_S) if version >= 0 else f"its schema is {version}"
-    if complaint:
-        raise UnusableFileError("damaged", complaint)
-    steps = "" if version == 0 else "".join(tables.MIGRATIONS[old] for old in range(version, tables.SCHEMA_VERSION))
-    db.executescript(  # all of it or nothing: a controller that dies here finds the old file again
-        f"BEGIN IMMEDIATE; {steps} {tables.SCHEMA} PRAGMA user_version = {tables.SCHEMA_VERSION}; COMMIT;"
-    )
-    require_columns(db, tables.SCHEMA)
-
-
 def _gpu_models_in(text: str) -> dict[int, str]:
-    """As told; nothing where the text is damaged: the agent tells it again."""
+    """Return the models in the stored text; none when it is damaged: the agent reports them again."""
     try:
         return {int(index): str(model) for index, model in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):

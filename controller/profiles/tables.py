@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from typing import Any
 
+from controller.base.sqlite_schema import Schema, split_statements
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Neighbour, Observation, RunKey, Shape, Sight, SlurmRun, Trained
+from controller.profiles.windows import Neighbour, RunKey, RunShape, Sample, SlurmRun, Throughput, Trained
 
-SCHEMA_VERSION = 2
-
-SCHEMA = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS receipt (
     node TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, lost INTEGER NOT NULL, time_s REAL NOT NULL,
     PRIMARY KEY (node, run_id)) WITHOUT ROWID;
@@ -47,8 +46,7 @@ CREATE INDEX IF NOT EXISTS profile_kind ON profile (uid, script, signature);
 CREATE INDEX IF NOT EXISTS profile_job ON profile (job_id, restart);
 """
 
-MIGRATIONS = {
-    1: """
+_FROM_1 = """
 ALTER TABLE node ADD COLUMN gpu_models TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE sight ADD COLUMN batch_size INTEGER;
 ALTER TABLE sight ADD COLUMN first_seen_ns INTEGER;
@@ -59,23 +57,22 @@ ALTER TABLE observation ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 ALTER TABLE profile ADD COLUMN batch_size INTEGER;
 ALTER TABLE profile ADD COLUMN busy_s REAL;
 ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
-""",
-}
-"""From that version to the next. What was stored before version 2 is of GPUs whose model is not known, and stays so: it is
-compared with nothing newer that is of a known one."""
+"""
+STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
+"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
 
-SIGHTS = (
+SAMPLES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, num_ranks, world_size, gpus, idle_gpus, sockets,"
     " steps, last_step_ns, monotonic_ns, first_seen_ns, gpu_model, several FROM sight"
 )
-OBSERVATIONS = (
+THROUGHPUTS = (
     "SELECT start_s, job_id, restart, uid, script, signature, batch_size, gpus, nodes, gpu_model, hosts, steps, steps_per_s,"
     " idle_gpus, sockets, neighbours FROM observation"
 )
 RATES = "SELECT job_id, steps_per_s FROM observation"
 BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
-"""Of jobs of one kind and shape; see `kind`."""
+"""Condition for rows of one kind of job and shape; `kind` gives the values."""
 THIN = (
     "DELETE FROM observation WHERE (start_s, job_id, restart) IN (SELECT start_s, job_id, restart FROM ("
     " SELECT start_s, job_id, restart, ROW_NUMBER() OVER (PARTITION BY job_id, restart, alone ORDER BY start_s) AS place"
@@ -83,7 +80,7 @@ THIN = (
     "  (SELECT DISTINCT job_id FROM observation WHERE start_s >= :since AND start_s < :until)"
     ") WHERE start_s >= :since AND place > :first AND CAST(round(start_s / :window) AS INTEGER) % :one_in != 0)"
 )
-"""Of the windows between two times, drop all but the first of a run, alone and with neighbours, and one in so many."""
+"""Delete the windows between two times, except the first of each run, alone and with neighbours, and one in every `one_in`."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
     " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
@@ -93,46 +90,47 @@ FILE_ANEW = (
     "UPDATE profile SET restart = ? WHERE job_id = ? AND time_s >= ? AND restart != ?",
 )
 RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY start_s DESC LIMIT 1"
-"""Which run a job was at."""
+"""Run of a job at a given time."""
 
 
-def kind(trained: Trained, shape: Shape) -> tuple[Any, ...]:
-    """The values of OF_KIND."""
+def kind(trained: Trained, shape: RunShape) -> tuple[Any, ...]:
+    """Return the values of OF_KIND."""
     of_model = trained.uid, trained.script, trained.signature
     return *of_model, shape.gpus, shape.nodes, trained.batch_size, shape.gpu_model
 
 
-def sight(row: tuple[Any, ...]) -> Sight:
-    """A row of SIGHTS."""
-    return Sight(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
+def sample(row: tuple[Any, ...]) -> Sample:
+    """Decode a row of SAMPLES."""
+    return Sample(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
 
 
-def insert_sight(db: sqlite3.Connection, item: Sight) -> None:
-    """Its inverse."""
+def insert_sample(db: sqlite3.Connection, item: Sample) -> None:
+    """Insert a sample."""
     trained = item.trained
     _insert(
         db, "sight",
-        time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.said, uid=trained.uid, script=trained.script,
-        signature=trained.signature, batch_size=trained.batch_size, num_ranks=item.num_ranks, world_size=item.world_size,
+        time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.claimed_restart, uid=trained.uid,
+        script=trained.script, signature=trained.signature, batch_size=trained.batch_size,
+        num_ranks=item.num_ranks, world_size=item.world_size,
         gpus=item.gpus, idle_gpus=item.idle_gpus, sockets=item.sockets, steps=item.steps, last_step_ns=item.last_step_ns,
         monotonic_ns=item.monotonic_ns, first_seen_ns=item.first_seen_ns, gpu_model=item.gpu_model, several=item.several,
     )  # fmt: skip
 
 
 def _insert(db: sqlite3.Connection, table: str, **values: Any) -> None:
-    """By name: in a file that was migrated, columns stand in another order."""
+    """Insert a row by column names: in a migrated file the columns have another order."""
     places = ", ".join("?" * len(values))
     statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608 - the names are ours
     db.execute(statement, tuple(values.values()))
 
 
-def observation(row: tuple[Any, ...]) -> Observation:
-    """A row of OBSERVATIONS."""
-    return Observation(
+def throughput(row: tuple[Any, ...]) -> Throughput:
+    """Decode a row of THROUGHPUTS."""
+    return Throughput(
         start_s=row[0],
         run=RunKey(row[1], row[2]),
         trained=Trained(*row[3:7]),
-        shape=Shape(*row[7:10]),
+        shape=RunShape(*row[7:10]),
         nodes=tuple(json.loads(row[10])),
         steps=row[11],
         steps_per_s=row[12],
@@ -146,12 +144,12 @@ def _neighbour(
     run: list[int], trained: list[Any] | None, shape: list[Any] | None, steps_per_s: float | None
 ) -> Neighbour:
     return Neighbour(
-        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else Shape(*shape), steps_per_s
+        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else RunShape(*shape), steps_per_s
     )  # fmt: skip
 
 
-def insert_observation(db: sqlite3.Connection, item: Observation) -> None:
-    """Its inverse. Profiles of that run learn the shape of the whole job."""
+def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
+    """Insert a throughput, and give the run's profiles the shape of the whole job."""
     run, trained, shape = item.run, item.trained, item.shape
     near = [
         (
@@ -176,7 +174,7 @@ def insert_observation(db: sqlite3.Connection, item: Observation) -> None:
 
 
 def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
-    """A run as Slurm tells of it: what was filed by the job's own word from its beginning on is filed anew."""
+    """Insert a run as Slurm knows it, and correct rows since its beginning that have the job's own claim."""
     job_id, restart = told.run.job_id, told.run.restart
     db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, told.start_s))
     for statement in FILE_ANEW:
@@ -184,7 +182,7 @@ def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
 
 
 def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[SlurmRun]]:
-    """What Slurm has told of the runs of those jobs."""
+    """Return the runs of those jobs as Slurm knows them."""
     found: dict[int, list[SlurmRun]] = {}
     for job_id in set(job_ids):
         rows = db.execute("SELECT restart, start_s FROM run WHERE job_id = ?", (job_id,))
@@ -193,7 +191,7 @@ def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[Sl
 
 
 def profile(row: tuple[Any, ...]) -> ProfileRow:
-    """A row of PROFILES."""
+    """Decode a row of PROFILES."""
     return ProfileRow(
         time_s=row[0],
         node=row[1],
@@ -207,13 +205,13 @@ def profile(row: tuple[Any, ...]) -> ProfileRow:
         exposed_s=row[13],
         hidden_s=row[14],
         kinds=json.loads(row[15]),
-        shape=None if row[17] is None else Shape(*row[16:19]),
+        shape=None if row[17] is None else RunShape(*row[16:19]),
         busy_s=row[19],
     )
 
 
 def insert_profile(db: sqlite3.Connection, item: ProfileRow) -> None:
-    """Its inverse. The run is the one that Slurm has told of, if it has; the shape that of its observations, if there are any."""
+    """Insert a profile with Slurm's run, if known, and the shape of the run's throughputs, if there are any."""
     job_id, trained = item.run.job_id, item.trained
     then = db.execute(RUN_THEN, (job_id, item.time_s)).fetchone()
     restart = item.run.restart if then is None else then[0]

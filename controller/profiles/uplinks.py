@@ -1,7 +1,7 @@
-"""The links that jobs share beyond their nodes: of every switch the one to the switch above, where Slurm knows a tree of them.
+"""Links that jobs share beyond their nodes: the uplink of every switch, when Slurm knows a tree of switches.
 
-A job uses the uplink of a switch when it has nodes below it and others that are not. How fast an uplink is Slurm seldom tells:
-whoever crosses the same one counts as near, be it a bottleneck or not.
+A job uses the uplink of a switch when it has nodes below the switch and other nodes. Slurm seldom knows the speed of an uplink, so
+jobs that use the same one count as neighbours, whether it is a bottleneck or not.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # the simulator comes with it
     from simulator.cluster.topology.slurm import Switch
 
 _UPLINK = "uplink of {}"
-"""No node can be called so: its name has no blanks."""
+"""No node can have this name: node names have no spaces."""
 
 
 def links_of(switches: Sequence[Switch]) -> Links:
-    """The nodes, and the uplinks that a job on them crosses; without switches the nodes alone."""
+    """Return a function that gives the nodes and the uplinks that a job uses; without switches, only the nodes."""
     if not switches:
         return own_nodes
     above = {below: switch.name for switch in switches for below in switch.switches}
@@ -34,7 +34,7 @@ def links_of(switches: Sequence[Switch]) -> Links:
 
 
 def _chain(switch: str, above: Mapping[str, str]) -> tuple[str, ...]:
-    """It and the switches above it. (Switches that are above themselves have been refused.)"""
+    """Return the switch and the switches above it. (A circle of switches has been refused before.)"""
     chain = [switch]
     while chain[-1] in above:
         chain.append(above[chain[-1]])

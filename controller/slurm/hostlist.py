@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from controller.base.errors import SlurmReplyError
-from simulator.cluster.hostlist import expand
+from policies.serving.runtime.hostlist import expand
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_TASKS = 4_000_001

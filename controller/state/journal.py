@@ -1,8 +1,8 @@
-"""What must survive a restart, in one SQLite file: originals, pins, refusals, steps under way, preemptions, decisions, past runs.
+"""The journal: everything that must survive a restart, in one SQLite file.
 
-The journal is written before Slurm is asked (an intent) and after (its outcome), so that a controller that was killed in
-between finds, at its next start, every step whose end it does not know. The picture of the cluster is never read from
-here: Slurm has it. One process writes; others may read.
+It has users' own requests, pins, refusals, open steps, preemptions, decisions and past runs. Each change of a job in Slurm is
+recorded before (an intent) and after (its outcome), so that a killed controller finds every step whose end it does not know. The
+state of the cluster is never read from here, only from Slurm. One process writes; others may read.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _ENCODERS: dict[str, Callable[[Any], str | int]] = {
 _JOB_COLUMNS = ", ".join(("job_id", "submit_time_s", *_DECODERS))
 _RUN_COLUMNS = "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state"
 _NAMED = 20
-"""Rows that are not understood of which the log tells one by one."""
+"""Maximum number of damaged rows that the log reports one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One job that ended."""
+    """The end of one job."""
 
     key: JobKey
     user: str
@@ -71,12 +71,12 @@ class RunRecord:
     num_gpus: int
     num_nodes: int
     state: str
-    """Slurm's word: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
+    """Slurm's state: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """One decision, as recorded."""
+    """One recorded decision."""
 
     time_s: float
     sequence: int
@@ -84,12 +84,12 @@ class DecisionEntry:
     policy: str
     latency_s: float
     problem: str
-    """Why the fallback decided in the policy's place; empty when it did not."""
+    """Why the fallback decided instead of the policy; empty when the policy decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedEntry:
-    """What one decision said of one job."""
+    """One decision's placement of one job."""
 
     decision: DecisionEntry
     placement: str
@@ -110,20 +110,20 @@ class Intent:
 
 
 class Journal:
-    """The one writer. Invariant: when a method returns, what it was told is in the file, whole, or it has raised."""
+    """The one writer. Invariant: when a method returns, everything it was given is in the file; otherwise it has raised."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises JournalError that says what to mend.
+        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises JournalError that says what to do.
 
-        A damaged file, or one of a newer version, is set aside, and what can be read of it is taken over.
+        A damaged file, or one of a newer version, is set aside, and its readable rows are copied.
         """
         self._file = JournalFile(path)
         self._file.on_renewed = self._write_again
         self._ledger: Ledger | None = None
         self._not_understood: dict[tuple[JobKey, str], object] = {}
-        """Values as they stand in the file; they stay there until there is something better."""
+        """Values in the file that could not be decoded; they stay there until there is a newer value."""
         self._complete = False
-        """The ledger has every fact that there is, so that a file that takes the place of another lacks none."""
+        """The ledger is complete, so a file written from it lacks nothing."""
         self._told: set[str] = set()
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
 
@@ -132,20 +132,20 @@ class Journal:
         return self._file.db
 
     def close(self) -> None:
-        """Write everything back into the one file."""
+        """Write everything back into the one file, and close it."""
         self._file.close()
 
     def require_well(self) -> None:
-        """Raise JournalError while the journal cannot be written: nothing may be asked of Slurm then."""
+        """Raise JournalError while the journal cannot be written. No change may be sent to Slurm then."""
         self._file.require_well()
 
     @property
     def notice(self) -> str:
-        """What was done last, since the start, about a file that could not be used; empty when all were."""
+        """Text on the last file since the start that could not be used; empty when there was none."""
         return self._file.notices[-1] if self._file.notices else ""
 
-    def tell(self, listener: Callable[[str], None]) -> None:
-        """Tell of every file that could not be used, of those of the start at once. The listener must not raise."""
+    def notify(self, listener: Callable[[str], None]) -> None:
+        """Call the listener for every file that could not be used, at once for those of the start. It must not raise."""
         for notice in self._file.notices:
             listener(notice)
         self._file.on_notice = listener
@@ -153,7 +153,7 @@ class Journal:
     # --- what is known of jobs
 
     def load_ledger(self) -> Ledger:
-        """Return the ledger as of the last write. A value that is not understood is left out, and stays in the file."""
+        """Return the ledger as of the last write. A value that cannot be decoded is left out, and stays in the file."""
         ledger = Ledger()
         self._not_understood.clear()
         for job_id, submit_time_s, *values in self._file.read(f"SELECT {_JOB_COLUMNS} FROM job"):  # noqa: S608
@@ -175,17 +175,17 @@ class Journal:
         return ledger
 
     def _tell(self, column: str, job_id: str, error: Exception) -> None:
-        """Log a row that is not understood, once."""
+        """Log a row that cannot be decoded, once."""
         what = f"{column} {job_id}"
         if what not in self._told and len(self._told) <= _NAMED:
             self._told.add(what)
-            more = "; more are not told" if len(self._told) > _NAMED else ""
+            more = "; further rows are not logged" if len(self._told) > _NAMED else ""
             log.error("journal_row_not_understood", column=column, job=job_id, problem=f"{error}{more}")
 
     def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> None:
-        """Write what the ledger says of these jobs; a job that it says nothing of is dropped.
+        """Write the ledger's facts on these jobs; a job without facts is deleted.
 
-        The user's own request is among it, which Slurm is about to forget: it must outlive a loss of power.
+        This includes the user's own request, which a pin is about to overwrite in Slurm: it must survive a loss of power.
         """
         facts = _facts(ledger)
         marks = ", ".join("?" * (2 + len(_DECODERS)))
@@ -203,7 +203,7 @@ class Journal:
                     db.execute(f"DELETE FROM job {where}", (key.job_id, key.submit_time_s))  # noqa: S608
 
     def _write_again(self) -> None:
-        """What is in memory goes into a file that has taken the place of another."""
+        """Write what is in memory into a file that has replaced another."""
         if self._ledger is not None:
             self.save_jobs(self._ledger, self._ledger.keys())
         self.preemptions.write_again()
@@ -215,13 +215,13 @@ class Journal:
     def may_lack(self, key: JobKey, *, seen_here: bool) -> bool:
         """Return whether the job's own request may have been lost with a journal, or cannot be read.
 
-        `seen_here`: jobs that Slurm shows carry our mark, so that Headway ran here before, whatever a new journal says.
+        `seen_here`: some jobs in Slurm have Headway's mark, so it ran here before, even if the journal is new.
         """
         unsure = self._file.note(UNSURE)
         return unsure == "lost" or (unsure == "new" and seen_here) or (key, "original") in self._not_understood
 
     def found_all(self) -> None:
-        """Nothing is missing any more: what was lost has been put together from what Slurm shows."""
+        """Record that nothing is missing any more: what was lost has been rebuilt from Slurm's data."""
         if self._file.note(UNSURE):
             with self._file.writing(durable=True) as db:
                 db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
@@ -230,7 +230,7 @@ class Journal:
     # --- steps under way
 
     def begin(self, verb: str, details: Mapping[JobKey, str], time_s: float) -> list[int]:
-        """Record that this is about to be asked of Slurm. Returns the numbers for `finish`, in the order of `details`."""
+        """Record that this change is about to be sent to Slurm. Returns the numbers for `finish`, in the order of `details`."""
         numbers = []
         with self._file.writing() as db:
             for key, detail in details.items():
@@ -253,11 +253,11 @@ class Journal:
             )
 
     def open_intents(self) -> list[Intent]:
-        """Steps whose end is not known."""
+        """Return the steps whose end is not known."""
         return self._intents("WHERE done_time_s IS NULL ORDER BY id", ())
 
     def intents_of(self, key: JobKey, limit: int = 50) -> list[Intent]:
-        """The newest steps of one job, newest first."""
+        """Return the newest steps of one job, newest first."""
         return self._intents(
             "WHERE job_id = ? AND submit_time_s = ? ORDER BY id DESC LIMIT ?", (key.job_id, key.submit_time_s, limit)
         )
@@ -275,14 +275,14 @@ class Journal:
         ]
 
     def settle(self, number: int, outcome: str, time_s: float) -> None:
-        """Record what was found of a step that a killed controller left open."""
+        """Record the outcome of a step that a killed controller left open."""
         with self._file.writing() as db:
             db.execute("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", (time_s, outcome, number))
 
     # --- decisions
 
     def record_decision(self, entry: DecisionEntry, placed: Sequence[tuple[JobKey, str, str]]) -> None:
-        """Keep one decision, with (job, placement, reason) of what it placed."""
+        """Record one decision, with (job, placement, reason) for each job that it placed."""
         with self._file.writing() as db:
             cursor = db.execute(
                 "INSERT INTO decision (time_s, sequence, digest, policy, latency_s, problem) VALUES (?, ?, ?, ?, ?, ?)",
@@ -294,7 +294,7 @@ class Journal:
             )
 
     def decisions_of(self, key: JobKey, limit: int = 20) -> list[PlacedEntry]:
-        """What was decided for a job, newest first."""
+        """Return the decisions on a job, newest first."""
         rows = self._file.read(
             "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
             " FROM placed JOIN decision ON decision.id = placed.decision"
@@ -307,7 +307,7 @@ class Journal:
     # --- past runs
 
     def record_runs(self, runs: Iterable[RunRecord]) -> None:
-        """Keep how jobs ended; a job told twice is kept once."""
+        """Record how jobs ended; a job given twice is recorded once."""
         with self._file.writing() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -321,7 +321,7 @@ class Journal:
             )  # fmt: skip
 
     def last_run(self, job_id: str) -> RunRecord | None:
-        """The newest ended job of that id, as users name it."""
+        """Return the newest ended job of that id, as users know it."""
         newest = "WHERE job_id = ? ORDER BY submit_time_s DESC LIMIT 1"
         rows = self._file.read(f"SELECT {_RUN_COLUMNS} FROM run {newest}", (job_id,))  # noqa: S608 - names of our own
         kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number", "text")
@@ -331,9 +331,9 @@ class Journal:
     def estimates(
         self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None
     ) -> dict[tuple[str, str], Estimate]:
-        """Mean and standard deviation of the last `runs` completed runs of (user, name), where there are at least `min_runs`.
+        """Return mean and standard deviation of the last `runs` completed runs of (user, name) with at least `min_runs` runs.
 
-        `of` None: of every (user, name) that ever ran.
+        `of` None: every (user, name) that ever ran.
         """
         if of is None:
             of = well_typed(self._file.read("SELECT DISTINCT user, name FROM run"), "text", "text")
@@ -352,7 +352,7 @@ class Journal:
     # --- retention
 
     def prune(self, keep_decisions: int, older_than_s: float) -> None:
-        """Drop all but the newest decisions, and what ended before that time or is beyond the number of rows that is kept."""
+        """Drop old decisions, and steps, runs and preemptions that ended before that time or exceed the maximum number of rows."""
         with self._file.writing() as db:
             db.execute("DELETE FROM decision WHERE id <= (SELECT MAX(id) FROM decision) - ?", (keep_decisions,))
             newest = "(SELECT MAX(id) FROM intent)"
@@ -369,7 +369,7 @@ class Journal:
 
 
 def _facts(ledger: Ledger) -> dict[str, dict[JobKey, Any]]:
-    """Dictionaries of the ledger by the column of `job` in which they are kept, in the columns' order."""
+    """Return the ledger's dictionaries by the column of `job` that stores them, in the order of the columns."""
     return {
         "original": ledger.originals,
         "pin": ledger.pins,

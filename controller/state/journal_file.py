@@ -1,9 +1,9 @@
-"""The journal's file: opened, written and read here, and replaced where it is damaged.
+"""The journal's file: opens, writes and reads it, and replaces it when it is damaged.
 
-A file that cannot be used is set aside (see sqlite_file), a new one takes its place, and the rows that can be read go into it.
-That happens at the start, and whenever damage shows later: what was being written then fails once, with JournalError, and the
-next cycle finds a journal that works. A disk that is full and a file that may not be written are no damage: they raise
-JournalError until somebody mends them.
+A file that cannot be used is set aside (see sqlite_file). A new file replaces it, and the readable rows are copied into it. This
+happens at the start, and whenever damage appears later: the present write then fails once, with JournalError, and the next cycle
+finds a working journal. A full disk and a file without write permission are not damage: they raise JournalError until an
+administrator repairs them.
 """
 
 from __future__ import annotations
@@ -24,55 +24,52 @@ import structlog
 from controller.base.errors import JournalError
 from controller.base.sqlite_file import (
     UnusableFileError,
-    check,
     connect,
     is_damage,
     move_aside,
     name_aside,
-    require_columns,
 )
+from controller.base.sqlite_schema import make_tables, prepare, transaction
 from controller.state.journal_salvage import salvage
-from controller.state.journal_schema import FROM_1, SCHEMA_VERSION, STATEMENTS, TAKEN_FROM, UNSURE
+from controller.state.journal_schema import JOURNAL, TAKEN_FROM, UNSURE
 
 log = structlog.get_logger(__name__)
 
-_CHECK_S = 5.0
-"""Longest look at all pages at the start, seconds."""
 _MOST_RENEWALS = 3
 _RENEWALS_WITHIN_S = 600.0
-"""A disk that damages one file after the other is left alone: the lease runs out, and the watchdog releases the jobs."""
+"""A disk that damages several files is left alone: the lease becomes stale, and the watchdog releases the jobs."""
 _PROBE_BYTES = 256 * 1024
-"""What must fit in before a journal that could not be written counts as well again: more than a cycle writes. A log that was longer
-before has room for a small write even on a full disk."""
+"""Size of the write that tests a journal after a failure: more than a cycle writes. A small write may succeed on a full disk,
+inside a log that was longer before."""
 _PROBE = "probe"
 _NOTICES = 10
 Row = tuple[Any, ...]
 
 
 class JournalFile:
-    """Invariant: `db` is a file of SCHEMA_VERSION with all tables, which no other process writes."""
+    """Invariant: `db` is a file of the present schema with all tables, which no other process writes."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it. Raises JournalError that says what to mend."""
+        """Open the file, or make it. Raises JournalError that says what to do."""
         self.path = path
         self._next = path.with_name(f"new-{path.name}")
-        """The file that is to take its place, while it is made."""
+        """File that will replace the present one, while it is being made."""
         self.notices: list[str] = []
-        """What was done about files that could not be used, for people."""
+        """Texts for users on files that could not be used."""
         self.on_notice: Callable[[str], None] = log.debug
         self.on_renewed: Callable[[], None] = lambda: None
-        """Told that a new file is in place: whoever has facts in memory writes them down again. Told once more after it raised."""
+        """Called when a new file is in place, so that facts in memory are written into it. Called once more after it raised."""
         self._unwritten = False
-        """`on_renewed` has not come to its end yet for the file that is in place."""
+        """`on_renewed` has not finished for the present file."""
         self._renewed_s: list[float] = []
         self._well = True
         self._ended = False
-        """`db` was closed, and no other could be opened in its place yet."""
+        """`db` was closed, and no other file could be opened yet."""
         self._lock: weakref.finalize[..., JournalFile] | None = None
         self.db = self._open()
 
     def close(self) -> None:
-        """Write everything back into the one file."""
+        """Write everything back into the one file, and close it."""
         self.db.close()
         if self._lock is not None:
             self._lock()
@@ -80,7 +77,7 @@ class JournalFile:
     # --- reading and writing
 
     def read(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return the rows. Raises JournalError. Of a file that turns out to be damaged, those of the one that takes its place."""
+        """Return the rows, from the file that replaces this one if it turns out to be damaged. Raises JournalError."""
         try:
             return self.db.execute(statement, values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -96,13 +93,13 @@ class JournalFile:
     def writing(self, *, durable: bool = False) -> Transaction:
         """Begin an atomic write. Raises JournalError, and then nothing is written.
 
-        `durable`: it must outlive a loss of power (0.3 ms more on an SSD). Without, the newest writes may be undone by one,
-        and the file is sound all the same.
+        `durable`: the write must survive a loss of power (0.3 ms more on an SSD). Without it, a loss of power may undo the newest
+        writes, but never damages the file.
         """
         return Transaction(self, durable=durable)
 
     def failed(self, verb: str, error: Exception) -> JournalError:
-        """Return what to raise for it. Where the file is damaged, another is in its place by then."""
+        """Return the exception to raise for an error. A damaged file has been replaced when this returns."""
         self._well = False
         if not is_damage(error):
             return JournalError(f"the journal cannot be {verb}: {error}; is the disk full?")
@@ -113,7 +110,7 @@ class JournalFile:
         return JournalError(f"the journal was damaged ({error}) and was set aside; another one is in its place")
 
     def require_well(self) -> None:
-        """Raise JournalError while the journal cannot be written: after a failure it is tried out, with more than a step needs."""
+        """Raise JournalError while the journal cannot be written. After a failure, test it with a write larger than any step."""
         try:
             ours = os.path.samestat(self.path.stat(), self._opened)
         except OSError:
@@ -142,12 +139,12 @@ class JournalFile:
     # --- replacing
 
     def renew(self, why: str) -> None:
-        """Set the file aside, make another, and take over what can be read. Raises JournalError."""
+        """Set the file aside, make another, and copy the rows that can be read. Raises JournalError."""
         now = time.monotonic()
         self._renewed_s = [at for at in self._renewed_s if now - at < _RENEWALS_WITHIN_S]
         if len(self._renewed_s) >= _MOST_RENEWALS:
             raise JournalError(
-                f"{self.path}: damaged again and again ({why}); is the disk well? Jobs pass Headway by until it is mended"
+                f"{self.path}: damaged again and again ({why}); check the disk. Until then Slurm schedules without Headway"
             )
         self._renewed_s.append(now)
         self._end()
@@ -160,7 +157,7 @@ class JournalFile:
         self._end()
         self.db = self._open()
         self._ended = False
-        self._notice(f"{why}; what the controller knows of jobs was written down again")
+        self._notice(f"{why}; the controller has written its present state into it")
         self._have_written_again()
 
     def _have_written_again(self) -> None:
@@ -186,7 +183,9 @@ class JournalFile:
             self._lock = self._locked()
         try:
             if self._lock is not None and self._finish_replacing():
-                self._notice("the journal was replaced, which an earlier start had begun; see the files beside it")
+                self._notice(
+                    "the replacement of the journal, begun at an earlier start, was completed; see the files beside it"
+                )
         except (OSError, sqlite3.Error) as error:
             raise _unusable(self.path, error) from error
         try:
@@ -195,7 +194,10 @@ class JournalFile:
             return self._replaced(problem)
 
     def _locked(self) -> weakref.finalize[..., JournalFile] | None:
-        """Lock the folder, which the kernel undoes when the process ends. None where another process has it."""
+        """Lock the folder until this process ends. Returns None when another process has locked it.
+
+        filelock does not serve: it locks a file of its own, which would have to be made beside the journal; this locks the folder.
+        """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -209,7 +211,7 @@ class JournalFile:
         return weakref.finalize(self, os.close, folder)
 
     def _replaced(self, problem: UnusableFileError) -> sqlite3.Connection:
-        """Raises JournalError where another process uses it: the controller of a newer version may be running."""
+        """Replace the file. Raises JournalError when another process uses it, such as the controller of a newer version."""
         if self._lock is None:
             raise _unusable(self.path, f"{problem}; and another process has it open")
         aside = name_aside(self.path, problem.kind, time.time())
@@ -229,21 +231,21 @@ class JournalFile:
         return db
 
     def _make_next(self, aside: str) -> None:
-        """Make the file that is to take this one's place, whole, with a note of what it takes over; the old one stays till then."""
+        """Make the complete file that will replace this one, with a note of the file to copy rows from."""
         self._next.unlink(missing_ok=True)
         with closing(connect(self._next)) as db:
-            self._make(db, 0, taken_from=aside)
+            make_tables(db, JOURNAL, 0, lambda version: _note_origin(db, version, taken_from=aside))
 
     def _finish_replacing(self) -> bool:
         """Set the file aside and put the next one in its place, if there is one. Returns whether there was.
 
-        A process that is killed in between goes on here at its next start.
+        A process that is killed in between continues here at its next start.
         """
         aside = self._next_takes_from()
         if aside is None:
-            self._next.unlink(missing_ok=True)  # it was not made to its end
+            self._next.unlink(missing_ok=True)  # it is incomplete
             return False
-        if os.path.lexists(self.path) and os.path.lexists(aside):  # somebody has put another file in place since
+        if os.path.lexists(self.path) and os.path.lexists(aside):  # another file has been put in place since
             self._next.unlink()
             return False
         move_aside(self.path, aside)
@@ -251,7 +253,7 @@ class JournalFile:
         return True
 
     def _next_takes_from(self) -> Path | None:
-        """Where the file is to be set aside whose place the next one takes; None without a next one that is whole."""
+        """Return the path under which the present file will be set aside; None when no complete next file exists."""
         if not os.path.lexists(self._next):
             return None
         try:
@@ -264,7 +266,7 @@ class JournalFile:
         return None if row is None else self.path.with_name(str(row[0]))
 
     def _opened_or_refused(self) -> sqlite3.Connection:
-        """Raises UnusableFileError where another file may take this one's place, else JournalError."""
+        """Open the file. Raises UnusableFileError when another file may replace it, else JournalError."""
         db: sqlite3.Connection | None = None
         try:
             db = connect(self.path)
@@ -282,61 +284,24 @@ class JournalFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA foreign_keys = ON")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            why = f"written by a newer version of Headway (schema {version}, this one reads {SCHEMA_VERSION})"
-            raise UnusableFileError(f"schema-{version}", why)
-        if version < 0:
-            raise UnusableFileError("damaged", f"its schema is {version}")
-        complaint = check(db, _CHECK_S)
-        if complaint:
-            raise UnusableFileError("damaged", complaint)
-        self._make(db, version)
-        require_columns(db, ";".join(STATEMENTS))
+        prepare(db, JOURNAL, lambda version: _note_origin(db, version))
         (newest,) = db.execute("SELECT MAX(number) FROM preemption").fetchone()
         if newest is not None and not 0 < newest < 2**53:
             raise UnusableFileError("damaged", f"a preemption has the number {newest}")
 
-    def _make(self, db: sqlite3.Connection, version: int, taken_from: str = "") -> None:
-        """Make all tables, in a new file or in one of an earlier version; all of them, or none."""
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if version == 1:
-                db.execute(FROM_1)
-            for statement in STATEMENTS:
-                db.execute(statement)
-            if version == 0:
-                db.execute("INSERT OR REPLACE INTO note VALUES (?, 'new')", (UNSURE,))
-            if taken_from:
-                db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (TAKEN_FROM, taken_from))
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-
     def _take_over(self, db: sqlite3.Connection) -> None:
-        """Take the rows over from the file that was set aside; after a crash in between, once more."""
+        """Copy the rows from the file that was set aside. A crash in between repeats this."""
         row = db.execute("SELECT value FROM note WHERE name = ?", (TAKEN_FROM,)).fetchone()
         if row is None:
             return
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(db):
             found = salvage(self.path.with_name(str(row[0])), db)
             db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
             unsure = "lost" if found.jobs_missing else found.unsure
             if unsure:
                 db.execute("INSERT INTO note VALUES (?, ?)", (UNSURE, unsure))
             db.execute("DELETE FROM note WHERE name = ?", (TAKEN_FROM,))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
         log.warning("journal_rows_taken_over", rows=found.rows, all_jobs=not found.jobs_missing)
 
 
@@ -346,31 +311,32 @@ class Transaction:
     def __init__(self, file: JournalFile, *, durable: bool) -> None:
         self._file = file
         self._durable = durable
+        self._inner = transaction(file.db)
 
     def __enter__(self) -> sqlite3.Connection:
-        db = self._file.db
         try:
-            db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
+            self._file.db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            return self._inner.__enter__()
         except sqlite3.Error as error:
             raise self._file.failed("written", error) from error
-        return db
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        db = self._file.db
         try:
-            if kind is None:
-                db.execute("COMMIT")
-                return
+            self._inner.__exit__(kind, error, trace)
         except sqlite3.Error as failure:
-            error = failure
-        with suppress(sqlite3.Error):
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            raise self._file.failed("written", failure) from failure
         if isinstance(error, sqlite3.Error | UnicodeDecodeError):
             raise self._file.failed("written", error) from error
+
+
+def _note_origin(db: sqlite3.Connection, version: int, taken_from: str = "") -> None:
+    """Note in a file that is being made that it is new, and which file's rows are still to be copied."""
+    if version == 0:
+        db.execute("INSERT OR REPLACE INTO note VALUES (?, 'new')", (UNSURE,))
+    if taken_from:
+        db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (TAKEN_FROM, taken_from))
 
 
 def _unusable(path: Path, error: Exception | str) -> JournalError:

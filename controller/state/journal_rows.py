@@ -1,8 +1,8 @@
-"""Rows of the journal, decoded at one boundary: each value is of the right type and within its range, or its row is refused.
+"""Decoding of the journal's rows: each value must have the right type and range, or its row is refused.
 
-A field that a newer version has added is ignored, and one that an older version did not write takes its default: an older
-journal, and one that a newer version has written in the same schema, can both be read. Everything else that is not understood
-raises RowError, for that row alone; whoever reads it leaves the row in the file.
+A field of a newer version is ignored, and a field that an older version did not write gets its default, so journals of older
+versions and of newer ones with the same schema can be read. Everything else raises RowError for that row alone, and the row
+stays in the file. The version of the schema is that of the file (`PRAGMA user_version`); a file of a newer schema is set aside.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ T_co = TypeVar("T_co", covariant=True)
 _JOB_ID = re.compile(r"[0-9]{1,12}(_[0-9]{1,12})?")
 _GPU_TYPE = re.compile(r"[A-Za-z0-9_.\-]*")
 _MOST_NUMBER = 2**53
-"""Numbers beyond it are no counts and no times."""
+"""Larger numbers are neither counts nor times."""
 _MOST_TEXT = 1 << 20
-"""Characters of one column: a request for some ten thousand nodes by name."""
+"""Maximum number of characters in one column: enough for a request that names ten thousand nodes."""
 
 _REQUEST = TypeAdapter(ResourceRequest)
 _PIN = TypeAdapter(PinRecord)
@@ -40,7 +40,7 @@ _PREEMPTION = TypeAdapter(Preemption)
 
 
 class RowError(ValueError):
-    """This row is not understood: the text says why."""
+    """A row cannot be decoded; the text says why."""
 
 
 class _Adapter(Protocol[T_co]):
@@ -49,7 +49,7 @@ class _Adapter(Protocol[T_co]):
 
 
 def well_typed(rows: Iterable[tuple[Any, ...]], *kinds: str) -> Iterator[tuple[Any, ...]]:
-    """Leave out rows with values of other kinds than these: "text", "number" (a count or a time), with "?" if it may be NULL."""
+    """Yield the rows whose values have these kinds: "text", "number" (a count or a time), with "?" when NULL is allowed."""
     tests = [(_TESTS[kind.rstrip("?")], kind.endswith("?")) for kind in kinds]
     for row in rows:
         if all((value is None and may_lack) or test(value) for value, (test, may_lack) in zip(row, tests, strict=True)):
@@ -66,14 +66,14 @@ _TESTS: dict[str, Callable[[object], bool]] = {"text": lambda value: isinstance(
 def decode_key(job_id: object, submit_time_s: object) -> JobKey:
     """Return the key of a row. Raises RowError."""
     if not isinstance(job_id, str) or not _JOB_ID.fullmatch(job_id):
-        raise RowError(f"no job id: {str(job_id)[:40]!r}")
+        raise RowError(f"not a job id: {str(job_id)[:40]!r}")
     return JobKey(job_id, whole_number(submit_time_s))
 
 
 def whole_number(value: object) -> int:
     """Return a count or a time in seconds. Raises RowError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_NUMBER:
-        raise RowError(f"no whole number: {str(value)[:40]!r}")
+        raise RowError(f"not a whole number: {str(value)[:40]!r}")
     return value
 
 
@@ -99,12 +99,12 @@ def decode_refusal(text: object) -> Refusal:
 
 
 def decode_served(text: object) -> Served:
-    """Return what earlier runs used. Raises RowError."""
+    """Return the usage of earlier runs. Raises RowError."""
     return _decode(_SERVED, text)
 
 
 def decode_elsewhere(text: object) -> RelocationConstraint:
-    """Return where a job is to go. Raises RowError."""
+    """Return a relocation constraint. Raises RowError."""
     found = _decode(_ELSEWHERE, text)
     _require_nodes((*found.avoid, *found.only))
     return found
@@ -129,18 +129,18 @@ def decode_preemption(row: Mapping[str, Any]) -> Preemption:
 
 
 def encode_elsewhere(elsewhere: RelocationConstraint) -> str:
-    """Return it as text; `decode_elsewhere` is its inverse."""
+    """Return a relocation constraint as text; `decode_elsewhere` reads it."""
     return json.dumps({"avoid": sorted(elsewhere.avoid), "only": sorted(elsewhere.only), "gpus": elsewhere.gpus})
 
 
 def encode(facts: Any) -> str:
-    """Return a dataclass as text; its sets as lists, in order."""
+    """Return a dataclass as text; its sets become sorted lists."""
     return json.dumps(asdict(facts), default=sorted)
 
 
 def _decode(adapter: _Adapter[T], text: object) -> T:
     if not isinstance(text, str) or len(text) > _MOST_TEXT:
-        raise RowError("no text, or too long")
+        raise RowError("not a text, or too long")
     try:
         found = adapter.validate_json(text, strict=True)
     except (ValueError, TypeError, RecursionError, MemoryError, OverflowError) as error:
@@ -150,7 +150,7 @@ def _decode(adapter: _Adapter[T], text: object) -> T:
 
 
 def _require_range(value: object) -> None:
-    """Every number counts something or is a time: finite, not below zero, and no larger than a double holds exactly."""
+    """Check that every number is finite, not negative, and small enough for a double to hold exactly."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not (math.isfinite(value) and 0 <= value < _MOST_NUMBER):
             raise RowError(f"a number out of range: {str(value)[:40]}")
@@ -165,7 +165,7 @@ def _require_range(value: object) -> None:
 def _require_nodes(names: tuple[str, ...]) -> None:
     for name in names:
         if not NODE_NAME.fullmatch(name):
-            raise RowError(f"no name of a node: {name[:40]!r}")
+            raise RowError(f"not a name of a node: {name[:40]!r}")
 
 
 def _short(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Reads what can be read of a journal that cannot be used: damaged, or of a newer schema. Row by row, originals first.
+"""Reads what can be read of a journal that is damaged or has a newer schema. Row by row, the users' own requests first.
 
-Nothing here writes into that file, and nothing raises: what cannot be read is counted as missing.
+Nothing here writes into that file, and nothing raises for it: unreadable rows are counted as missing.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ import structlog
 from controller.base.sqlite_file import connect_read_only, readable, require_size, time_limit
 from controller.slurm.client import JobKey, ResourceRequest
 from controller.state.journal_rows import RowError, decode_key, decode_request
-from controller.state.journal_schema import STATEMENTS, TABLES, TAKEN_FROM, UNSURE
+from controller.state.journal_schema import JOURNAL, TABLES, TAKEN_FROM, UNSURE
 
 log = structlog.get_logger(__name__)
 
 _ORDER = {"job": ("job_id", "submit_time_s"), "run": ("job_id", "submit_time_s"), "note": ("name",)}
-"""Tables without a rowid, by their key; the others are read by rowid."""
+"""Keys of the tables without a rowid; other tables are read by rowid."""
 _EFFECT = "jobs whose request is not known start on the nodes chosen for them last"
 _NAMED = 5
 _PAGE_BYTES = 4096
 _MOST_BYTES = 128 << 20
 _LIMIT_S = 60.0
 _MOST_ROWS = 2_000_000
-"""Of one table: pages of a damaged file can name each other again and again."""
+"""Maximum number of rows of one table: damaged pages can form a loop."""
 _LARGEST_NUMBER = 2**62
-"""A number of a row beyond it was never given; SQLite would have none left to give after it."""
+"""Largest row number to accept: after a larger one SQLite would have no numbers left."""
 
 Row = tuple[object, ...]
 Take = Callable[[Row], None]
-"""Told of every row, perhaps more than once."""
+"""Called with every row, sometimes twice."""
 
 
 @dataclass(slots=True)
 class Salvaged:
-    """What was taken over."""
+    """Result of a salvage."""
 
     rows: dict[str, int] = field(default_factory=dict)
-    """By table."""
+    """Number of copied rows, by table."""
     jobs_missing: bool = False
-    """Rows of jobs could not be read: what they said is not known."""
+    """Some rows of jobs could not be read; their content is lost."""
     unsure: str = ""
-    """What that file itself had noted of facts that it may lack."""
+    """Note of the source file itself that it may lack facts."""
 
 
 def read_originals(path: Path, limit_s: float = 15.0) -> dict[JobKey, ResourceRequest]:
-    """Return the requests that can be read of jobs that Headway has pinned. Never raises, and never waits for much longer.
+    """Return the readable requests of jobs that Headway has pinned. Never raises, and takes little longer than `limit_s`.
 
-    For the watchdog, which must need nothing but Slurm: empty where there is no journal, or none that can be read.
+    For the watchdog, which must work with Slurm alone: empty when there is no readable journal.
     """
     found: dict[JobKey, ResourceRequest] = {}
     refused: dict[str, str] = {}
@@ -82,7 +82,7 @@ def read_originals(path: Path, limit_s: float = 15.0) -> dict[JobKey, ResourceRe
 
 
 def salvage(source: Path, target: sqlite3.Connection) -> Salvaged:
-    """Copy the rows that can be read into the new journal, beside those that are there. Raises only for the new journal."""
+    """Copy the readable rows into the new journal, beside its own rows. Raises only for errors of the new journal."""
     done = Salvaged()
     for table in TABLES:
         columns = {str(row[1]): str(row[2]) for row in target.execute(f"PRAGMA table_info({table})")}
@@ -104,7 +104,7 @@ def salvage(source: Path, target: sqlite3.Connection) -> Salvaged:
 
     scan = partial(_scan, table="note", columns=("name", "value"), take=take)
     _read_somehow(source, scan, _LIMIT_S, job=False)
-    if TAKEN_FROM in notes:  # it had not taken over yet what was before it
+    if TAKEN_FROM in notes:  # it had not yet copied the rows of the file before it
         done.jobs_missing = True
     elif notes.get(UNSURE) in ("new", "lost"):
         done.unsure = str(notes[UNSURE])
@@ -112,7 +112,7 @@ def salvage(source: Path, target: sqlite3.Connection) -> Salvaged:
 
 
 class _Inserter:
-    """Inserts rows whose values are of the columns' types; others stay where they are. Its own errors are not the source's."""
+    """Inserts rows whose values have the columns' types. Its own errors are kept apart from those of the source."""
 
     def __init__(self, db: sqlite3.Connection, table: str, columns: Mapping[str, str]) -> None:
         marks = ", ".join("?" * len(columns))
@@ -122,7 +122,7 @@ class _Inserter:
         self.inserted = 0
         self.refused = 0
         self.problem: sqlite3.Error | None = None
-        """The new journal cannot be written."""
+        """Error that the new journal cannot be written; None while it can."""
 
     def __call__(self, row: Row) -> None:
         if not all(map(_is_of, row, self._kinds)):
@@ -130,7 +130,7 @@ class _Inserter:
             return
         try:
             self.inserted += self._db.execute(self._statement, row).rowcount
-        except sqlite3.IntegrityError:  # what a decision placed, without the decision
+        except sqlite3.IntegrityError:  # a placement whose decision is missing
             self.refused += 1
         except sqlite3.Error as error:
             self.problem = error
@@ -147,9 +147,9 @@ def _is_of(value: object, kinds: tuple[type, ...]) -> bool:
 
 
 def _read_somehow(path: Path, read: Callable[[sqlite3.Connection], None], limit_s: float, *, job: bool) -> str:
-    """Read with the write-ahead log, and where that does not go to the end, in other ways too. Returns what went wrong first.
+    """Read with the write-ahead log; when that fails, in other ways. Returns the first problem.
 
-    `job`: it is the table `job` that is read.
+    `job`: the table to read is `job`.
     """
     problem = ""
     ways = [partial(connect_read_only, path), partial(connect_read_only, path, immutable=True)]
@@ -158,7 +158,7 @@ def _read_somehow(path: Path, read: Callable[[sqlite3.Connection], None], limit_
     for way in ways:
         try:
             with closing(way()) as db, time_limit(db, limit_s):
-                db.execute("PRAGMA writable_schema = ON")  # entries of the schema that are damaged are passed over
+                db.execute("PRAGMA writable_schema = ON")  # damaged entries of the schema are skipped
                 read(db)
                 return problem
         except Exception as error:  # noqa: BLE001 - a damaged file raises more than sqlite3.Error; another way may do better
@@ -167,27 +167,27 @@ def _read_somehow(path: Path, read: Callable[[sqlite3.Connection], None], limit_
 
 
 def _with_a_sound_beginning(path: Path) -> sqlite3.Connection:
-    """Return the pages of the file in memory, below a first page that is sound and names the table `job` alone.
+    """Return the file's pages in memory, behind a sound first page that names only the table `job`.
 
-    The first page says which tables there are and where; without it nothing of a file can be read. But `job` was made first, so it
-    begins on the second page.
+    The first page lists the tables and their places; without it no table can be found. But `job` was made first, so it begins on
+    the second page.
     """
     if require_size(path) > _MOST_BYTES:
         raise RowError("too large to be read in memory")
     data = path.read_bytes()
     with closing(sqlite3.connect(":memory:")) as fresh:
         fresh.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        fresh.execute(STATEMENTS[0])
+        fresh.execute(JOURNAL.statements[0])
         first = bytearray(fresh.serialize()[:_PAGE_BYTES])
     pages = len(data) // _PAGE_BYTES
-    first[28:32] = pages.to_bytes(4, "big")  # the size of the file, as its header tells it
+    first[28:32] = pages.to_bytes(4, "big")  # the size of the file in its header
     db = readable(sqlite3.connect(":memory:"))
     db.deserialize(bytes(first) + data[_PAGE_BYTES : pages * _PAGE_BYTES])
     return db
 
 
 def _scan(db: sqlite3.Connection, *, table: str, columns: Sequence[str], take: Take) -> None:
-    """Read the table from its beginning and, where that ends at a damaged page, from its end. Raises what ended it first."""
+    """Read the table from its beginning and, when a damaged page ends that, from its end. Raises the first error."""
     there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     if not there:
         raise RowError(f"no table {table} can be read")
@@ -205,4 +205,4 @@ def _scan(db: sqlite3.Connection, *, table: str, columns: Sequence[str], take: T
     if first is not None:
         raise first
     if table == "job" and "original" not in there:
-        raise RowError("the column of the jobs' own requests cannot be read")
+        raise RowError("the column with the jobs' own requests cannot be read")

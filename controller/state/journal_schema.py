@@ -1,14 +1,13 @@
 """Tables of the journal: version, statements, and how many rows each may have.
 
-What is added later is added beside what is there (a table, an index, a nullable column), so that a file of this version stays one
-for the programs of this version that came before.
+Later additions keep the present tables (a new table, an index, a nullable column), so that earlier programs of this version can
+still use the file.
 """
 
 from __future__ import annotations
 
+from controller.base.sqlite_schema import Schema, split_statements
 from controller.state.preemption_table import PREEMPTION_SCHEMA
-
-SCHEMA_VERSION = 2
 
 SCHEMA = (
     """
@@ -42,17 +41,19 @@ CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
 )
 """Rows are bounded: `job` and open preemptions by the jobs that Slurm knows, `decision` and `placed` by `keep_decisions`, `note`
 by its names (below), the rest by `keep_days` and by the numbers below."""
-STATEMENTS = tuple(statement.strip() for statement in SCHEMA.split(";") if statement.strip())
-FROM_1 = "ALTER TABLE job ADD COLUMN elsewhere TEXT"
-"""What `SCHEMA` does not add to a file of version 1 by itself."""
+JOURNAL = Schema(
+    version=2,
+    statements=split_statements(SCHEMA),
+    migrations={1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",)},
+)
 TABLES = ("job", "preemption", "run", "decision", "placed", "intent")
-"""In the order in which rows of another file are taken over: first what Slurm cannot tell again."""
+"""Order in which rows of another file are copied: first those that Slurm cannot provide again."""
 
 MAX_INTENTS = 500_000
 MAX_RUNS = 500_000
-"""Those beyond so many are dropped, oldest first, whatever their age. Preemptions have a number of their own."""
+"""Maximum number of rows; the oldest are dropped, whatever their age. Preemptions have a maximum of their own."""
 
 UNSURE = "unsure"
-"""Note: whether facts of jobs may be missing (`Missing`), until the first snapshot was compared with what there is."""
+"""Note: whether facts of jobs may be missing, until the first snapshot was compared with the journal."""
 TAKEN_FROM = "taken-from"
-"""Note: the name of the file that rows are taken over from, until that is done."""
+"""Note: name of the file from which rows are being copied, until that is done."""

@@ -1,7 +1,7 @@
-"""What the controller remembers of jobs and Slurm does not tell: original requests, pins, refusals, time already served.
+"""Facts on jobs that Slurm does not know: their own requests, pins, refusals, and the usage of earlier runs.
 
-`Ledger` is the in-memory picture; the journal keeps the same facts on disk and rebuilds it after a restart. Everything
-that `observe` needs besides the snapshot comes from here, so that observing stays a pure function.
+`Ledger` has them in memory; the journal has the same facts on disk and rebuilds the ledger after a restart. `observe` needs only
+the snapshot and the ledger, so that it stays a pure function.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from controller.state.preemption import RelocationConstraint
 
 MOST_ESTIMATES = 100_000
 UNFIT_S = 600.0
-"""How long a job is kept off nodes on which Slurm did not start it, seconds since it was refused last."""
+"""Time after the last refusal during which a job is not placed on nodes where Slurm did not start it, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinRecord:
-    """A placement that was ordered for a job, and which run of the job it was for."""
+    """A placement that was sent to Slurm, and the run of the job that it was for."""
 
     nodes: tuple[str, ...]
     gpus: tuple[int, ...]
     """GPUs on each of the nodes."""
     restarts: int
-    """Slurm's restart count when the pin was made: a pin of an earlier run says nothing about this one."""
+    """Slurm's restart count at the time of the pin: a pin of an earlier run says nothing about the present one."""
     pinned_at_s: float
     policy: str
     reason: str
@@ -34,23 +34,23 @@ class PinRecord:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Slurm would not start a released job, or Headway could not place it: it is left alone until `retry_at_s`."""
+    """Slurm did not start a released job, or Headway could not place it. The job is not placed before `retry_at_s`."""
 
     reason: str
     refused_at_s: float
     retry_at_s: float
     count: int
     like: str = ""
-    """The job whose refusal this is, when the same limit stands in the way of both: this one was not even placed."""
+    """Job whose refusal this is: the same limit applies to both, so this job was not even placed. Empty: its own refusal."""
     unfit: str = ""
     """Nodes on which Slurm did not start it, although they looked free: "n1,n3"."""
     places: int = 0
-    """Refusals for which the nodes may be at fault."""
+    """Number of refusals for which the nodes may be the cause."""
     slurm_reason: str = ""
     """Slurm's own word, such as AssocGrpGRES; empty when it gave none, and in journals of earlier versions."""
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
-        """Nodes that the job is not to be placed on for now."""
+        """Return the nodes on which the job must not be placed for now."""
         if not self.unfit or not 0 <= now_s - self.refused_at_s < UNFIT_S:
             return frozenset()
         return frozenset(self.unfit.split(","))
@@ -58,7 +58,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What earlier runs of a job used, and when it was first submitted (a requeue gives it a new submit time)."""
+    """Usage of a job's earlier runs, and its first submit time (a requeue gives it a new one)."""
 
     service_s: float
     gpu_s: float
@@ -79,21 +79,21 @@ class Ledger:
     """Facts by job. Invariant: an entry exists only for jobs that Slurm still knew at the last snapshot."""
 
     originals: dict[JobKey, ResourceRequest] = field(default_factory=dict)
-    """What jobs asked for that are, as far as we know, still pinned in Slurm: their own request has to be given back."""
+    """Own requests of jobs that may still be pinned in Slurm; Headway must give these requests back to them."""
     pins: dict[JobKey, PinRecord] = field(default_factory=dict)
     refusals: dict[JobKey, Refusal] = field(default_factory=dict)
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
-    """Jobs given to Slurm to place, with the restart count for which that holds."""
+    """Restart count of each job that was given to Slurm to place; it holds for that run."""
     elsewhere: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
-    """Where jobs are to go when they are placed again, and how many GPUs they have instead of those that they asked for."""
+    """Where each job must go when it is placed again, and its number of GPUs when that has changed."""
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
-    """Nodes that jobs are kept off for now, because the agents there are silent. Worked out in every cycle; not in the journal."""
+    """Nodes that each job avoids for now, because their agents are silent. Computed in every cycle; not in the journal."""
     estimates: dict[tuple[str, str], Estimate] = field(default_factory=dict)
-    """By (user, job name)."""
+    """Estimated run time by (user, job name)."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
-        """A requeue gave the job a new identity, or will: its request and its history go over, pins and refusals do not."""
+        """Give the job its new identity after a requeue: its request and usage are kept, its pins and refusals are not."""
         original, elsewhere = self.originals.get(old), self.elsewhere.get(old)
         self.forget({old})
         self.served[new] = served
@@ -103,7 +103,7 @@ class Ledger:
             self.elsewhere[new] = elsewhere
 
     def set_constraint(self, key: JobKey, elsewhere: RelocationConstraint) -> None:
-        """Say where a job that was stopped is to go. Without a number of GPUs it keeps the one that it was given before."""
+        """Set where a stopped job must go. Without a number of GPUs it keeps the number that it was given before."""
         if elsewhere.gpus is None and (before := self.elsewhere.get(key)) is not None:
             elsewhere = replace(elsewhere, gpus=before.gpus)
         if elsewhere != RelocationConstraint():
@@ -112,7 +112,7 @@ class Ledger:
             self.elsewhere.pop(key, None)
 
     def constraints(self) -> dict[JobKey, RelocationConstraint]:
-        """Where jobs are to go as of now: `elsewhere`, and off the nodes that they are kept off."""
+        """Return where jobs must go now: `elsewhere`, without the nodes that they avoid for now."""
         found = dict(self.elsewhere)
         for key, nodes in self.kept_off.items():
             there = found.get(key, RelocationConstraint())
@@ -120,7 +120,7 @@ class Ledger:
         return found
 
     def clear_constraint(self, key: JobKey) -> bool:
-        """The job may go anywhere; its number of GPUs stays. Returns whether anything has changed."""
+        """Let the job go anywhere; its number of GPUs stays. Returns whether anything has changed."""
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
             return False
@@ -129,12 +129,12 @@ class Ledger:
         return True
 
     def note_start(self, key: JobKey, num_gpus: int) -> bool:
-        """The job runs on that many GPUs: next time it may go anywhere. Returns whether anything has changed."""
+        """Record that the job runs on that many GPUs, and may go anywhere next time. Returns whether anything has changed."""
         changed = self.clear_constraint(key)
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or elsewhere.gpus == num_gpus:
             return changed
-        del self.elsewhere[key]  # somebody else started it, as its user had asked
+        del self.elsewhere[key]  # it was started without Headway, as its user had asked
         return True
 
     def keep_off(self, nodes: Mapping[JobKey, frozenset[str]]) -> None:
@@ -146,7 +146,7 @@ class Ledger:
         self.estimates = dict(found)
 
     def learn_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
-        """Take over newer estimates; beyond MOST_ESTIMATES those that have not changed for longest are dropped."""
+        """Store newer estimates; beyond MOST_ESTIMATES those that have not changed for the longest time are dropped."""
         for name, estimate in found.items():
             self.estimates.pop(name, None)
             self.estimates[name] = estimate
@@ -155,7 +155,7 @@ class Ledger:
 
     @contextmanager
     def whole_or_not(self) -> Iterator[None]:
-        """Within, an exception takes back every change that was made to the ledger since the beginning."""
+        """Undo every change of the ledger within the context when an exception leaves it."""
         before = {one.name: dict(getattr(self, one.name)) for one in fields(self)}
         try:
             yield
@@ -167,7 +167,7 @@ class Ledger:
             raise
 
     def keys(self) -> set[JobKey]:
-        """Every job that a fact is known of."""
+        """Return every job of which a fact is known."""
         return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded, self.elsewhere)
 
     def forget(self, gone: set[JobKey]) -> None:

@@ -1,7 +1,7 @@
-"""One running job that is taken off its nodes to come back: what is recorded of it, and which phase may follow which. Pure.
+"""One preemption: its record, and which stage may follow which. Pure.
 
-A preemption goes ASKED, SAVED, STOPPED, STARTED, RESUMED, or ends in CALLED_OFF or OVER. Nothing is stopped before it is SAVED,
-unless an operator forces it. The table of preemptions is in the journal, so that a controller that was killed goes on with each.
+A preemption passes ASKED, SAVED, STOPPED, STARTED and RESUMED, or ends in CALLED_OFF or OVER. No job is stopped before it is
+SAVED, unless an operator forces it. The journal has the table of preemptions, so that a restarted controller continues them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from controller.slurm.client import Phase, SlurmJob
 
 _STILL_RUNNING_S = 60.0
-"""A job that Slurm has requeued, as it said, and still shows as it was after so long, was not."""
+"""A job that Slurm shows unchanged this long after its requeue was not requeued, in seconds."""
 
 
 class Cause(StrEnum):
-    """Who wants it."""
+    """Origin of a preemption."""
 
     OPERATOR = "operator"
     THRESHOLD = "threshold"
@@ -24,29 +24,29 @@ class Cause(StrEnum):
 
 
 class PreemptionMethod(StrEnum):
-    """How the job comes back."""
+    """How the job saves its work and comes back."""
 
     CHECKPOINT = "checkpoint"
-    """Its ranks save when agents ask them, and say when they have."""
+    """Its ranks save at the agents' request, and report when they have."""
     SIGNAL = "signal"
     """It saves and requeues itself on SIGUSR1, as its user has declared."""
     NONE = "none"
-    """It cannot, but the operator forces it."""
+    """It cannot save, but the operator forces the preemption."""
 
 
 class Stage(StrEnum):
-    """How far a preemption has come."""
+    """Stage of a preemption."""
 
     ASKED = "asked"
-    """The ranks were asked to save, and train on until they have."""
+    """The ranks were asked to save; they train on until they have."""
     SAVED = "saved"
-    """All ranks have; they stand still, and the job is about to be requeued."""
+    """All ranks have saved and wait; the job is about to be requeued."""
     STOPPED = "stopped"
-    """Back in the queue, held, to be placed again."""
+    """The job is back in the queue, held, to be placed again."""
     STARTED = "started"
     """It runs again."""
     RESUMED = "resumed"
-    """It has made a step since. The end, where agents tell of steps; elsewhere STARTED is."""
+    """It has made a step since then. This is the end where agents report steps; without agents, STARTED is."""
     CALLED_OFF = "called off"
     """The job was left where it is; `problem` says why. An end."""
     OVER = "over"
@@ -54,7 +54,7 @@ class Stage(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing more follows."""
+        """True when no other stage follows."""
         return self in _ENDS
 
 
@@ -63,40 +63,40 @@ _ENDS = frozenset({Stage.RESUMED, Stage.CALLED_OFF, Stage.OVER})
 
 @dataclass(frozen=True, slots=True)
 class RelocationConstraint:
-    """Where and how large a job is to be when it is placed again."""
+    """Where a job must be placed next time, and with how many GPUs."""
 
     avoid: frozenset[str] = frozenset()
-    """Nodes that it is kept off, for as long as it can be placed without them in an empty cluster."""
+    """Nodes to avoid, as long as the job fits on the others in an empty cluster."""
     only: frozenset[str] = frozenset()
-    """Nodes that it is to run on; empty: any."""
+    """Nodes that it must run on; empty: any."""
     gpus: int | None = None
-    """GPUs in all; None: as many as before."""
+    """Total number of GPUs; None: as many as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """One row of the table. Times in seconds since the Unix epoch, by the controller's clock; None: not come to."""
+    """One row of the table. Times are Unix times on the controller's clock; None: this stage was not reached."""
 
     number: int
     job_id: str
-    """As users name it."""
+    """Job id as users know it."""
     raw_id: int
-    """As the job's processes know it."""
+    """Slurm's own job number, which the job's processes know."""
     submit_time_s: int
-    """Of the run that is to be stopped; a requeue gives the job another."""
+    """Submit time of the run that is to be stopped; a requeue gives the job another one."""
     restarts: int
-    """Of the run that is to be stopped."""
+    """Restart count of the run that is to be stopped."""
     cause: Cause
     why: str
-    """A sentence for people."""
+    """A sentence for users."""
     way: PreemptionMethod
     force: bool
-    """Stop it even where it does not save in time."""
+    """Stop the job even if it does not save in time."""
     nodes: tuple[str, ...]
-    """Of the run that is to be stopped."""
+    """Nodes of the run that is to be stopped."""
     elsewhere: RelocationConstraint
     within_s: float
-    """Seconds from `asked_s` on in which it has to save."""
+    """Time to save, in seconds after `asked_s`."""
     stage: Stage
     asked_s: float
     saved_s: float | None = None
@@ -105,15 +105,15 @@ class Preemption:
     resumed_s: float | None = None
     ended_s: float | None = None
     step: int | None = None
-    """Steps done at the checkpoint; None: not told."""
+    """Steps done at the checkpoint; None: not reported."""
     attempt: int = 0
-    """How often its ranks were asked, or its processes signalled."""
+    """How often its ranks were asked to save, or its processes signalled."""
     problem: str = ""
-    """Why it was called off, or is over; what is lost where it was forced."""
+    """Why it was called off or is over; after a forced stop, what is lost."""
 
     @property
     def open(self) -> bool:
-        """Something may follow. A job of whose steps nobody tells is STARTED in the end."""
+        """True while another stage may follow. A job whose steps are not reported ends at STARTED."""
         return self.ended_s is None
 
 
@@ -121,7 +121,7 @@ class Preemption:
 
 
 def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "") -> Preemption:
-    """The same at another stage, with the time at which it came to it."""
+    """Return the preemption at another stage, with the time at which it reached it."""
     times = {
         Stage.SAVED: "saved_s",
         Stage.STOPPED: "stopped_s",
@@ -135,13 +135,13 @@ def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "")
 
 
 def left_s(preemption: Preemption, now_s: float) -> float:
-    """Seconds that it has left to save (again), by a wall clock that may have been set: never more than it had."""
+    """Return the seconds left for saving: never below 0, and never more than it had, even when a clock was set."""
     since_s = preemption.asked_s if preemption.saved_s is None else preemption.saved_s
     return min(max(since_s + preemption.within_s - now_s, 0.0), preemption.within_s)
 
 
 def after_look(preemption: Preemption, job: SlurmJob | None, now_s: float) -> Preemption:
-    """What has become of it as Slurm shows the job now; None: Slurm knows no such job any more."""
+    """Return the preemption as Slurm shows the job now; None: Slurm does not know the job any more."""
     if job is None or _is_another(preemption, job):
         return _lost(preemption, "Slurm no longer knows the job", now_s)
     if preemption.stage in {Stage.ASKED, Stage.SAVED}:
@@ -166,7 +166,7 @@ _AGAIN = frozenset({Phase.CONFIGURING, Phase.RUNNING, Phase.SUSPENDED})
 
 
 def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Preemption:
-    """A requeue shows by the count of restarts, whoever ordered it; the end of the run by its state."""
+    """Return the preemption as seen before its stop. A requeue shows by the restart count, the end of the run by its state."""
     if job.restarts > preemption.restarts or job.phase is Phase.PENDING:
         return moved(preemption, Stage.STOPPED, now_s)
     if job.phase is not Phase.ENDED:
@@ -178,7 +178,7 @@ def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Pre
 
 
 def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
-    """Nothing more will be seen of the job. One that ran again had come back, as far as is known."""
+    """End a preemption whose job will not be seen again. A job that ran again counts as having come back."""
     if preemption.stage is Stage.STARTED:
         return replace(preemption, ended_s=now_s, problem=f"{what} before a step was reported")
     when = "before it ran again" if preemption.stage is Stage.STOPPED else "before it was stopped"
@@ -190,6 +190,6 @@ def _runs_on(preemption: Preemption, job: SlurmJob) -> bool:
 
 
 def _is_another(preemption: Preemption, job: SlurmJob) -> bool:
-    """Slurm may issue an id again that it has lost. A run keeps its submit time, and a later one counts more restarts."""
+    """Return whether Slurm has given the id to another job. A run keeps its submit time; later runs count more restarts."""
     same_run = job.restarts == preemption.restarts and job.key.submit_time_s == preemption.submit_time_s
     return not same_run and job.restarts <= preemption.restarts

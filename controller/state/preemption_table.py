@@ -1,4 +1,4 @@
-"""The journal's table of preemptions: one row each, written again with every change of its stage."""
+"""The journal's table of preemptions: one row each, rewritten at every change of its stage."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CREATE INDEX IF NOT EXISTS preemption_asked ON preemption (asked_s);
 """
 _COLUMNS = tuple(field.name for field in fields(Preemption))
 MAX_PREEMPTIONS = 100_000
-"""Ended ones beyond so many are dropped, oldest first, whatever their age."""
+"""Maximum number of rows of ended preemptions; the oldest are dropped, whatever their age."""
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM preemption"  # noqa: S608 - names of our own
 
 _NAMED = 20
-"""Rows that are not understood of which the log tells one by one."""
+"""Maximum number of damaged rows that the log reports one by one."""
 
 
 class Read(Protocol):
@@ -57,11 +57,11 @@ class PreemptionTable:
         self._read_rows = read
         self._writing = writing
         self._open: dict[int, Preemption] = {}
-        """Those that have not ended, as they were written last."""
+        """Open preemptions, as they were last written."""
         self._told: set[int] = set()
 
     def add(self, preemption: Preemption) -> Preemption:
-        """Keep a new one. Returns it with its number; the one that it came with does not count."""
+        """Store a new preemption. Returns it with its number; the number that it came with does not count."""
         with self._writing(durable=True) as db:
             cursor = db.execute(_insert(_COLUMNS[1:]), _values(preemption)[1:])
         kept = replace(preemption, number=int(cursor.lastrowid or 0))
@@ -69,7 +69,7 @@ class PreemptionTable:
         return kept
 
     def save(self, preemption: Preemption) -> None:
-        """Write it as it is now, whether or not the file has a row of it: damage may have taken that."""
+        """Write a preemption, even if its row is missing: damage may have removed it."""
         with self._writing(durable=True) as db:
             db.execute(_insert(_COLUMNS, "OR REPLACE "), _values(preemption))
         self._open[preemption.number] = preemption
@@ -77,31 +77,31 @@ class PreemptionTable:
             del self._open[preemption.number]
 
     def write_again(self) -> None:
-        """Those that have not ended go into a file that has taken the place of another."""
+        """Write the open preemptions into a file that has replaced another."""
         if self._open:
             with self._writing(durable=True) as db:
                 db.executemany(_insert(_COLUMNS, "OR REPLACE "), [_values(row) for row in self._open.values()])
 
     def open(self) -> list[Preemption]:
-        """Those that have not ended, oldest first."""
+        """Return the open preemptions, oldest first."""
         found = self._read("WHERE ended_s IS NULL ORDER BY number", ())
         self._open = {row.number: row for row in found}
         return found
 
     def find(self, number: int) -> Preemption | None:
-        """The one of that number."""
+        """Return the preemption of that number; None when there is none."""
         return next(iter(self._read("WHERE number = ?", (number,))), None)
 
     def of_job(self, raw_id: int, limit: int) -> list[Preemption]:
-        """The newest of one job, newest first."""
+        """Return the newest preemptions of one job, newest first."""
         return self._read("WHERE raw_id = ? ORDER BY number DESC LIMIT ?", (raw_id, limit))
 
     def newest(self, limit: int) -> list[Preemption]:
-        """The newest of all, newest first."""
+        """Return the newest preemptions of all jobs, newest first."""
         return self._read("ORDER BY number DESC LIMIT ?", (limit,))
 
     def since(self, time_s: float) -> list[Preemption]:
-        """Those that were asked for since then, oldest first."""
+        """Return the preemptions that were begun since then, oldest first."""
         return self._read("WHERE asked_s >= ? ORDER BY number", (time_s,))
 
     def _read(self, where: str, values: tuple[object, ...]) -> list[Preemption]:
@@ -114,14 +114,14 @@ class PreemptionTable:
         return found
 
     def _tell(self, number: object, job_id: object, error: Exception) -> None:
-        """Log a row that is not understood, once."""
+        """Log a row that cannot be decoded, once."""
         if isinstance(number, int) and number not in self._told and len(self._told) <= _NAMED:
             self._told.add(number)
             log.error("journal_row_not_understood", column="preemption", job=str(job_id)[:24], problem=str(error))
 
 
 def prune_preemptions(db: sqlite3.Connection, older_than_s: float) -> None:
-    """Drop those that ended before that time, and those beyond the number that is kept."""
+    """Drop the preemptions that ended before that time, and those beyond the maximum number."""
     db.execute("DELETE FROM preemption WHERE ended_s < ?", (older_than_s,))
     newest = "(SELECT MAX(number) FROM preemption)"
     db.execute(

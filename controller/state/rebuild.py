@@ -1,13 +1,13 @@
-"""What is put together from Slurm's picture when a journal was lost: the own requests of jobs that Headway may have pinned. Pure.
+"""Rebuilds the own requests of jobs that Headway may have pinned from Slurm's data, after a journal was lost. Pure.
 
-Slurm shows a pin of ours and a user's own `--nodelist` alike: a list of as many nodes as the job takes. Where the user's request is
-not known any more, the list is therefore kept for now and not for ever:
+Slurm shows a pin of Headway and a user's own `--nodelist` alike: as a list of as many nodes as the job takes. When the user's own
+request is lost, the list is kept for some time, but not for ever:
 
-- A job that has not run is placed on those nodes, as a user who named them wants. When they can no longer hold it (down, drained,
-  too small) and others can, it may go anywhere, as every job that was sent to certain nodes.
-- A job that runs, or has run, was placed there by Headway: if it comes back into the queue, it may go anywhere.
+- A job that has not run is placed on those nodes, as a user who named them wants. When they cannot hold it any more (down, drained,
+  too small) and other nodes can, it may go anywhere, like every job with a relocation constraint.
+- A job that runs, or has run, was placed there by Headway. If it is requeued, it may go anywhere.
 
-How many GPUs and nodes a job has stays as Slurm shows it.
+The job keeps the number of GPUs and nodes that Slurm shows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controller.state.preemption import RelocationConstraint
 
 
 def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey], bool]) -> list[JobKey]:
-    """Give jobs that look pinned, and whose own request may be lost, a request without their nodes. Returns these jobs."""
+    """Give jobs that look pinned, and whose own request may be lost, a request without nodes. Returns these jobs."""
     found = []
     for job in jobs:
         if job.phase is Phase.ENDED or job.key in ledger.originals or not _looks_pinned(job.request):
@@ -36,5 +36,5 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
 
 
 def _looks_pinned(request: ResourceRequest) -> bool:
-    """A pin names exactly the nodes that the job takes."""
+    """Return whether the request names exactly as many nodes as the job takes, as a pin does."""
     return 0 < len(request.required_nodes) == request.min_nodes

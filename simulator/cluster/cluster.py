@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.cluster.hostlist import expand
+from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology import Inside, Topology, bcube, fat_tree, flat, rack_tree, vl2
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS
 from simulator.errors import ClusterError

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster
-from simulator.cluster.hostlist import fold
 from simulator.cluster.topology.slurm import switches_of
 from simulator.cluster.topology.tree import TreeRoutes
 from simulator.errors import ClusterError

@@ -107,14 +107,14 @@ class _Places(NamedTuple):
 
 def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
     from controller.base.errors import ConfigurationError
-    from controller.slurm import installed_files as integration
-    from controller.slurm.conf import read_slurm_conf
+    from controller.slurm.configuration import installed_files
+    from controller.slurm.configuration.conf import read_slurm_conf
     from slurm.setup.files import apply_plan, default_slurm_conf, read_installed, shipped_sources
     from slurm.setup.plan import make_plan
 
     for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
         path: Path | None = getattr(places, name)
-        if path is not None and not integration.is_plain(path):
+        if path is not None and not installed_files.is_plain(path):
             option = f"--{name.replace('_', '-')}"
             raise ConfigurationError(
                 f"{option} {path}: give an absolute path of letters, digits and . _ - + @ , = only"
@@ -136,8 +136,8 @@ def _spank(
     as_json: bool,
 ) -> int:
     from controller.base.errors import ConfigurationError
-    from controller.slurm import installed_files as integration
-    from controller.slurm.conf import read_slurm_conf
+    from controller.slurm.configuration import installed_files
+    from controller.slurm.configuration.conf import read_slurm_conf
     from slurm.setup.files import (
         apply_spank_plan,
         default_slurm_conf,
@@ -147,7 +147,7 @@ def _spank(
     )
     from slurm.setup.spank_plan import make_spank_plan
 
-    if plugin_dir is not None and not integration.is_plain(plugin_dir):
+    if plugin_dir is not None and not installed_files.is_plain(plugin_dir):
         raise ConfigurationError(
             f"--plugin-dir {plugin_dir}: give an absolute path of letters, digits and . _ - + @ , = only"
         )

@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 
 from controller.base.errors import ConfigurationError
-from controller.slurm import installed_files as integration
-from controller.slurm.conf import SlurmConf
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import SlurmConf
 from slurm.setup import spank_build as setup_build
 from slurm.setup.plan import FileChange, SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
@@ -31,14 +31,14 @@ def shipped_job_side() -> Path:
     return Path(str(resources.files("nodeagent") / "jobside"))
 
 
-def shipped_sources(job_side: Path | None = None, job_socket: Path = integration.JOB_SOCKET) -> Sources:
+def shipped_sources(job_side: Path | None = None, job_socket: Path = installed_files.JOB_SOCKET) -> Sources:
     """Our scripts, as they were installed with this package, for nodes that see that folder (none: ours) and that socket."""
     folder = resources.files("slurm.plugin")
-    task_prolog = (folder / "hooks" / integration.TASK_PROLOG).read_text()
+    task_prolog = (folder / "hooks" / installed_files.TASK_PROLOG).read_text()
     return Sources(
-        lua=(folder / integration.LUA_NAME).read_text(),
-        event_hook=(folder / "hooks" / integration.EVENT_HOOK).read_text(),
-        task_prolog=integration.with_job_side(task_prolog, job_side or shipped_job_side(), job_socket),
+        lua=(folder / installed_files.LUA_NAME).read_text(),
+        event_hook=(folder / "hooks" / installed_files.EVENT_HOOK).read_text(),
+        task_prolog=installed_files.with_job_side(task_prolog, job_side or shipped_job_side(), job_socket),
     )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.slurm import installed_files as integration
-from controller.slurm.conf import SlurmConf, list_items, with_item, with_value
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import SlurmConf, list_items, with_item, with_value
 
 RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld at its start only; jobs run on)"
 RECONFIGURE = "scontrol reconfigure"
@@ -101,9 +101,9 @@ def make_plan(
     draft = _Draft(conf)
     folder = conf.path.parent
     _plan_lua(draft, sources.lua, folder, runtime_dir, read)
-    event_hook = folder / integration.HOOKS_FOLDER / integration.EVENT_HOOK
+    event_hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
     _plan_file(draft, event_hook, sources.event_hook, 0o755, runtime_dir, read)
-    for key in integration.EVENT_KEYS:
+    for key in installed_files.EVENT_KEYS:
         _plan_hook(draft, key, event_hook, read)
     if task_prolog is not None:
         _plan_file(draft, task_prolog, sources.task_prolog, 0o755, runtime_dir, read)
@@ -128,14 +128,14 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
     plugins = [item.removeprefix("job_submit/") for item in list_items(draft.conf.value("JobSubmitPlugins"))]
     if "lua" not in plugins:
         draft.conf = with_value(draft.conf, "JobSubmitPlugins", with_item(draft.conf.value("JobSubmitPlugins"), "lua"))
-    own = folder / integration.LUA_NAME
+    own = folder / installed_files.LUA_NAME
     there = read(own)
-    if there is None or integration.script_version(there) is not None:
+    if there is None or installed_files.script_version(there) is not None:
         _plan_file(draft, own, source, 0o644, runtime_dir, read)
         return
-    chained = folder / integration.CHAINED_LUA_NAME
+    chained = folder / installed_files.CHAINED_LUA_NAME
     _plan_file(draft, chained, source, 0o644, runtime_dir, read)
-    if not integration.loads_ours(there):
+    if not installed_files.loads_ours(there):
         draft.conflicts.append(
             Conflict(
                 "JobSubmitPlugins",
@@ -159,7 +159,7 @@ def _calls(program: str, ours: Path, read: ReadFile) -> bool:
     if program == str(ours):
         return True
     text = read(Path(program)) or ""
-    return integration.script_version(text) is not None or any(
+    return installed_files.script_version(text) is not None or any(
         str(ours) in line for line in text.splitlines() if not line.lstrip().startswith("#")
     )
 
@@ -191,7 +191,7 @@ def _plan_scheduler_parameters(draft: _Draft) -> None:
 
 
 def _plan_file(draft: _Draft, path: Path, source: str, mode: int, runtime_dir: Path, read: ReadFile) -> None:
-    wanted = integration.with_runtime_dir(source, runtime_dir)
+    wanted = installed_files.with_runtime_dir(source, runtime_dir)
     there = read(path)
     if there != wanted:
         draft.changes.append(FileChange(path, there, wanted, mode))
@@ -212,7 +212,7 @@ def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:
     yield DISTRIBUTE
     if "TaskProlog" in changed:
         yield f"see that every compute node finds {after.value('TaskProlog')}, executable: a job fails where it is missing"
-    restart = bool(changed & set(integration.EVENT_KEYS))
+    restart = bool(changed & set(installed_files.EVENT_KEYS))
     if restart:
         yield RESTART
     if not restart or "TaskProlog" in changed:

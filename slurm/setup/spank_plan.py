@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.slurm.conf import SlurmConf
+from controller.slurm.configuration.conf import SlurmConf
 from slurm.setup.plan import Conflict, FileChange, ReadFile
 from slurm.setup.spank_build import PLUGIN_NAME, Mark, Toolchain
 

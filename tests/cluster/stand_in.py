@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from controller.base.lease import Lease, wake_room, write_lease
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 
 SLURM_FOLDER = Path(__file__).parents[2] / "slurm" / "plugin"
 CONTROLLER_UID = 4242
@@ -55,7 +55,7 @@ class StandIn:
         """A script of slurm/ for this runtime folder, where Slurm's user can run it."""
         text = (SLURM_FOLDER / source).read_text()
         path = self.runtime_dir / Path(source).name
-        path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
+        path.write_text(installed_files.with_runtime_dir(text, self.runtime_dir))
         path.chmod(0o755)
         return path
 

@@ -13,7 +13,7 @@ import pytest
 from controller.profiles.ideal import ideal_of
 from controller.profiles.sensitivity import IdealSource, Priors, sensitivity
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Observation, Sight
+from controller.profiles.windows import Sample, Throughput
 from tests.cluster.training import Training, training
 
 pytestmark = pytest.mark.timeout(600)
@@ -138,12 +138,12 @@ def test_jobs_on_one_pair_of_nodes_slow_each_other_down_and_others_do_not(cluste
     assert now[str(first)]["sensitivity"] > 1.4 > now[str(jobs["apart"])]["sensitivity"]
 
 
-def telling(cluster: Training, job_id: int) -> list[Observation]:
+def telling(cluster: Training, job_id: int) -> list[Throughput]:
     """Windows that tell a pace."""
     return [each for each in cluster.windows(job_id) if each.steps >= LEAST_STEPS]
 
 
-def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[str, list[Observation]] | None:
+def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[str, list[Throughput]] | None:
     """Windows in which all of them trained throughout and the first had company; None: not so many yet."""
     found = {name: {each.start_s: each for each in telling(cluster, job)} for name, job in jobs.items()}
     together = sorted(set.intersection(*(set(each) for each in found.values())))
@@ -151,7 +151,7 @@ def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[
     return {name: [each[at] for at in together] for name, each in found.items()} if len(together) >= count else None
 
 
-def told_sensitivity(cluster: Training, windows: list[Observation]) -> float:
+def told_sensitivity(cluster: Training, windows: list[Throughput]) -> float:
     """By the controller's rule, over these windows, with the best ideal that the store has."""
     last = windows[-1]
     with cluster.store() as store:
@@ -168,7 +168,7 @@ def told_sensitivity(cluster: Training, windows: list[Observation]) -> float:
 
 
 def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster: Training, first: int) -> None:
-    before = cluster.until(lambda: [s for s in cluster.sights(first) if s.node == "n1" and s.steps], "sights", SOON_S)[
+    before = cluster.until(lambda: [s for s in cluster.samples(first) if s.node == "n1" and s.steps], "sights", SOON_S)[
         -1
     ]
 
@@ -180,16 +180,16 @@ def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster
     cluster.headway.start_agent(cluster.cluster, "n1")
 
     # Then it is seen again, with all its steps: those of the meantime included
-    def seen_again() -> list[Sight]:
-        return [s for s in cluster.sights(first, again_s) if s.node == "n1" and (s.steps or 0) > (before.steps or 0)]
+    def seen_again() -> list[Sample]:
+        return [s for s in cluster.samples(first, again_s) if s.node == "n1" and (s.steps or 0) > (before.steps or 0)]
 
-    sights = cluster.until(seen_again, "the job is seen again", SOON_S)
+    samples = cluster.until(seen_again, "the job is seen again", SOON_S)
     assert cluster.state(str(first)) == "RUNNING"
-    check_counts(cluster, "first", sights)
+    check_counts(cluster, "first", samples)
 
 
 def test_a_controller_that_is_killed_misses_nothing_and_counts_nothing_twice(cluster: Training, first: int) -> None:
-    cluster.until(lambda: cluster.sights(first), "sights", SOON_S)
+    cluster.until(lambda: cluster.samples(first), "sights", SOON_S)
     killed_s = time.time()
     cluster.headway.stop("controller", signal.SIGKILL)
     trained = len(cluster.ended_s("first"))
@@ -198,22 +198,22 @@ def test_a_controller_that_is_killed_misses_nothing_and_counts_nothing_twice(clu
     back_s = time.time()
 
     def reported() -> bool:
-        return all(any(s.node == node for s in cluster.sights(first, back_s)) for node in ("n1", "n2"))
+        return all(any(s.node == node for s in cluster.samples(first, back_s)) for node in ("n1", "n2"))
 
     cluster.until(reported, "both nodes report again", SOON_S)
-    meanwhile = [s for s in cluster.sights(first, killed_s) if s.time_s < back_s]
-    assert {sight.node for sight in meanwhile} == {"n1", "n2"}, "what was measured meanwhile came late, but came"
+    meanwhile = [s for s in cluster.samples(first, killed_s) if s.time_s < back_s]
+    assert {sample.node for sample in meanwhile} == {"n1", "n2"}, "what was measured meanwhile came late, but came"
     assert all(lost == 0 for lost in cluster.lost_reports().values())
-    sights = cluster.sights(first)
-    assert len({(sight.node, sight.monotonic_ns) for sight in sights}) == len(sights)
-    check_counts(cluster, "first", [sight for sight in meanwhile if sight.steps is not None])
+    samples = cluster.samples(first)
+    assert len({(sample.node, sample.monotonic_ns) for sample in samples}) == len(samples)
+    check_counts(cluster, "first", [sample for sample in meanwhile if sample.steps is not None])
 
 
-def check_counts(cluster: Training, name: str, sights: list[Sight]) -> None:
+def check_counts(cluster: Training, name: str, samples: list[Sample]) -> None:
     """Every sight has the steps that the job had made when the last of them ended: give or take the one about to be written."""
-    for sight in sights:
-        ended_s = sight.time_s - (sight.monotonic_ns - sight.last_step_ns) / 1e9
-        assert abs(sight.steps - cluster.steps_by(name, ended_s + 0.05)) <= 1, sight
+    for sample in samples:
+        ended_s = sample.time_s - (sample.monotonic_ns - sample.last_step_ns) / 1e9
+        assert abs(sample.steps - cluster.steps_by(name, ended_s + 0.05)) <= 1, sample
 
 
 def test_a_job_that_lies_about_its_id_is_filed_under_its_own(cluster: Training, first: int) -> None:
@@ -222,8 +222,8 @@ def test_a_job_that_lies_about_its_id_is_filed_under_its_own(cluster: Training, 
         "liar", "n4", megabytes=1, pause_s=0.1, how=f"env SLURM_JOB_ID={first} SLURM_JOBID={first} SLURM_STEP_ID=0"
     )
 
-    sights = cluster.until(lambda: [s for s in cluster.sights(liar) if s.steps], "the liar is seen", SOON_S)
+    samples = cluster.until(lambda: [s for s in cluster.samples(liar) if s.steps], "the liar is seen", SOON_S)
     cluster.cluster.run("scancel", str(liar))
 
-    assert {sight.node for sight in sights} == {"n4"}
-    assert {sight.node for sight in cluster.sights(first)} == {"n1", "n2"}
+    assert {sample.node for sample in samples} == {"n4"}
+    assert {sample.node for sample in cluster.samples(first)} == {"n1", "n2"}

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.base.lease import Lease, write_lease
-from controller.slurm.conf import read_slurm_conf
+from controller.slurm.configuration.conf import read_slurm_conf
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from slurm.setup.cli import app

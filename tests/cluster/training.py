@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.profiles.store import ProfileStore
-from controller.profiles.tables import SIGHTS, sight
-from controller.profiles.windows import Observation, Sight
+from controller.profiles.tables import SAMPLES, sample
+from controller.profiles.windows import Sample, Throughput
 from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed import Installation
@@ -65,7 +65,7 @@ class Training(Live):
         """Steps that had ended by then."""
         return bisect_right(self.ended_s(name), time_s)
 
-    def step_s(self, name: str, windows: Sequence[Observation]) -> float:
+    def step_s(self, name: str, windows: Sequence[Throughput]) -> float:
         """Mean length of a step in these windows, as the job says itself."""
         ended_s = self.ended_s(name)
         spans = [[at for at in ended_s if w.start_s <= at < w.start_s + WINDOW_S] for w in windows]
@@ -82,17 +82,17 @@ class Training(Live):
             with closing(ProfileStore(path)) as store:
                 yield store
 
-    def windows(self, job_id: int, since_s: float = 0.0) -> list[Observation]:
+    def windows(self, job_id: int, since_s: float = 0.0) -> list[Throughput]:
         """Throughputs of a job in windows that began since then."""
         with self.store() as store:
-            return [item for item in store.observations(since_s) if item.run.job_id == job_id]
+            return [item for item in store.throughputs(since_s) if item.run.job_id == job_id]
 
-    def sights(self, job_id: int, since_s: float = 0.0) -> list[Sight]:
+    def samples(self, job_id: int, since_s: float = 0.0) -> list[Sample]:
         """What nodes have reported of a job since then, oldest first."""
         kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
         with closing(sqlite3.connect(kept, uri=True)) as store:
-            rows = store.execute(f"{SIGHTS} WHERE job_id = ? AND time_s >= ? ORDER BY time_s", (job_id, since_s))
-            return [sight(row) for row in rows]
+            rows = store.execute(f"{SAMPLES} WHERE job_id = ? AND time_s >= ? ORDER BY time_s", (job_id, since_s))
+            return [sample(row) for row in rows]
 
     def lost_reports(self) -> dict[str, int]:
         """By node: reports that never came, over all runs of its agent."""

@@ -23,7 +23,7 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.agents.node_table import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
@@ -230,7 +230,7 @@ class NoAgents:
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller that has all there is to tell
     world = world_in(tmp_path)
-    measurement = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
+    measurement = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)

@@ -1,4 +1,4 @@
-"""What the contention threshold says, told to people."""
+"""Text for users about the advice of the contention threshold."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.contention.service import Judging
+    from controller.contention.service import ContentionService
 
 
-def advised(found: Explained, judging: Judging | None, job: SlurmJob | None) -> Explained:
-    """The explanation of a job, with what the threshold says of it."""
+def with_advice(found: Explained, judging: ContentionService | None, job: SlurmJob | None) -> Explained:
+    """Return the explanation of a job with the threshold's advice on it added."""
     run = None if job is None else run_of(job)
     if judging is None or run is None:
         return found
@@ -33,13 +33,13 @@ def advised(found: Explained, judging: Judging | None, job: SlurmJob | None) -> 
             found, sentence=f"{found.sentence} It should be moved to {nodes}: {standing.advice.why}.", facts=facts
         )
     if (why_not := judging.stays.get(run)) is not None:
-        sentence = f"{found.sentence} It is in need of another place, but gets none now: {why_not}."
+        sentence = f"{found.sentence} It should be moved, but cannot be moved now: {why_not}."
         return replace(found, sentence=sentence, facts={**found.facts, "advice": "none", "advice_why_not": why_not})
     return found
 
 
-def advice_messages(judging: Judging | None) -> Iterator[admin_pb2.MoveAdvice]:
-    """The part of a status that tells of it."""
+def advice_messages(judging: ContentionService | None) -> Iterator[admin_pb2.MoveAdvice]:
+    """Yield the advice on moving jobs, for a status."""
     if judging is None:
         return
     for standing in judging.advice.values():

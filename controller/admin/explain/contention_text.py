@@ -1,47 +1,45 @@
-"""How fast a job runs beside others, told to people."""
+"""Text for users about the speed of a job beside others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count, rate
 from controller.profiles.sensitivity import IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
 
 _UNDISTURBED = 1.05
-"""A job that is slower by less is said to run as fast as alone: windows differ by as much by themselves."""
+"""A job that is slower by less counts as undisturbed: windows of one job differ by as much."""
 _NAMED = 5
-"""Neighbours that are named in a sentence."""
+"""Neighbours that a sentence names."""
 
 
-def pace_words(scene: Scene, job: SlurmJob) -> str:
-    """A sentence of its own with a blank before it; empty where nothing is measured."""
-    found = scene.contention(job)
+def pace_text(view: CycleView, job: SlurmJob) -> str:
+    """Return a sentence that begins with a space; empty when nothing was measured."""
+    found = view.contention(job)
     if found is None:
         return ""
-    others = _others(scene.beside(found))
+    others = _others(view.beside(found))
     makes = f"It makes {rate(found.window.steps_per_s)} steps/s"
     if found.sensitivity is None:
-        return (
-            f" {makes}{f' beside {others}' if others else ', alone on its links'}; what it would do alone is not known."
-        )
+        return f" {makes}{f' beside {others}' if others else ', alone on its links'}; its speed without neighbours is not known."
     slower = found.sensitivity.value
     pace = f"{slower:.2f} times slower than alone" if slower >= _UNDISTURBED else "as fast as alone"
-    near = f" beside {others}" if others else ", with nobody near"
+    near = f" beside {others}" if others else ", with no job beside it"
     return f" {makes}, {pace}{near} ({_basis(found.sensitivity)})."
 
 
-def contention_facts(scene: Scene, job: SlurmJob) -> dict[str, str]:
-    """The numbers behind it."""
-    found = scene.contention(job)
+def contention_facts(view: CycleView, job: SlurmJob) -> dict[str, str]:
+    """Return the numbers behind that sentence."""
+    found = view.contention(job)
     if found is None:
         return {}
     facts = {
         "throughput_steps_per_s": f"{found.window.steps_per_s:.6g}",
         "throughput_window_start_s": f"{found.window.start_s:.12g}",
     }
-    if beside := scene.beside(found):
+    if beside := view.beside(found):
         facts["beside"] = ",".join(beside)
     if found.sensitivity is not None:
         facts |= {
@@ -61,7 +59,7 @@ def _others(ids: Sequence[str]) -> str:
 
 
 def _basis(known: Sensitivity) -> str:
-    """What the ideal is made of."""
+    """Return how the speed without neighbours is known."""
     ideal = known.ideal
     alone = f"{rate(ideal.steps_per_s)} steps/s"
     match ideal.source:

@@ -1,7 +1,8 @@
-"""One finished cycle as people ask about it: who stands where now, in which order, on what.
+"""View of one finished cycle: the role, the order and the placement of each job now.
 
-The cycle's observation is from before its own decision was carried out; the scene lays what the ledger has learned since
-over it, so that a job placed a moment ago is not told that it waits.
+The cycle's snapshot is older than what its own decision changed. The view adds what the ledger has learned since, so that a job
+that was placed a moment ago is not shown as waiting.
+
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from controller.admin.explain.free_capacity import Room
+from controller.admin.explain.free_capacity import FreeCapacity
 from controller.base.text import describe_placement
 from controller.cycle.result import CycleResult
 from controller.observe.resize import request_now
@@ -26,8 +27,8 @@ SHOWN = (Role.WAITING, Role.STARTING, Role.YIELDED, Role.RUNNING, Role.INELIGIBL
 """Roles in a queue listing, in their order. Jobs that are about to be taken over count as yielded: Slurm may start them."""
 
 
-class Scene:
-    """View of one `CycleResult`. Invariant: asking changes nothing; what costs time is worked out once, when first asked for."""
+class CycleView:
+    """View of one `CycleResult`. Invariant: it changes nothing, and computes each expensive value once, at its first use."""
 
     def __init__(self, result: CycleResult, ledger: Ledger, partitions: Iterable[str]) -> None:
         """`partitions` are those that Headway manages."""
@@ -37,12 +38,12 @@ class Scene:
 
     @property
     def state(self) -> ClusterState:
-        """What the policy saw."""
+        """State that the policy decided on."""
         return self.result.observation.state
 
     @property
     def policy(self) -> str:
-        """Who made the last decision: a policy's name, or fallback:NAME; empty when there was nothing to decide."""
+        """Maker of the last decision: a policy's name, or fallback:NAME; empty when there was nothing to decide."""
         return "" if self.result.decided is None else self.result.decided.policy
 
     @cached_property
@@ -65,12 +66,12 @@ class Scene:
         return {row: position for position, row in enumerate(order, start=1)}
 
     @cached_property
-    def room(self) -> Room:
-        """What is free, jobs placed by this cycle counted as running."""
+    def free_capacity(self) -> FreeCapacity:
+        """Free capacity. Jobs that this cycle placed count as running."""
         decided = self.result.decided
         starts = () if decided is None else decided.plan.starts
         placed = [(start.row, start.placement) for start in starts if self._pinned_now(start.row)]
-        return Room(self.state, placed)
+        return FreeCapacity(self.state, placed)
 
     @cached_property
     def node_gpus(self) -> int:
@@ -95,7 +96,7 @@ class Scene:
         return found
 
     def jobs(self) -> Iterator[tuple[SlurmJob, Standing]]:
-        """Every job that Headway manages, with its role now; ended ones are left out."""
+        """Yield every job that Headway manages with its role now; ended jobs are left out."""
         for job in self.result.observation.jobs.values():
             found = self.standing(job)
             if found.role in {Role.ENDED, Role.FOREIGN}:
@@ -103,30 +104,30 @@ class Scene:
             yield job, found
 
     def find(self, job_id: str) -> SlurmJob | None:
-        """The newest job of that id, managed or not."""
+        """Return the newest job of that id, managed or not; None when Slurm knows none."""
         found = [job for job in self.result.observation.snapshot.jobs if job.key.job_id == job_id]
         return max(found, key=lambda job: job.key.submit_time_s, default=None)
 
     def tasks(self, array_id: str) -> list[SlurmJob]:
-        """The tasks of that array, by number."""
+        """Return the tasks of that array, in the order of their numbers."""
         prefix = f"{array_id}_"
         found = [job for job in self.result.observation.snapshot.jobs if job.key.job_id.startswith(prefix)]
         return sorted(found, key=lambda job: (len(job.key.job_id), job.key.job_id))
 
     def pin(self, job: SlurmJob) -> PinRecord | None:
-        """The placement that was ordered for this run of the job."""
+        """Return the placement of this run of the job; None when Headway has not placed it."""
         pin = self.ledger.pins.get(job.key)
         return pin if pin is not None and pin.restarts == job.restarts else None
 
     def placement(self, job: SlurmJob) -> str:
-        """ "n1:8,n2:4": what it holds, or is about to; empty while it waits."""
+        """Return the GPUs that the job holds or is about to hold, "n1:8,n2:4"; empty while it waits."""
         if job.allocated:
             return describe_placement((s.node for s in job.allocated), (s.gpus for s in job.allocated))
         pin = self.pin(job)
         return "" if pin is None else describe_placement(pin.nodes, pin.gpus)
 
     def num_gpus(self, job: SlurmJob) -> int:
-        """GPUs that it holds or asks for, all nodes together; 0 when it asks for none."""
+        """Return the GPUs that the job holds or asks for on all nodes; 0 when it asks for none."""
         held = sum(share.gpus for share in job.allocated)
         row = self.rows.get(job.key)
         if held or row is not None:
@@ -139,31 +140,31 @@ class Scene:
         return by_node or request.gpus_per_job or (request.gpus_per_task or 0) * request.num_tasks
 
     def contention(self, job: SlurmJob) -> Contention | None:
-        """How it does now, where that is measured."""
+        """Return the measured contention of a job; None when it is not measured."""
         run = run_of(job)
         return None if run is None else self.result.observation.measured.get(run)
 
     @cached_property
     def _ids(self) -> dict[int, str]:
-        """Ids as users see them of the jobs that hold something, by Slurm's own numbers."""
+        """Id as users see it of each job that holds nodes, by Slurm's own number."""
         jobs = self.result.observation.snapshot.jobs
         return {job.raw_id: job.key.job_id for job in jobs if job.allocated and job.raw_id is not None}
 
     def called(self, raw_id: int) -> str:
-        """The id by which users know the job of that number."""
+        """Return the id by which users know the job of that number."""
         return self._ids.get(raw_id, str(raw_id))
 
     def beside(self, found: Contention) -> list[str]:
-        """Ids of the jobs that share a link or host with that one."""
+        """Return the ids of the jobs that share a link or a host with that job."""
         return [self.called(other.run.job_id) for other in found.window.neighbours]
 
     def first_submit_s(self, job: SlurmJob) -> float:
-        """When the user submitted it; a requeue gives a job a new submit time in Slurm."""
+        """Return the time of its first submission; Slurm gives a requeued job a new submit time."""
         served = self.ledger.served.get(job.key)
         return job.key.submit_time_s if served is None else served.first_submit_s
 
     def wait_s(self, job: SlurmJob, now_s: float) -> float:
-        """Seconds that it has spent not running so far."""
+        """Return the seconds that the job has not been running since its submission."""
         served = self.ledger.served.get(job.key)
         until_s = job.start_time_s if job.phase.holds_nodes and job.start_time_s is not None else now_s
         return max(until_s - self.first_submit_s(job) - (served.service_s if served else 0.0), 0.0)

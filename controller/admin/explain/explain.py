@@ -1,6 +1,6 @@
 """Why a job is where it is: a sentence that a user understands, and the numbers behind it.
 
-Pure functions of one finished cycle (a `Scene`) and what the journal says of the job. Nothing here asks Slurm.
+Pure functions of one finished cycle (a `CycleView`) and what the journal says of the job. Nothing here asks Slurm.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.admin.explain.contention_text import contention_facts, pace_words
-from controller.admin.explain.cycle_view import Scene
-from controller.admin.explain.waiting import need, order_words, policy_words, room_words, waiting_facts
+from controller.admin.explain.contention_text import contention_facts, pace_text
+from controller.admin.explain.cycle_view import CycleView
+from controller.admin.explain.waiting import fit_text, need_text, order_text, policy_text, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
@@ -30,7 +30,7 @@ _THROTTLED = "JobArrayTaskLimit"
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The answer to `headway why`. `facts` has the numbers by name, all as text; units are in the names."""
+    """Answer of `headway why`. `facts` has the numbers by name, all as text; the names have the units."""
 
     job_id: str
     state: str
@@ -45,22 +45,22 @@ class Past:
     """What the journal remembers of a job."""
 
     run: RunRecord | None = None
-    """How it ended."""
+    """How the job ended; None when the journal does not know."""
     given_to_slurm: str = ""
-    """Why it was given to Slurm to place, when it was."""
+    """Why the job was given to Slurm to place; empty when it was not."""
 
 
 NOTHING_PAST = Past()
 
 
-def explain(scene: Scene, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
-    """Explain one job, one array task, or all tasks of an array; None when nothing is known of that id."""
-    job = scene.find(job_id)
+def explain(view: CycleView, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
+    """Explain a job, an array task, or a whole array. Returns None when nothing is known of that id."""
+    job = view.find(job_id)
     if job is not None:
-        return _of_job(scene, job, now_s, past)
-    tasks = scene.tasks(job_id)
+        return _of_job(view, job, now_s, past)
+    tasks = view.tasks(job_id)
     if tasks:
-        return _of_array(scene, job_id, tasks, now_s)
+        return _of_array(view, job_id, tasks, now_s)
     return None if past.run is None else of_past_run(past.run, now_s)
 
 
@@ -82,7 +82,7 @@ def of_past_run(run: RunRecord, now_s: float) -> Explained:
 
 
 def state_word(role: Role) -> str:
-    """A role as the Admin service names it."""
+    """Return a role as the Admin service names it."""
     match role:
         case Role.FOREIGN:
             return "unmanaged"
@@ -92,43 +92,43 @@ def state_word(role: Role) -> str:
             return str(role.value)
 
 
-def brief(scene: Scene, job: SlurmJob, found: Standing, now_s: float) -> str:
+def brief(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
     """Return one short sentence for a line of the queue. `found` is the job's standing now."""
     match found.role:
         case Role.WAITING:
-            row = scene.rows[job.key]
-            return f"{need(scene, row)}; {room_words(scene, row)}"
+            row = view.rows[job.key]
+            return f"{need_text(view, row)}; {fit_text(view, row)}"
         case Role.STARTING:
-            return f"placed by {_by(scene, job)}; Slurm starts it"
+            return f"placed by {_by(view, job)}; Slurm starts it"
         case Role.RUNNING:
-            return _running_brief(scene, job)
+            return _running_brief(view, job)
         case Role.INELIGIBLE:
-            return _withheld(scene, job, found, now_s)
+            return _withheld(view, job, found, now_s)
         case Role.ADOPT:
             return f"{_NOT_HELD_YET}{_slurm_says(job)}"
         case _:
-            return f"{'no nodes can carry it out' if job.is_impossible else 'Slurm places it'}{_slurm_says(job)}"
+            return f"{'no nodes can run it' if job.is_impossible else 'Slurm places it'}{_slurm_says(job)}"
 
 
 # --- one job
 
 
-def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
-    found = scene.standing(job)
-    facts = _common_facts(scene, job, now_s)
+def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explained:
+    found = view.standing(job)
+    facts = _common_facts(view, job, now_s)
     match found.role:
         case Role.WAITING:
-            sentence = _waiting(scene, job, facts)
+            sentence = _waiting(view, job, facts)
         case Role.STARTING:
-            sentence = _starting(scene, job, now_s)
+            sentence = _starting(view, job, now_s)
         case Role.RUNNING:
-            sentence = _running(scene, job, now_s)
+            sentence = _running(view, job, now_s)
         case Role.INELIGIBLE:
-            sentence = f"Not to be placed yet: {_withheld(scene, job, found, now_s)}."
+            sentence = f"Not to be placed yet: {_withheld(view, job, found, now_s)}."
         case Role.ENDED:
-            sentence = _ended(scene, job, now_s, past.run)
+            sentence = _ended(view, job, now_s, past.run)
         case Role.FOREIGN:
-            sentence = f"Slurm schedules it, not Headway: {_out_of_scope(scene, job)}{_slurm_says(job)}."
+            sentence = f"Slurm schedules it, not Headway: {_out_of_scope(view, job)}{_slurm_says(job)}."
         case Role.ADOPT:
             sentence = f"{capitalized(_NOT_HELD_YET)}{_slurm_says(job)}."
         case _:
@@ -143,70 +143,71 @@ def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
     return Explained(job.key.job_id, state_word(found.role), sentence, facts, job.key)
 
 
-def _waiting(scene: Scene, job: SlurmJob, facts: dict[str, str]) -> str:
-    row = scene.rows[job.key]
-    facts.update(waiting_facts(scene, row))
-    sentence = f"{capitalized(need(scene, row))}; {room_words(scene, row)}. {order_words(scene, row)}"
-    refusal = scene.ledger.refusals.get(job.key)
-    if refusal is not None and (away := _kept_off(refusal, scene.state.time_s)):
+def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
+    row = view.rows[job.key]
+    facts.update(waiting_facts(view, row))
+    sentence = f"{capitalized(need_text(view, row))}; {fit_text(view, row)}. {order_text(view, row)}"
+    refusal = view.ledger.refusals.get(job.key)
+    if refusal is not None and (away := _kept_off(refusal, view.state.time_s)):
         sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
-    said = "" if scene.result.decided is None else scene.result.decided.plan.reasons.get(row, "")
-    return f"{sentence} It says of this job: {said}." if said else sentence
+    said = "" if view.result.decided is None else view.result.decided.plan.reasons.get(row, "")
+    return f"{sentence} The policy says of this job: {said}." if said else sentence
 
 
-def _starting(scene: Scene, job: SlurmJob, now_s: float) -> str:
-    pin = scene.pin(job)
+def _starting(view: CycleView, job: SlurmJob, now_s: float) -> str:
+    pin = view.pin(job)
     ago = "" if pin is None else f" {duration(now_s - pin.pinned_at_s)} ago"
     because = f" ({pin.reason})" if pin is not None and pin.reason else ""
     says = "" if job.held else _slurm_says(job)
-    return f"Placed on {scene.placement(job)} by {_by(scene, job)}{ago}{because}; Slurm is starting it{says}."
+    return f"Placed on {view.placement(job)} by {_by(view, job)}{ago}{because}; Slurm is starting it{says}."
 
 
-def _running(scene: Scene, job: SlurmJob, now_s: float) -> str:
-    where = scene.placement(job)
+def _running(view: CycleView, job: SlurmJob, now_s: float) -> str:
+    where = view.placement(job)
     match job.phase:
         case Phase.CONFIGURING:
-            return f"Starting: Slurm prepares {where} for it; placed by {_by(scene, job)}."
+            return f"Starting: Slurm prepares {where} for it; placed by {_by(view, job)}."
         case Phase.COMPLETING:
-            again = "; then it is placed again" if _is_requeued(scene, job) else ""
+            again = "; then it is placed again" if _is_requeued(view, job) else ""
             return f"Ending: it still holds {where}{again}."
         case Phase.SUSPENDED:
             return f"Suspended by Slurm; it keeps its GPUs on {where}."
     since = ""
     if job.start_time_s is not None:
         since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
-    pin = scene.pin(job)
+    pin = view.pin(job)
     because = f": {pin.reason}" if pin is not None and pin.reason else ""
-    return f"Runs on {where}{since}, placed by {_by(scene, job)}{because}.{pace_words(scene, job)}"
+    return f"Runs on {where}{since}, placed by {_by(view, job)}{because}.{pace_text(view, job)}"
 
 
 def _impossible(job: SlurmJob, because: str) -> str:
     return (
-        f"Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: {job.state}, {job.reason}){because}. "
-        f"To mend it: `scancel {job.key.job_id}`, and submit it with a request that fits the nodes."
+        "Slurm has put it on hold, because no nodes can ever run it with its present request "
+        f"(Slurm: {job.state}, {job.reason}){because}. "
+        f"What to do: `scancel {job.key.job_id}`, and submit it with a request that fits the nodes."
     )
 
 
-def _running_brief(scene: Scene, job: SlurmJob) -> str:
+def _running_brief(view: CycleView, job: SlurmJob) -> str:
     if job.phase is Phase.COMPLETING:
-        return "its run is ending; then it is placed again" if _is_requeued(scene, job) else "its run is ending"
-    pin = scene.pin(job)
+        return "its run is ending; then it is placed again" if _is_requeued(view, job) else "its run is ending"
+    pin = view.pin(job)
     because = f": {pin.reason}" if pin is not None and pin.reason else ""
-    return f"placed by {_by(scene, job)}{because}"
+    return f"placed by {_by(view, job)}{because}"
 
 
-def _is_requeued(scene: Scene, job: SlurmJob) -> bool:
-    """Whether Slurm has put the job back into the queue while the run that Headway placed is still ending."""
-    pin = scene.ledger.pins.get(job.key)
+def _is_requeued(view: CycleView, job: SlurmJob) -> bool:
+    """Return whether Slurm has requeued the job while the run that Headway placed is still ending."""
+    pin = view.ledger.pins.get(job.key)
     return pin is not None and pin.restarts < job.restarts
 
 
-def _ended(scene: Scene, job: SlurmJob, now_s: float, run: RunRecord | None) -> str:
+def _ended(view: CycleView, job: SlurmJob, now_s: float, run: RunRecord | None) -> str:
     end_s = now_s if job.end_time_s is None else job.end_time_s
     ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
     if job.start_time_s is None or end_s <= job.start_time_s:
         return f"{ended} without having run."
-    where = scene.placement(job)
+    where = view.placement(job)
     on = f" on {where}" if where else _past_place(run)
     return f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
 
@@ -217,9 +218,9 @@ def _past_place(run: RunRecord | None) -> str:
     return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
 
 
-def _withheld(scene: Scene, job: SlurmJob, found: Standing, now_s: float) -> str:
+def _withheld(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
     """Return why a job of ours is not to be placed yet. Durations count from now, not from the last reading of Slurm."""
-    refusal = scene.ledger.refusals.get(job.key)
+    refusal = view.ledger.refusals.get(job.key)
     if refusal is not None and found.obstacle is Obstacle.REFUSAL:
         left_s = refusal.retry_at_s - now_s
         again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
@@ -237,7 +238,7 @@ def _withheld(scene: Scene, job: SlurmJob, found: Standing, now_s: float) -> str
 
 
 def _kept_off(refusal: Refusal, now_s: float) -> str:
-    """Nodes that the job is not placed on for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
+    """Return the nodes that the job may not use for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
     away = sorted(refusal.unfit_nodes(now_s))
     if not away:
         return ""
@@ -245,9 +246,9 @@ def _kept_off(refusal: Refusal, now_s: float) -> str:
     return f", and it is kept off {named} for another {duration(refusal.refused_at_s + UNFIT_S - now_s)}"
 
 
-def _out_of_scope(scene: Scene, job: SlurmJob) -> str:
+def _out_of_scope(view: CycleView, job: SlurmJob) -> str:
     request = job.request
-    managed = scene.partitions
+    managed = view.partitions
     if not all(name in managed for name in job.partition.split(",")):
         return f"partition {job.partition} is not among those that Headway manages ({', '.join(sorted(managed))})"
     if job.het_job_id is not None:
@@ -265,44 +266,44 @@ def _slurm_says(job: SlurmJob) -> str:
     return "" if job.reason in _SAID_NOTHING else f" (Slurm: {job.state}, {job.reason})"
 
 
-def _by(scene: Scene, job: SlurmJob) -> str:
-    pin = scene.pin(job)
-    return "Slurm itself" if pin is None else policy_words(pin.policy)
+def _by(view: CycleView, job: SlurmJob) -> str:
+    pin = view.pin(job)
+    return "Slurm itself" if pin is None else policy_text(pin.policy)
 
 
 # --- numbers
 
 
-def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
+def _common_facts(view: CycleView, job: SlurmJob, now_s: float) -> dict[str, str]:
     facts = {
         "user": job.user,
         "name": job.name,
         "partition": job.partition,
         "slurm_state": job.state,
         "slurm_reason": job.reason,
-        "submit_time_s": f"{scene.first_submit_s(job):.0f}",
+        "submit_time_s": f"{view.first_submit_s(job):.0f}",
         "restarts": str(job.restarts),
-        "num_gpus": str(scene.num_gpus(job)),
-        "snapshot_time_s": f"{scene.state.time_s:.3f}",
-        "snapshot_sequence": str(scene.state.sequence),
-        "snapshot_digest": scene.digest,
+        "num_gpus": str(view.num_gpus(job)),
+        "snapshot_time_s": f"{view.state.time_s:.3f}",
+        "snapshot_sequence": str(view.state.sequence),
+        "snapshot_digest": view.digest,
     }
     if job.phase is not Phase.ENDED:
-        facts["wait_s"] = f"{scene.wait_s(job, now_s):.0f}"
+        facts["wait_s"] = f"{view.wait_s(job, now_s):.0f}"
     if job.time_limit_s is not None:
         facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
     if job.start_time_s is not None and job.phase.holds_nodes:
         facts["start_time_s"] = f"{job.start_time_s:.12g}"
     if job.end_time_s is not None and job.phase is Phase.ENDED:
         facts["end_time_s"] = f"{job.end_time_s:.12g}"
-    if placement := scene.placement(job):
+    if placement := view.placement(job):
         facts["placement"] = placement
-    pin = scene.pin(job)
+    pin = view.pin(job)
     if pin is not None:
         facts |= {"placed_by": pin.policy, "placed_time_s": f"{pin.pinned_at_s:.3f}"}
     if job.phase is Phase.RUNNING:
-        facts |= contention_facts(scene, job)
-    refusal = scene.ledger.refusals.get(job.key)
+        facts |= contention_facts(view, job)
+    refusal = view.ledger.refusals.get(job.key)
     if refusal is not None:
         facts |= {
             "refusals": str(refusal.count),
@@ -315,23 +316,23 @@ def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
 # --- a whole array
 
 
-def _of_array(scene: Scene, array_id: str, tasks: list[SlurmJob], now_s: float) -> Explained:
-    words = Counter(state_word(scene.standing(job).role) for job in tasks)
+def _of_array(view: CycleView, array_id: str, tasks: list[SlurmJob], now_s: float) -> Explained:
+    words = Counter(state_word(view.standing(job).role) for job in tasks)
     order = ("running", "starting", "waiting", "yielded", "ineligible", "unmanaged", "ended")
     parts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
     facts = {"tasks": str(len(tasks)), **{f"tasks_{word}": str(words[word]) for word in order if words[word]}}
     sentence = f"An array of {count(len(tasks), 'task')}: {parts}."
-    following = _next_task(scene, tasks)
+    following = _next_task(view, tasks)
     if following is not None:
         facts["next_task"] = following.key.job_id
-        detail = _of_job(scene, following, now_s, NOTHING_PAST)
+        detail = _of_job(view, following, now_s, NOTHING_PAST)
         sentence = f"{sentence} Next is {following.key.job_id}: {detail.sentence[:1].lower()}{detail.sentence[1:]}"
     return Explained(array_id, "array", sentence, facts)
 
 
-def _next_task(scene: Scene, tasks: list[SlurmJob]) -> SlurmJob | None:
-    """The waiting task that stands first in line, or else the first that is not to be placed yet."""
-    waiting = [job for job in tasks if scene.standing(job).role is Role.WAITING]
+def _next_task(view: CycleView, tasks: list[SlurmJob]) -> SlurmJob | None:
+    """Return the waiting task that is first in the order, or else the first task that may not be placed yet."""
+    waiting = [job for job in tasks if view.standing(job).role is Role.WAITING]
     if waiting:
-        return min(waiting, key=lambda job: scene.line.get(scene.rows[job.key], math.inf))
-    return next((job for job in tasks if scene.standing(job).role is Role.INELIGIBLE), None)
+        return min(waiting, key=lambda job: view.line.get(view.rows[job.key], math.inf))
+    return next((job for job in tasks if view.standing(job).role is Role.INELIGIBLE), None)

@@ -1,4 +1,4 @@
-"""Where a waiting job would fit now, and what is in its way: the numbers behind `headway why`. Pure functions of one state."""
+"""Free capacity for a waiting job, and what it lacks: the numbers behind `headway why`. Pure functions of one state."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ _LISTED_NODES = 32
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How one job fits on what is free now."""
+    """How one job fits on the free capacity."""
 
     nodes_allowed: int
     """Nodes that it may use by partition, features, GPU type, reservations and node lists."""
     nodes_available: int
-    """Those of them that may start jobs now."""
+    """Nodes among these that may start jobs now."""
     free: tuple[tuple[str, int], ...]
     """(node, free GPUs that this job could use), most first, of the available nodes; the first 32."""
     free_total: int
     parts: Parts
-    """(GPUs on each, how many nodes): the division on the fewest nodes. Empty: it fits in no way, even when all is free."""
+    """(GPUs on each, number of nodes) of the division on the fewest nodes. Empty: the job does not fit even when all is free."""
     share_nodes: int
-    """Nodes on which its largest share fits now."""
+    """Number of nodes on which its largest share fits now."""
     fits: bool
-    """Whether that division fits now."""
+    """True when that division fits now."""
     fits_spread: bool
-    """Whether some permitted division on more nodes would fit now."""
+    """True when some permitted division on more nodes would fit now."""
     short_of: str
-    """CPUs or memory, when the job would fit if only GPUs counted; else empty."""
+    """"CPUs" or "memory" when only they are missing for that division; else empty."""
 
     @property
     def largest(self) -> tuple[str, int] | None:
-        """The node where most is free for this job; None when nothing is free anywhere."""
+        """Node with the most free GPUs for this job; None when none are free anywhere."""
         return self.free[0] if self.free and self.free[0][1] > 0 else None
 
     @property
     def needs_nodes(self) -> int:
-        """Nodes of the division on the fewest nodes."""
+        """Number of nodes of the division on the fewest nodes."""
         return sum(count for _, count in self.parts)
 
 
-class Room:
-    """What runs, foreign use and jobs placed just now leave free.
+class FreeCapacity:
+    """Free capacity: all that running jobs, jobs outside Headway and jobs placed just now do not use.
 
     Invariant: two jobs of one class (`policies.placement.requests`) share one `Fit`, so that ten thousand jobs cost little.
     """
@@ -71,7 +71,7 @@ class Room:
         self._free_gpus: IntColumn = np.where(left.sealed, 0, np.maximum(left.free_gpus, 0))
 
     def fit(self, row: int) -> Fit:
-        """How the waiting job of that row fits now."""
+        """Return how the waiting job of that row fits now."""
         key = self._requests.keys[row]
         found = self._fits.get(key)
         if found is None:
@@ -79,7 +79,7 @@ class Room:
         return found
 
     def class_of(self, row: int) -> int:
-        """Equal for jobs with equal requests."""
+        """Return a number that is equal for jobs with equal requests."""
         return self._requests.keys[row]
 
     def _work_out(self, row: int) -> Fit:
@@ -107,13 +107,13 @@ class Room:
         )
 
     def _free_gpus_for(self, row: int, usable: BoolColumn) -> IntColumn:
-        """GPUs free for the job, were they all that it needs."""
+        """Return the free GPUs on each node, with no regard to CPUs and memory."""
         if self._state.jobs.exclusive[row]:
             usable = usable & self._empty
         return np.where(usable, self._free_gpus, 0)
 
     def _free_for(self, row: int, usable: BoolColumn) -> IntColumn:
-        """GPUs free for the job together with the CPUs and the memory that it wants beside each."""
+        """Return the GPUs on each node that are free together with the CPUs and the memory that the job needs for each of them."""
         free = self._free_gpus_for(row, usable)
         free = np.minimum(free, self._by_cpus(row, free))
         return np.maximum(np.minimum(free, self._by_memory(row, free)), 0)
@@ -127,14 +127,14 @@ class Room:
         return _whole(self._free_memory, per_gpu, MEMORY_SLACK_MIB, self._state.nodes.memory_mib, otherwise)
 
     def _shortage(self, row: int, parts: Parts, free_gpus: IntColumn) -> str:
-        """Which of the two is short, for a job that has its GPUs."""
+        """Return which of the two is missing, for a job whose GPUs are free."""
         if not _parts_fit(parts, np.minimum(free_gpus, self._by_cpus(row, free_gpus))):
             return "CPUs"
         return "memory"
 
 
 def _whole(free: FloatColumn, per_gpu: float, slack: float, total: IntColumn, otherwise: IntColumn) -> IntColumn:
-    """GPUs that so much of something is enough for; `otherwise` where it does not limit."""
+    """Return the number of GPUs for which so much of a resource is enough; `otherwise` where it sets no limit."""
     if per_gpu <= 0:
         return otherwise
     enough: IntColumn = np.where(total > 0, np.floor((free + slack) / per_gpu), otherwise).astype(np.int64)
@@ -142,7 +142,7 @@ def _whole(free: FloatColumn, per_gpu: float, slack: float, total: IntColumn, ot
 
 
 def _parts_fit(parts: Parts, free: IntColumn) -> bool:
-    """Whether the shares, largest first, fit on the nodes where most is free."""
+    """Return whether the shares, largest first, fit on the nodes with the most free GPUs."""
     descending = np.sort(free)[::-1]
     total = 0
     for share, count in parts:
@@ -153,7 +153,7 @@ def _parts_fit(parts: Parts, free: IntColumn) -> bool:
 
 
 def _spread_fits(state: ClusterState, row: int, free: IntColumn) -> bool:
-    """Whether the job fits when it may take as many nodes as it permits."""
+    """Return whether the job fits on as many nodes as it permits."""
     jobs = state.jobs
     total, least, most = (int(column[row]) for column in (jobs.num_gpus, jobs.min_nodes, jobs.max_nodes))
     most = min(most, len(free))

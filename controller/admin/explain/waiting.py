@@ -1,10 +1,10 @@
-"""What a waiting job needs, what there is, and who comes before it: in words, and in numbers. Pure functions of a `Scene`."""
+"""What a waiting job needs, what is free, and which jobs come before it: text and numbers. Pure functions of a `CycleView`."""
 
 from __future__ import annotations
 
 import math
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
 from controller.preempt.silent_nodes import kept_off_text
@@ -12,7 +12,7 @@ from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
 _ORDERED_BY = {
-    "fifo": "by time of submission, and nobody passes the first",
+    "fifo": "by time of submission, and no job passes the first",
     "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
     "sjf": "by expected run time, shortest first",
     "srtf": "by remaining time, shortest first",
@@ -20,7 +20,7 @@ _ORDERED_BY = {
     "tiresias": "by GPU time used so far, in classes",
     "fewest-gpus": "by number of GPUs, fewest first",
 }
-"""What users should know of the built-in policies' orders; other policies are only named."""
+"""How the built-in policies order jobs, in words for users; other policies are only named."""
 _SOURCES = {
     EstimateSource.UNKNOWN: "unknown",
     EstimateSource.TIME_LIMIT: "time limit",
@@ -29,26 +29,26 @@ _SOURCES = {
 }
 
 
-def policy_words(policy: str) -> str:
-    """ "policy srtf", or "the fallback policy fifo-skip"."""
+def policy_text(policy: str) -> str:
+    """Return "policy srtf", or "the fallback policy fifo-skip"."""
     by = DecidedBy.parse(policy)
     return f"the fallback policy {by.policy}" if by.fallback else f"policy {by.policy}"
 
 
-def need(scene: Scene, row: int) -> str:
+def need_text(view: CycleView, row: int) -> str:
     """Return what the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
-    return f"needs {shape_text(scene, row)}"
+    return f"needs {shape_text(view, row)}"
 
 
-def shape_text(scene: Scene, row: int) -> str:
+def shape_text(view: CycleView, row: int) -> str:
     """Return the shape that the job of that row asks for: "4 GPUs on each of 2 nodes"."""
-    jobs = scene.state.jobs
+    jobs = view.state.jobs
     total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
     alone = bool(jobs.exclusive[row])
     split = Split(int(jobs.split[row]))
     if least == most == 1:
-        return f"{count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
-    others = ", with nobody else on them" if alone else ""
+        return f"{count(total, 'GPU')} on one node{', with no other job on it' if alone else ''}"
+    others = ", with no other job on them" if alone else ""
     if split is Split.FIXED:
         return f"{count(total // least, 'GPU')} on each of {least} nodes{others}"
     parts = " in equal parts" if split is Split.EVEN else ""
@@ -63,35 +63,35 @@ def _node_range(least: int, most: int, total: int) -> str:
     return f"{least} to {most} nodes"
 
 
-def room_words(scene: Scene, row: int) -> str:
-    """What stands in its way, or that nothing does."""
-    silent = scene.ledger.kept_off.get(scene.result.observation.rows[row].key)
-    words = _room_words(scene, row)
+def fit_text(view: CycleView, row: int) -> str:
+    """Return what keeps the job from starting, or that nothing does."""
+    silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
+    words = _fit_text(view, row)
     return f"{words}; {kept_off_text(silent)}" if silent else words
 
 
-def _room_words(scene: Scene, row: int) -> str:
-    fit = scene.room.fit(row)
+def _fit_text(view: CycleView, row: int) -> str:
+    fit = view.free_capacity.fit(row)
     if not fit.parts:
         return _never(fit)
     if fit.fits:
         return f"there is room for it now ({_some_nodes(fit)})"
     if fit.short_of:
-        return f"enough GPUs are free, but not the {fit.short_of} that it wants beside them"
+        return f"enough GPUs are free, but not the {fit.short_of} that it needs with them"
     if fit.fits_spread:
         return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
     return _not_enough(fit)
 
 
 def _never(fit: Fit) -> str:
-    """It would not start on empty nodes either."""
+    """Return why the job would not start even on empty nodes."""
     if fit.nodes_allowed == 0:
         return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
     if fit.nodes_available == 0:
         one = fit.nodes_allowed == 1
         which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
         return f"{which} down or drained"
-    return "that fits in no way on the nodes that it may use and that are up, even when they are empty"
+    return "it does not fit on the nodes that it may use and that are up, even if they are empty"
 
 
 def _not_enough(fit: Fit) -> str:
@@ -103,7 +103,7 @@ def _not_enough(fit: Fit) -> str:
     share = fit.parts[0][0]
     if len(fit.parts) == 1:
         have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
-        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} would have to"
+        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} such nodes are needed"
     return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
 
 
@@ -117,15 +117,15 @@ def _some_nodes(fit: Fit) -> str:
     return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
-def order_words(scene: Scene, row: int) -> str:
-    """Its place in line, and by what rule."""
-    policy = scene.policy
+def order_text(view: CycleView, row: int) -> str:
+    """Return the job's position in the policy's order, and the rule of that order."""
+    policy = view.policy
     if not policy:
         return "No decision has been made on it yet."
-    words = policy_words(policy)
+    words = policy_text(policy)
     name = DecidedBy.parse(policy).policy
     rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
-    position = scene.line.get(row)
+    position = view.line.get(row)
     if position is None:
         ahead = "It has no place in the policy's order"
     elif position == 1:
@@ -135,11 +135,11 @@ def order_words(scene: Scene, row: int) -> str:
     return f"{ahead}; {rule}."
 
 
-def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
-    """The numbers, all as text; units are in the names."""
-    jobs, fit = scene.state.jobs, scene.room.fit(row)
+def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
+    """Return the numbers, all as text; the names have the units."""
+    jobs, fit = view.state.jobs, view.free_capacity.fit(row)
     facts = {
-        "shape": shape_text(scene, row),
+        "shape": shape_text(view, row),
         "nodes_allowed": str(fit.nodes_allowed),
         "nodes_available": str(fit.nodes_available),
         "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),
@@ -148,16 +148,16 @@ def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
         "division": " + ".join(f"{nodes} x {gpus}" for gpus, nodes in fit.parts),
         "fits_now": "yes" if fit.fits else "no",
         "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
-        "policy": scene.policy,
-        "jobs_waiting": str(len(scene.line)),
+        "policy": view.policy,
+        "jobs_waiting": str(len(view.line)),
     }
     for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
         if not math.isnan(value := float(column[row])):
             facts[name] = f"{value:.0f}"
     if jobs.service_s[row] > 0:
         facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
-    if (position := scene.line.get(row)) is not None:
+    if (position := view.line.get(row)) is not None:
         facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
-    if scene.result.decided is not None and scene.result.decided.problem:
-        facts["fallback_because"] = scene.result.decided.problem
+    if view.result.decided is not None and view.result.decided.problem:
+        facts["fallback_because"] = view.result.decided.problem
     return facts

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.admin.metrics.families import counter, gauge
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource
 
@@ -17,9 +17,9 @@ _SENSITIVITIES = (0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class AgentMetrics(Collector):
-    """Who reports, and how much running jobs are in each other's way. Labels are gRPC's codes, and sources of ideals."""
+    """Metrics of the agents' streams and of contention. Labels are gRPC's status codes and the sources of ideal speeds."""
 
-    def __init__(self, measuring: Measuring, registry: CollectorRegistry) -> None:
+    def __init__(self, measuring: Measurement, registry: CollectorRegistry) -> None:
         self._measuring = measuring
         self._sensitivity = Histogram(
             "headway_contention_sensitivity", "Times that jobs were slower than alone, once for each job and window",
@@ -35,7 +35,7 @@ class AgentMetrics(Collector):
             self._sensitivity.labels(found.source).observe(found.value)
 
     def collect(self) -> Iterable[Metric]:
-        """As of the scrape."""
+        """Return the values at the time of the scrape."""
         agents = self._measuring.agents
         yield gauge("headway_agents_connected", "Node agents whose stream is open", self._measuring.connected)
         yield counter("headway_agent_reports", "Reports of agents that were stored", agents.reports)

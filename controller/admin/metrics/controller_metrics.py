@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.metrics.families import counter, gauge
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
@@ -30,7 +30,7 @@ _ROLES = (Role.WAITING, Role.STARTING, Role.RUNNING, Role.INELIGIBLE, Role.YIELD
 
 
 class ControllerMetrics(Collector):
-    """Counts decisions as cycles end, and reads everything else from the controller when it is scraped."""
+    """Counts decisions at the end of each cycle, and reads everything else from the controller at each scrape."""
 
     def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
         self._controller = controller
@@ -47,7 +47,7 @@ class ControllerMetrics(Collector):
         registry.register(self)
 
     def on_cycle(self, result: CycleResult) -> None:
-        """Take in one good cycle."""
+        """Count one good cycle."""
         decided = result.decided
         if decided is None:
             if len(result.observation.state.pending):
@@ -59,7 +59,7 @@ class ControllerMetrics(Collector):
         self._started.inc(len(decided.plan.starts))
 
     def collect(self) -> Iterable[Metric]:
-        """Everything that is read at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
+        """Return the values at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
         yield from self._of_decider()
         yield from self._of_health()
         if self._controller.last is not None:
@@ -97,8 +97,8 @@ class ControllerMetrics(Collector):
         yield gauge("headway_lease_stale_after_seconds", "Age at which it is stale", settings.stale_after_s)
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
-        scene = Scene(result, self._controller.ledger, self._controller.settings.partitions)
-        tally = Tally(found.role for _, found in scene.jobs())
+        view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
+        tally = Tally(found.role for _, found in view.jobs())
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by what Headway does with them", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
@@ -106,8 +106,8 @@ class ControllerMetrics(Collector):
         refusals = list(self._controller.ledger.refusals.values())  # at once: the event loop goes on meanwhile
         often = sum(refusal.count >= _OFTEN for refusal in refusals)
         yield gauge("headway_jobs_refused_often", f"Jobs that Slurm has refused {_OFTEN} times or more", often)
-        nodes = scene.state.nodes
-        yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(scene.room.used_gpus.sum()))
+        nodes = view.state.nodes
+        yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(view.free_capacity.used_gpus.sum()))
         yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))
         yield gauge("headway_nodes_available", "Managed nodes that may start jobs", int(nodes.available.sum()))
         yield gauge("headway_nodes_total", "Managed nodes", len(nodes))

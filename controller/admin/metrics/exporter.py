@@ -17,14 +17,14 @@ from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
 from controller.base.errors import ConfigurationError
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.cycle.controller_view import ControllerView
 
 log = structlog.get_logger(__name__)
 
 
-def make_registry(controller: ControllerView, measurement: Measuring | None = None) -> CollectorRegistry:
-    """A registry of our own with all metrics of that controller; it follows the controller's cycles from now on."""
+def make_registry(controller: ControllerView, measurement: Measurement | None = None) -> CollectorRegistry:
+    """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
@@ -38,7 +38,7 @@ def make_registry(controller: ControllerView, measurement: Measuring | None = No
 
 
 @contextmanager
-def serve_metrics(controller: ControllerView, address: str, measurement: Measuring | None = None) -> Iterator[int]:
+def serve_metrics(controller: ControllerView, address: str, measurement: Measurement | None = None) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
 
     An empty address serves nothing, port 0 takes any free one. Raises ConfigurationError when it cannot be listened on.
@@ -63,7 +63,7 @@ def serve_metrics(controller: ControllerView, address: str, measurement: Measuri
 
 
 def parse_metrics_address(address: str) -> tuple[str, int]:
-    """(IP address, port). Loopback, or an IP address that is written out. Raises ConfigurationError with the mend."""
+    """Return (IP address, port). Raises ConfigurationError, also for a host name: addresses beyond loopback must be written out."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:

@@ -47,19 +47,19 @@ class MeteredClient:
         return await self._timed("facts", self._inner.facts())
 
     async def snapshot(self) -> SlurmSnapshot:
-        """Read everything."""
+        """Read the whole cluster."""
         return await self._timed("snapshot", self._inner.snapshot())
 
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
-        """Read these jobs only."""
+        """Read only these jobs."""
         return await self._timed("read", self._inner.read(keys))
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Hold and mark."""
+        """Hold the jobs, and mark them as held by Headway."""
         return await self._change("hold", self._inner.hold(keys))
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Take a token out of the admin comment, and put another one in."""
+        """Remove a token from the admin comment, and add another one."""
         return await self._change("unmark", self._inner.unmark(keys, mark, instead))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
@@ -75,7 +75,7 @@ class MeteredClient:
         return await self._change("unpin", self._inner.unpin(originals))
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Take the hold off."""
+        """Release the jobs from their hold."""
         return await self._change("release", self._inner.release(keys))
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
@@ -83,11 +83,11 @@ class MeteredClient:
         return await self._change("signal", self._inner.signal(keys, signal))
 
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Stop and put back into the queue, held."""
+        """Stop the jobs and put them back into the queue, held."""
         return await self._change("requeue_hold", self._inner.requeue_hold(keys))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time."""
+        """Set the earliest start; None: no earliest start."""
         return await self._change("set_begin_time", self._inner.set_begin_time(keys, begin_time_s))
 
     async def _change(self, verb: str, call: Awaitable[Failures]) -> Failures:

@@ -17,7 +17,7 @@ _ENDS = (Stage.RESUMED, Stage.STARTED, Stage.CALLED_OFF, Stage.OVER)
 
 
 class PreemptionMetrics(Collector):
-    """Counts as they end. Labels are bounded: causes, ends and the parts of the way."""
+    """Counts preemptions as they end. Labels are bounded: causes, ends, and the parts of a preemption."""
 
     def __init__(self, preemptions: PreemptionManager, registry: CollectorRegistry) -> None:
         self._preemptions = preemptions
@@ -44,13 +44,13 @@ class PreemptionMetrics(Collector):
             self._seconds.labels(part).observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """As of the scrape."""
+        """Return the values at the time of the scrape."""
         rows = list(self._preemptions.open.values())
         yield GaugeMetricFamily("headway_preemptions_open", "Preemptions that are under way", value=float(len(rows)))
 
 
 def parts(row: Preemption) -> Iterator[tuple[str, float]]:
-    """How long each part took that it came through. A clock that was set back makes none shorter than nothing."""
+    """Yield how long each finished part took, in seconds; never below 0, even when a clock was set back."""
     ways = (
         ("save", row.asked_s, row.saved_s),
         ("stop", row.saved_s if row.saved_s is not None else row.asked_s, row.stopped_s),

@@ -1,1 +1,1 @@
-"""Which calls may become an agent's stream: limits before anything is known, credentials, addresses. Imports `base` only."""
+"""Decides which calls become an agent's stream: limits, credentials, addresses. Imports `base` only."""

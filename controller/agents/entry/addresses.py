@@ -1,8 +1,8 @@
 """Check that a stream comes from the node whose name it gives, by the addresses that Slurm knows.
 
-Root on any node can make a valid credential and give any node's name. With `automatic` a caller is refused whose address is that of
-another node; an address of no node passes: nodes have several interfaces, and some sites translate addresses. With `required`
-the address has to be the node's own.
+Root on any node can make a valid credential and give any node's name. `automatic` refuses a caller with the address of another
+node. It accepts an address of no node, because nodes have several interfaces and some sites translate addresses. `required`
+accepts only the node's own address.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from controller.agents.entry.gate import host_of
 
 Check = Literal["required", "automatic", "off"]
 _KEEP_S = 300.0
-"""For so long a name is not looked up again."""
+"""A name that was looked up is not looked up again for this time."""
 _WITHIN_S = 5.0
 _ALL_WITHIN_S = 8.0
 _MOST_AT_ONCE = 2
-"""Look-ups: threads that wait for a name service which does not answer are not to take all that there are."""
+"""Maximum number of look-ups at once: threads that wait for a dead name service must not use up all threads."""
 
 
 class AgentAddresses:
-    """Invariant: callers on this machine pass, and a name service that does not answer keeps no agent out with `automatic`."""
+    """Invariant: callers on this machine pass, and with `automatic` a dead name service refuses no agent."""
 
     def __init__(
         self,
@@ -36,26 +36,26 @@ class AgentAddresses:
         look_up: Callable[[str], Iterable[str]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`nodes`: Slurm's NodeAddr of each node; `look_up`: addresses of a host name, or OSError, in a thread."""
+        """`nodes`: Slurm's NodeAddr of each node. `look_up` returns the addresses of a host name, in a thread; raises OSError."""
         self._nodes = nodes
         self._check = check
         self._look_up = _look_up if look_up is None else look_up
         self._monotonic = monotonic
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
         self._listed: dict[str, str] = {}
-        """The nodes that the following is of."""
+        """Nodes from which the following fields were made."""
         self._node_at: dict[str, str] = {}
-        """By the address that Slurm itself has of a node,"""
+        """Node of each address in Slurm's own list."""
         self._node_found_at: dict[str, str] = {}
-        """and by those that were found by name."""
+        """Node of each address that was found by name."""
         self._named: dict[str, str] = {}
-        """The nodes that Slurm knows by name."""
+        """Nodes that Slurm knows by name."""
         self._looked_up_s = -math.inf
-        """When the last look-up of all of them began."""
+        """Time at which the last look-up of all names began."""
         self._threads = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def problem(self, node: str, peer: str) -> str:
-        """Return why the caller (gRPC's word for it) may not speak for that node; empty when it may."""
+        """Return why the caller (gRPC's `peer`) may not speak for that node; empty when it may."""
         caller = _plain(host_of(peer).strip("[]"))
         nodes = self._nodes()
         if self._check == "off" or not caller or ip_address(caller).is_loopback or node not in nodes:
@@ -74,7 +74,7 @@ class AgentAddresses:
         return f"the call comes from {caller}, which is the address of {owner}" if owner not in {"", node} else ""
 
     async def _owner(self, nodes: Mapping[str, str], caller: str) -> str:
-        """The node that has this address; empty where none has."""
+        """Return the node with this address; empty when none has it."""
         if nodes != self._listed:
             plain = {node: _plain(address) for node, address in nodes.items()}
             self._listed = dict(nodes)
@@ -90,18 +90,18 @@ class AgentAddresses:
             await asyncio.gather(*(self._find_all(names) for _ in range(_MOST_AT_ONCE)))
             known = {node: self._known.get(name, (begun_s, frozenset()))[1] for node, name in named.items()}
             found = {address: node for node, own in known.items() for address in own}
-            if named is not self._named:  # another list of nodes came meanwhile
+            if named is not self._named:  # the list of nodes has changed meanwhile
                 return found.get(caller, "")
             self._node_found_at, self._looked_up_s = found, begun_s
         return self._node_found_at.get(caller, "")
 
     async def _find_all(self, names: Iterator[str]) -> None:
-        """Look these names up, as far as they are not known; others may take from them at the same time."""
+        """Look up the names that are not known yet; several calls share one iterator."""
         for name in names:
             await self._addresses(name)
 
     async def _addresses(self, name: str) -> frozenset[str]:
-        """Addresses of a host name, which may be one itself; empty where they cannot be found."""
+        """Return the addresses of a host name or address; empty when they cannot be found."""
         plain = _plain(name)
         if plain or not name:
             return frozenset({plain} if plain else ())
@@ -123,7 +123,7 @@ def _look_up(name: str) -> list[str]:
 
 
 def _plain(address: str) -> str:
-    """One way to write each address; empty where the text is none."""
+    """Return an address in its one normal form; empty when the text is not an address."""
     try:
         found: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     except ValueError:

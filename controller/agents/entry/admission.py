@@ -1,4 +1,4 @@
-"""Who may open a stream to the controller as an agent: the credential, the uid, the hello."""
+"""Admission of agents: checks the credential, the uid and the hello of a call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class RefusedError(HeadwayError):
-    """The stream ends here, or does not begin: gRPC status and reason for the agent."""
+    """The stream is refused or ends: gRPC status and reason for the agent."""
 
     def __init__(self, code: grpc.StatusCode, reason: str) -> None:
         super().__init__(reason)
@@ -44,18 +44,18 @@ class RefusedError(HeadwayError):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An agent that may speak."""
+    """An agent that was admitted."""
 
     hello: agent_pb2.AgentHello
     key: bytes | None
-    """Signs the stream; None: over a Unix socket or loopback address without credentials."""
+    """Key that signs the stream; None: over a Unix socket or a loopback address without credentials."""
     verifier: Verifier
     said_s: float
-    """When it dialled, by its own clock, and no later than it came: of two streams of one node the later stays."""
+    """Time of the call by the agent's clock, at most the time of its arrival: of two streams of one node the later one stays."""
 
 
 class Admission:
-    """The check at the door. Invariant: with a seal, nobody gets in without a fresh credential of an admitted uid, used once."""
+    """Checks calls. Invariant: with a seal, every admitted call has a fresh credential of an admitted uid, used once."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Admission:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`uids` may be agents; `knows` says whether there is a node of that name."""
+        """`uids` may run agents; `knows` tells whether there is a node of that name."""
         self._seal = seal
         self._uids = uids
         self._knows = knows
@@ -74,7 +74,7 @@ class Admission:
         self._replays = ReplayCache()
 
     async def ticket(self, metadata: Metadata) -> Ticket | None:
-        """The credential of a call, checked but for its hello; None where there are none. Raises RefusedError."""
+        """Return the credential of a call, checked without its hello; None where none are used. Raises RefusedError."""
         if self._seal is None:
             return None
         credentials = [value for key, value in metadata if key == METADATA_KEY]
@@ -99,7 +99,7 @@ class Admission:
         return ticket
 
     def admit(self, ticket: Ticket | None, first: agent_pb2.AgentMessage) -> Admitted:
-        """The first message of the call. Raises RefusedError."""
+        """Admit a call by its first message. Raises RefusedError."""
         key = None if ticket is None else ticket.key
         verifier = Verifier(key, Direction.FROM_AGENT)
         try:
@@ -111,7 +111,7 @@ class Admission:
         hello = _hello(first.body)
         if not self._knows(hello.node):
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"there is no node {hello.node}; check node_name")
-        # A clock that is ahead, or is said to be, gives nobody the last word for as long as it is ahead.
+        # A clock that is ahead, or is said to be, must not make a stream the latest for as long as it is ahead.
         said_s = min(hello.time_s if ticket is None else ticket.time_s, self._now())
         return Admitted(hello, key, verifier, said_s)
 
@@ -120,12 +120,12 @@ def _hello(body: bytes) -> agent_pb2.AgentHello:
     try:
         hello = agent_pb2.AgentBody.FromString(body).hello
     except DecodeError as error:
-        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the first message is no AgentBody") from error
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the first message is not an AgentBody") from error
     fit = _NODE.fullmatch(hello.node) and _RUN_ID.fullmatch(hello.run_id)
     if not fit or not _SHORT.fullmatch(hello.boot_id) or not _SHORT.fullmatch(hello.agent_version):
         raise RefusedError(
             grpc.StatusCode.INVALID_ARGUMENT, f"the hello has no fit node, run_id, boot_id or version for {METHOD}"
         )
-    if not 0 <= hello.time_s <= MAX_TIME_S:  # NaN ends here too
-        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the hello's time_s is no time")
+    if not 0 <= hello.time_s <= MAX_TIME_S:  # also refuses NaN
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the hello's time_s is not a time")
     return hello

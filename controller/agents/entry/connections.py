@@ -1,7 +1,7 @@
-"""Connections to the agents' port that carry no agent: no machine takes the places of the others.
+"""Connections to the agents' port that carry no agent: no machine can use up the connections of the others.
 
-gRPC limits the connections of all machines together, and counts calls only once they are made. So the process looks at its own
-open connections: of a machine that has more of them without an agent than its share, the oldest are cut off.
+gRPC limits the connections of all machines together, and counts calls only after they begin. So the process examines its own
+open connections. When a machine has too many of them without an agent, it closes the oldest.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LOOK_EVERY_S = 0.25
 _FILES = Path("/proc/self/fd")
 
 End = tuple[str, int]
-"""IP address, with IPv4 as such, and port."""
+"""IP address, IPv4 in its short form, and port."""
 
 
 def end_of(peer: str) -> End | None:
-    """The other end of a call, by gRPC's word for it: "ipv4:10.0.0.1:40112"; None: a Unix socket."""
+    """Return the remote address of a call from gRPC's `peer`, such as "ipv4:10.0.0.1:40112"; None for a Unix socket."""
     kind, _, rest = peer.partition(":")
     host, _, port = unquote(rest).rpartition(":")
     if kind not in {"ipv4", "ipv6"} or not port.isdecimal():
@@ -40,16 +40,16 @@ class Connections:
     """Invariant: after `look`, no machine has more than `most_a_host` connections to that port without an agent."""
 
     def __init__(self, port: int, most_a_host: int, calm: int, agents: Callable[[], Collection[End]]) -> None:
-        """`agents` gives the other ends that carry an agent. With at most `calm` files open nothing is looked at."""
+        """`agents` gives the remote addresses that carry an agent. With at most `calm` open files nothing is examined."""
         self._port = port
         self._most_a_host = most_a_host
         self._calm = calm
         self._agents = agents
         self.cut = 0
-        """Connections that were cut off, since the start."""
+        """Connections that were closed since the start."""
 
     async def watch(self) -> None:
-        """Look again and again, until cancelled; closely only while there are many connections."""
+        """Examine connections until cancelled; in detail only while there are many."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             agents = frozenset(self._agents())
@@ -61,7 +61,7 @@ class Connections:
                 log.warning("connections_cut_off", hosts=cut, most_a_host=self._most_a_host)
 
     def look(self, agents: Collection[End]) -> dict[str, int]:
-        """Cut off what is too much; how many connections of which machine."""
+        """Close excess connections. Returns the number of closed connections of each machine."""
         found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for name in _files():
             for number, end in self._ends(name):
@@ -69,7 +69,7 @@ class Connections:
                     found[end[0]].append((number, name))
         cut = {}
         for host, connections in found.items():
-            # Numbers of sockets rise: what came last may be an agent that is just dialling.
+            # Socket numbers rise, and the newest connection may be an agent that is just connecting.
             oldest = sorted(connections)[: -self._most_a_host]
             done = sum(self._cut(name, number) for number, name in oldest)
             if done:
@@ -77,8 +77,8 @@ class Connections:
         return cut
 
     def _ends(self, name: str) -> Iterator[tuple[int, End]]:
-        """The number of that file's socket with its other end, if it is a connection to our port."""
-        with suppress(OSError):  # closed meanwhile, or no socket, or not connected
+        """Yield the socket number and the remote address of that file, if it is a connection to our port."""
+        with suppress(OSError):  # closed meanwhile, not a socket, or not connected
             if not str((_FILES / name).readlink()).startswith("socket:"):
                 return
             with socket.socket(fileno=os.dup(int(name))) as held:
@@ -87,7 +87,7 @@ class Connections:
                     yield os.fstat(held.fileno()).st_ino, (_plain(host), port)
 
     def _cut(self, name: str, number: int) -> bool:
-        """Shut that connection, if the file is still the one that was looked at. gRPC then closes it."""
+        """Close that connection, if the file is still the socket that was examined. gRPC then frees it."""
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as held:
             if os.fstat(held.fileno()).st_ino == number:
                 held.shutdown(socket.SHUT_RDWR)
@@ -96,7 +96,7 @@ class Connections:
 
 
 def _files() -> list[str]:
-    """Numbers of this process's open files."""
+    """Return the numbers of this process's open files."""
     with os.scandir(_FILES) as found:
         return [each.name for each in found]
 

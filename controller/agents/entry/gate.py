@@ -1,4 +1,4 @@
-"""Before anybody is known: how many calls may wait to be let in, by whom, and what is said of those that are not."""
+"""Limits before a caller is known: how many calls may wait for admission, from one machine and in all; and the log of refusals."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ log = structlog.get_logger(__name__)
 
 _LOG_EVERY_S = 60.0
 _MAX_LOGGED = 1024
-"""Peers and reasons that are remembered: who has so many addresses fills no memory, and only then more of the log."""
+"""Peers and reasons that are remembered. A caller with very many addresses cannot fill the memory, only lengthen the log."""
 
 QUIET_CONNECTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that never becomes HTTP/2
     ("grpc.max_connection_idle_ms", 5_000),  # one without a call
     ("grpc.max_concurrent_streams", 16),  # an agent has one
-    ("grpc.keepalive_time_ms", 60_000),  # one whose other end is gone without a word
+    ("grpc.keepalive_time_ms", 60_000),  # one whose other end has disappeared
     ("grpc.keepalive_timeout_ms", 20_000),
 )
-"""gRPC's options by which a connection that carries no agent is closed, and its place is free."""
+"""gRPC's options that close connections without an agent, so that their places become free."""
 
 
 def host_of(peer: str) -> str:
-    """The machine at the other end of a call, by gRPC's word for it: "ipv4:10.0.0.1:40112"; empty: this one's own socket."""
+    """Return the machine of a call from gRPC's `peer`, such as "ipv4:10.0.0.1:40112"; empty for this machine's own socket."""
     kind, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0] if kind in {"ipv4", "ipv6"} else ""
 
 
 class Gate:
-    """Invariant: never more than `most` calls are between their beginning and their hello, `most_a_host` of one machine.
+    """Invariant: at most `most` calls are between their beginning and their hello, at most `most_a_host` of one machine.
 
-    So a machine that holds calls open without saying who it is takes its own places, and keeps out no agent elsewhere.
+    So a machine that holds calls open without a hello uses up its own places, and refuses no agent on another machine.
     """
 
     def __init__(self, most: int, most_a_host: int) -> None:
@@ -49,7 +49,7 @@ class Gate:
 
     @contextmanager
     def opening(self, peer: str) -> Iterator[None]:
-        """A call that is at its beginning within. Raises RefusedError."""
+        """Count a call as opening within the context. Raises RefusedError."""
         host = host_of(peer)
         if host and self._opening[host] >= self._most_a_host:
             raise _too_many(f"too many calls of {host} at once")
@@ -72,20 +72,20 @@ def _too_many(what: str) -> RefusedError:
 class _Told:
     at_s: float
     since: int = 0
-    """Refusals that were not logged since then."""
+    """Refusals since then that were not logged."""
 
 
 class Refusals:
-    """Counts all, and logs one a minute of each machine and cause: whoever is refused a thousand times a second fills no disk."""
+    """Counts all refusals, and logs one a minute for each machine and cause, so that a caller cannot fill the disk."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.counted: Counter[str] = Counter()
-        """By gRPC's word for why."""
+        """Number of refusals by gRPC's name of the status."""
         self._monotonic = monotonic
         self._told: dict[tuple[str, str], _Told] = {}
 
     def note(self, peer: str, error: RefusedError) -> None:
-        """A stream was refused, or ended for a cause."""
+        """Count a stream that was refused or ended for an error."""
         self.counted[error.code.name] += 1
         key, now_s = (host_of(peer), error.code.name), self._monotonic()
         told = self._told.pop(key, None)
@@ -97,4 +97,4 @@ class Refusals:
             told = _Told(now_s)
         self._told[key] = told
         while len(self._told) > _MAX_LOGGED:
-            del self._told[next(iter(self._told))]  # who was refused longest ago
+            del self._told[next(iter(self._told))]  # the oldest refusal

@@ -1,1 +1,1 @@
-"""What agents report: checked, dated by the controller's clock, and stored. Imports `profiles`, `slurm` and `base`."""
+"""What agents report: checked, given the controller's time, and stored. Imports `profiles`, `slurm` and `base`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controller.slurm.client import Phase, SlurmSnapshot
 
 _SETTLED_S = 30.0
-"""A report that was made so soon after the start of a run may be of the run before: clocks differ by some seconds."""
+"""A report made this soon after the start of a run may belong to the run before: clocks differ by some seconds."""
 _AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 
 
@@ -19,16 +19,16 @@ class _Run:
 
 
 class Allocations:
-    """Invariant: a node is excluded only where Slurm says where the job is. A job that is not in the snapshot yet excludes none."""
+    """Invariant: a node is excluded only when the snapshot shows where the job runs. A job that is not in it excludes no node."""
 
     def __init__(self, snapshot: Callable[[], SlurmSnapshot | None]) -> None:
-        """`snapshot` gives the last one; None: there is none yet."""
+        """`snapshot` gives the last snapshot; None before the first."""
         self._snapshot = snapshot
         self._of: SlurmSnapshot | None = None
         self._runs: dict[int, _Run] = {}
 
     def excludes(self, node: str, job_id: int, time_s: float) -> bool:
-        """Return whether Slurm had the job of that number on other nodes only at that time."""
+        """Return whether Slurm had the job of that number only on other nodes at that time."""
         snapshot = self._snapshot()
         if snapshot is not self._of:
             self._of = snapshot

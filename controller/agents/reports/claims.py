@@ -1,4 +1,4 @@
-"""Check of what agents report: every number, text, list and map is within its bound before it is stored, summed or shown. Pure.
+"""Check of agents' reports: every number, text, list and map must be within its bound before it is stored, summed or shown. Pure.
 
 The bounds are those that an agent keeps to when it reads what jobs say (nodeagent/wire/bounds.py). They are checked here again,
 because an agent may be of another version, or somebody else's program.
@@ -14,13 +14,13 @@ from nodeagent.wire import bounds
 from protos.headway.v1 import agent_pb2
 
 MAX_TIME_S = 1e11
-"""Seconds since the Unix epoch, at the most: the year 5138."""
+"""Latest time that a report may have, seconds since the Unix epoch: the year 5138."""
 _MAX_CLAIMED_IDS = 64
 _MAX_PROBLEM = 500
 _MAX_KINDS = 64
 
 _Wrong = Iterator[str]
-"""Names of the fields that are out of bounds; nothing where all is well."""
+"""Names of the fields that are out of bounds; none when the message is sound."""
 
 
 def out_of_bounds(report: agent_pb2.AgentReport) -> str:
@@ -29,7 +29,7 @@ def out_of_bounds(report: agent_pb2.AgentReport) -> str:
 
 
 def tidy(report: agent_pb2.AgentReport) -> None:
-    """Cut the words of an answer to a length that can be shown, and replace what cannot be printed."""
+    """Shorten the text of an answer, and replace characters that cannot be printed."""
     if report.WhichOneof("kind") == "answer":
         problem = report.answer.problem[:_MAX_PROBLEM]
         report.answer.problem = "".join(each if each.isprintable() else "?" for each in problem)
@@ -119,7 +119,7 @@ _CHECKS: dict[str, Callable[[Any], _Wrong]] = {
 
 
 def link_bits_per_s(topology: agent_pb2.NodeTopology) -> int | None:
-    """Return the rate of the fastest network interface that a node claims; None where it claims no possible one."""
+    """Return the speed of a node's fastest network interface, bits/s, as it claims; None when it claims no possible one."""
     rates = (nic.speed_bits_per_s for nic in topology.nics if nic.HasField("speed_bits_per_s"))
     return max((rate for rate in rates if rate <= bounds.MAX_BITS_PER_S), default=None)
 
@@ -141,7 +141,7 @@ def _numbers(message: Any, most: dict[str, int]) -> _Wrong:
 
 
 def _amounts(message: Any, most: dict[str, float]) -> _Wrong:
-    """Names of fields that are not finite, or not from 0 to the limit. A field that is left out is 0."""
+    """Yield the fields that are not finite, or not between 0 and their limit. A missing field is 0."""
     for name, limit in most.items():
         value = getattr(message, name)
         if not isfinite(value) or not 0 <= value <= limit:

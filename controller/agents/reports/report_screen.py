@@ -1,4 +1,4 @@
-"""Reports of agents that are not used: which, how many, and one line in the log for each node and reason, each minute at most."""
+"""Reports of agents that are not used: counts them, and logs one line a minute at most for each node and reason."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ _LOG_EVERY_S = 60.0
 _MOST_REMEMBERED = 8192
 _MOST_WORDS = 200
 _EXPECTED = (ArithmeticError, TypeError, ValueError, sqlite3.Error)
-"""Errors that values of a report may cause: their tracebacks tell nothing."""
+"""Errors that a report's values can cause; their tracebacks would explain nothing."""
 
 
 class Allocated(Protocol):
     """Where Slurm runs jobs: controller.agents.reports.allocations.Allocations."""
 
     def excludes(self, node: str, job_id: int, time_s: float) -> bool:
-        """Whether Slurm had that job on other nodes only at that time."""
+        """Return whether Slurm had that job only on other nodes at that time."""
 
 
 class ReportScreen:
-    """Invariant: what passes is within bounds, and of jobs that may be on that node. The log grows by a line a minute for each
-    node and reason, whatever agents send."""
+    """Invariant: a report that passes is within bounds, and about a job that may be on that node.
+
+    The log grows by one line a minute at most for each node and reason, whatever agents send.
+    """
 
     def __init__(self, allocated: Allocated | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.counted: Counter[str] = Counter()
-        """Reports that were left out, by reason: bounds, allocation, store or listener."""
+        """Number of reports that were not used, by reason: bounds, allocation, store or listener."""
         self._allocated = allocated
         self._monotonic = monotonic
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
-        """When it was last logged, and how many have been left out since."""
+        """Time of the last log line, and the number of reports left out since then."""
 
     def screen(self, arrival: Arrival) -> None:
-        """Empty a report that may not be used. Its number stays: it is acknowledged, so that it does not come again."""
+        """Empty a report that may not be used. It keeps its number and is acknowledged, so that it is not sent again."""
         report = arrival.report
         wrong = out_of_bounds(report)
         if wrong:
@@ -58,11 +60,11 @@ class ReportScreen:
             self._empty(arrival, "allocation", f"Slurm has job {job_id} on other nodes only")
 
     def not_stored(self, node: str, error: Exception) -> None:
-        """Count a report that the store did not take. To be called while the error is handled."""
+        """Count a report that the store refused. Call it while the error is being handled."""
         self._note(node, "store", f"{type(error).__name__}: {error}", trace=not isinstance(error, _EXPECTED))
 
     def not_heard(self, node: str, error: Exception) -> None:
-        """Count a report that a listener failed at. To be called while the error is handled."""
+        """Count a report at which a listener failed. Call it while the error is being handled."""
         self._note(node, "listener", f"{type(error).__name__}: {error}", trace=True)
 
     def _empty(self, arrival: Arrival, reason: str, problem: str) -> None:
@@ -76,7 +78,7 @@ class ReportScreen:
         self._note(arrival.node, reason, problem)
 
     def _note(self, node: str, reason: str, problem: str, *, trace: bool = False) -> None:
-        """`trace`: a bug, of which the traceback is logged too."""
+        """Count and log one report. `trace`: the error is a bug, so its traceback is logged."""
         self.counted[reason] += 1
         now_s = self._monotonic()
         at_s, since = self._logged.pop((node, reason), (-_LOG_EVERY_S, 0))
@@ -92,7 +94,7 @@ class ReportScreen:
 
 
 def _job_id(arrival: Arrival) -> int:
-    """Return the job that a report tells of; 0 for none. The end of a run says nothing of a job but that it is gone there."""
+    """Return the job that a report is about; 0 for none. A report of an end only says that the job has left that node."""
     match arrival.report.WhichOneof("kind"):
         case "job":
             return arrival.report.job.job.job_id

@@ -1,4 +1,4 @@
-"""`headway doctor` on node agents: who is silent, whose clock differs, and whether MUNGE works here."""
+"""`headway doctor` on node agents: nodes without an agent, clocks that differ, and MUNGE on this machine."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
 
 _NAMED = 8
-"""Nodes that are named in a finding."""
+"""Nodes that a finding names."""
 _REFUSED_S = 60.0
-"""Credentials that are older or newer by so much are refused."""
+"""Credentials whose time differs by more are refused, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentsSeen:
-    """What the controller says of node agents, or why it did not."""
+    """What the controller reports about node agents, or why it does not."""
 
     silent: tuple[tuple[str, float], ...] = ()
-    """Nodes whose agent is not connected, and since when (0: not heard of)."""
+    """Nodes whose agent is not connected, and since when; 0: never seen."""
     skewed: tuple[tuple[str, float], ...] = ()
-    """Nodes whose clock differs, and what it lacks to the controller's, seconds."""
+    """Nodes whose clock differs, and the seconds by which it is behind the controller's."""
     nodes: int = 0
-    """Managed ones."""
+    """Number of managed nodes."""
     served: bool = True
-    """The controller serves agents, as its settings say."""
+    """True when the controller serves agents."""
     problem: str = ""
     munge: str = ""
-    """Why credentials cannot be had on this machine; empty when they can, or are not needed."""
+    """Why this machine cannot make credentials; empty when it can, or needs none."""
 
 
 async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
-    """Ask the controller; and MUNGE, where it is needed. None where there are to be no agents."""
+    """Ask the controller, and MUNGE where it is needed. None when the settings ask for no agents."""
     if not settings.agents_address:
         return None
     munge, told = await asyncio.gather(_munge(settings), asyncio.to_thread(_ask, settings))
@@ -45,7 +45,7 @@ async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
 
 
 async def _munge(settings: ControllerSettings) -> str:
-    """Why there is no credential; empty when there is one, or none is needed."""
+    """Return why no credential can be made; empty when one can, or none is needed."""
     from nodeagent.errors import AgentError
     from nodeagent.uplink.endpoint import open_seal, parse_endpoint
 
@@ -79,23 +79,25 @@ def _ask(settings: ControllerSettings) -> AgentsSeen:
 
 
 def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
-    """What that means."""
+    """Yield the findings on agents."""
     if seen.munge:
         mend = "install and start munge here, or see agents_munge and munge_socket in controller.toml"
-        yield Finding("agents-munge", Level.ERROR, f"agents cannot show who they are: {seen.munge}", mend)
+        yield Finding("agents-munge", Level.ERROR, f"agents cannot authenticate: {seen.munge}", mend)
     if seen.problem:
-        yield Finding("agents", Level.SKIPPED, f"the controller does not tell of agents: {seen.problem}")
+        yield Finding("agents", Level.SKIPPED, f"the controller does not report on agents: {seen.problem}")
         return
     if not seen.served:
-        what = "agents_address is set, but the controller that runs serves no agents"
+        what = "agents_address is set, but the running controller serves no agents (it was started before that)"
         yield Finding("agents", Level.ERROR, what, "systemctl restart headway-controller")
         return
     if seen.silent:
-        never = "not heard of"
+        never = "never connected"
         named = [
             f"{name} ({f'for {duration(now_s - since_s)}' if since_s else never})" for name, since_s in seen.silent
         ]
-        what = f"{count(len(seen.silent), 'node')} of {seen.nodes} without an agent: {_few(named)}: nothing is measured there"
+        what = (
+            f"{count(len(seen.silent), 'node')} of {seen.nodes} have no agent: {_few(named)}; nothing is measured there"
+        )
         mend = "on those nodes: systemctl status headway-agent; journalctl -u headway-agent"
         yield Finding("agents", Level.WARNING, what, mend)
     else:
@@ -103,9 +105,9 @@ def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
     if seen.skewed:
         named = [f"{name} {-behind_s:+.1f} s" for name, behind_s in seen.skewed]
         far = max(abs(behind_s) for _, behind_s in seen.skewed) > _REFUSED_S / 2
-        soon = f"; from {_REFUSED_S:g} s on their agents are refused" if far else ""
+        soon = f"; agents whose clock differs by {_REFUSED_S:g} s are refused" if far else ""
         what = f"clocks differ from this machine's: {_few(named)}{soon}"
-        yield Finding("agents-clocks", Level.WARNING, what, "let chrony or another NTP client run on all machines")
+        yield Finding("agents-clocks", Level.WARNING, what, "run chrony or another NTP client on all machines")
 
 
 def _few(named: Sequence[str]) -> str:

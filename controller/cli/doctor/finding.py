@@ -1,4 +1,4 @@
-"""What `headway doctor` says of one thing that it looked at."""
+"""The result of one check of `headway doctor`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARNING = "warning"
-    """Works, but slower or less safely than it could."""
+    """Headway works, but slower or less safely than it could."""
     ERROR = "error"
-    """Headway does not do its work, or a failure of it would harm jobs."""
+    """Headway does not work, or a failure of it would harm jobs."""
     SKIPPED = "skipped"
-    """Could not be looked at; the text says why."""
+    """The check could not be made; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     """Short name, the same in every version."""
     level: Level
     what: str
     mend: str = ""
-    """What to do; empty when nothing is to be done."""
+    """What to do; empty when nothing needs to be done."""

@@ -1,4 +1,4 @@
-"""What `headway doctor` looks at on this machine, behind one small protocol."""
+"""What `headway doctor` needs from this machine, behind one small protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYSTEMCTL_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """One file: what it is and who may do what with it."""
+    """Kind, owner and permissions of one file."""
 
     kind: str
     """file, folder, pipe or other."""
@@ -26,7 +26,7 @@ class FileFacts:
     gid: int
 
     def lets(self, user: UserFacts, bits: int) -> bool:
-        """Whether that user may do it; `bits` as in a mode: 4 read, 2 write, 1 enter or execute."""
+        """Return whether that user has these rights; `bits` as in a mode: 4 read, 2 write, 1 enter or execute."""
         if user.uid == 0:
             return True
         if user.uid == self.uid:
@@ -49,29 +49,29 @@ class Host(Protocol):
     """This machine."""
 
     def file(self, path: Path) -> FileFacts | None:
-        """What stands there, links followed; None when nothing does, or it cannot be seen."""
+        """Return the facts of the file, links followed; None when it does not exist or cannot be seen."""
 
     def text(self, path: Path) -> str | None:
-        """The text of a file; None when there is none, or it cannot be read."""
+        """Return the text of a file; None when it does not exist or cannot be read."""
 
     def names(self, folder: Path) -> list[str]:
-        """Names of what is in a folder; none when there is none, or it cannot be seen."""
+        """Return the names in a folder; none when it does not exist or cannot be seen."""
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Room that is left on the folder's disk for its owner; None when it cannot be seen."""
+        """Return the bytes that are free on the folder's disk for its owner; None when they cannot be seen."""
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
-        """A user by name or uid; None when there is no such user."""
+        """Return a user by name or uid; None when there is no such user."""
 
     def program(self, name: str, folder: Path | None) -> Path | None:
-        """Where a program is: in that folder, or on PATH."""
+        """Return the path of a program, in that folder or on PATH; None when there is none."""
 
     def unit_active(self, unit: str) -> bool | None:
-        """Whether systemd runs that unit; None where there is no systemd."""
+        """Return whether systemd runs that unit; None on a machine without systemd."""
 
 
 class RealHost:
-    """The machine that this runs on."""
+    """The machine on which this process runs."""
 
     def file(self, path: Path) -> FileFacts | None:
         """See Host."""

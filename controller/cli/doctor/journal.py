@@ -1,4 +1,4 @@
-"""What `headway doctor` finds in the folder of the journal: room on its disk, and files that were set aside."""
+"""Findings of `headway doctor` in the journal's folder: free space, and files that were set aside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from controller.cli.doctor.host import Host
 
 _FULL_BYTES = 16 << 20
-"""Less than this is as good as full: one cycle of a large cluster writes a few MiB."""
+"""Less than this counts as full: one cycle of a large cluster writes a few MiB."""
 _LITTLE_BYTES = 256 << 20
 _NAMED = 3
 
@@ -25,7 +25,7 @@ def journal_findings(settings: ControllerSettings, host: Host) -> Iterator[Findi
         return
     mend = f"make room on the disk of {folder} (df -h {folder})"
     if free < _FULL_BYTES:
-        what = f"{folder} has {free >> 20} MiB left: while the journal cannot be written, jobs pass Headway by"
+        what = f"{folder} has {free >> 20} MiB left: when the journal cannot be written, Slurm schedules jobs without Headway"
         yield Finding("state-space", Level.ERROR, what, mend)
     elif free < _LITTLE_BYTES:
         yield Finding("state-space", Level.WARNING, f"{folder} has {free >> 20} MiB left", mend)
@@ -38,5 +38,5 @@ def journal_findings(settings: ControllerSettings, host: Host) -> Iterator[Findi
             "state-files",
             Level.WARNING,
             f"{folder} has files that could not be used and were replaced: {', '.join(kept[:_NAMED])}{more}",
-            "look at the controller's log and the disk for the cause; remove the files when nobody needs them",
+            "look at the controller's log and the disk for the cause; remove the files when they are not needed any more",
         )

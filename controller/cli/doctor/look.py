@@ -1,6 +1,7 @@
-"""`headway doctor`: everything that can be wrong with an installation, each with the mend.
+"""`headway doctor`: check an installation for everything that can be wrong, with the repair of each.
 
-What is looked at is gathered first (`look`); what it means is told by pure functions of that (`doctor_rules`).
+`look` gathers the observations first; pure functions in `rules` draw the conclusions.
+
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _POLICY_DEADLINE_S = 2.0
 
 
 def _may_open(address: str) -> bool:
-    """Whether the kernel lets this user connect there, as far as that is a matter of rights."""
+    """Return whether this user has the right to connect to the policy server."""
     if not address.startswith("unix:"):
         return True
     try:
@@ -41,7 +42,7 @@ def _may_open(address: str) -> bool:
     except PermissionError:
         return False
     except (OSError, PolicyError):
-        return True  # what is wrong there, the client tells
+        return True  # the client reports what is wrong there
     return True
 
 
@@ -49,7 +50,7 @@ AskPolicy = Callable[[str], Awaitable[PolicySeen]]
 
 
 def checks(settings: ControllerSettings) -> list[Finding]:
-    """Look at this machine, its Slurm and the policy server, and tell what is right and wrong. Never raises on what it finds."""
+    """Check this machine, its Slurm and the policy server, and return all findings. Never raises on what it finds."""
     from controller.slurm.select import command_line_client
 
     client = None if settings.slurm_client == "embedded" else command_line_client(settings)
@@ -89,7 +90,7 @@ async def _ask_slurm(client: SlurmClient | None) -> SlurmSeen | None:
 
 
 def ask_troubles(settings: ControllerSettings) -> tuple[str, ...]:
-    """What the controller says of its background tasks; nothing when it does not answer, which the lease tells better."""
+    """Return the failing background tasks of the controller; none when it does not answer, which the check of the lease reports."""
     from controller.cli.client import AdminClient, AskError, sockets
 
     for path in sockets(settings.runtime_dir):
@@ -102,7 +103,7 @@ def ask_troubles(settings: ControllerSettings) -> tuple[str, ...]:
 
 
 async def ask_policy(address: str, trusted: TrustedUsers | None = None) -> PolicySeen:
-    """Health and description of the policy server there, if its process belongs to one of those users (None: to anybody)."""
+    """Return health and description of the policy server, if its process belongs to a trusted user (None: any user)."""
     from policies.serving.client import PolicyClient
 
     if not _may_open(address):

@@ -1,4 +1,4 @@
-"""What `headway doctor` concludes: pure functions of the settings, of what was seen, and of the files of the machine."""
+"""Conclusions of `headway doctor`: pure functions of the settings, of what was observed, and of the machine's files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from controller.base.lease import Lease, is_stale
 from controller.cli.doctor.agents import AgentsSeen, agent_findings
 from controller.cli.doctor.finding import Finding, Level
 from controller.cli.doctor.journal import journal_findings
-from controller.slurm import installed_files as integration
-from controller.slurm.conf import list_items
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import list_items
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
@@ -47,25 +47,25 @@ class PolicySeen:
     healthy: bool = False
     problem: str = ""
     may_look: bool = True
-    """False: the user who asks may not open the server's socket, which says nothing of the server."""
+    """False: this user may not open the server's socket, which says nothing about the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was gathered. `slurm` is None where an embedded Slurm is used: there is nothing installed to look at."""
+    """Everything that was observed. `slurm` is None for the embedded Slurm, of which nothing is installed."""
 
     slurm: SlurmSeen | None
     policy: PolicySeen
     lease: Lease | None
     now_s: float
     agents: AgentsSeen | None = None
-    """None: there are to be none."""
+    """None: the settings ask for no agents."""
     troubles: tuple[str, ...] = ()
-    """What the controller says of background tasks that failed lately."""
+    """Background tasks of the controller that failed recently, in its own words."""
 
 
 def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Finding]:
-    """Everything that was looked at, in the order in which to mend it."""
+    """Return all findings, in the order in which to repair them."""
     facts = seen.slurm.facts if seen.slurm else None
     slurm_user = _slurm_user(facts, host)
     return [
@@ -84,7 +84,7 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
 
 
 def _slurm_user(facts: SlurmFacts | None, host: Host) -> UserFacts | None:
-    """SlurmUser, as `scontrol show config` tells it: "slurm(64030)"."""
+    """Return SlurmUser, which `scontrol show config` prints as "slurm(64030)"."""
     found = re.fullmatch(r"(.+)\((\d+)\)", facts.settings.get("SlurmUser", "")) if facts else None
     return host.user(found[1]) or host.user(int(found[2])) if found else None
 
@@ -133,7 +133,7 @@ def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> I
     folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     yield _submit_plugin(facts)
     yield _lua(settings, folder, host)
-    for key in integration.EVENT_KEYS:
+    for key in installed_files.EVENT_KEYS:
         yield _event_hook(settings, key, facts.settings.get(key, ""), host)
     parameters = list_items(facts.settings.get("SchedulerParameters", ""))
     if "batch_sched_delay=0" in parameters:
@@ -154,41 +154,43 @@ def _submit_plugin(facts: SlurmFacts) -> Finding:
     return Finding(
         "job-submit-plugins",
         Level.ERROR,
-        "slurm.conf: JobSubmitPlugins has no lua: new jobs are not held, so Slurm starts them before Headway can place them",
+        "slurm.conf: JobSubmitPlugins does not contain lua, so Slurm starts new jobs before Headway can place them",
         f"{_SETUP}, then scontrol reconfigure",
     )
 
 
 def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
-    path = folder / integration.LUA_NAME
+    path = folder / installed_files.LUA_NAME
     text = host.text(path)
-    if text is not None and integration.script_version(text) is None and integration.loads_ours(text):
-        path = folder / integration.CHAINED_LUA_NAME
+    if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
+        path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
     if text is None:
         return Finding("job-submit-lua", Level.ERROR, f"{path}: not there, or not readable", f"run {_SETUP} as root")
-    if integration.script_version(text) is None:
-        mend = f'{_SETUP}, and add to that script as its last line: dofile("{folder / integration.CHAINED_LUA_NAME}")'
+    if installed_files.script_version(text) is None:
+        mend = (
+            f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
+        )
         return Finding("job-submit-lua", Level.ERROR, f"{path} is the site's own, and does not load Headway's", mend)
     problem = _script_problem(settings, path, text)
-    return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {integration.VERSION}")
+    return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
 
 
 def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Finding | None:
     check = "job-submit-lua" if path.suffix == ".lua" else "hooks"
-    version, runtime_dir = integration.script_version(text), integration.runtime_dir_of(text)
+    version, runtime_dir = installed_files.script_version(text), installed_files.runtime_dir_of(text)
     mend = f"{_SETUP} --runtime-dir {settings.runtime_dir}"
-    if version != integration.VERSION:
-        what = f"{path} has version {version}, this Headway needs {integration.VERSION}"
+    if version != installed_files.VERSION:
+        what = f"{path} has version {version}, this Headway needs {installed_files.VERSION}"
         return Finding(check, Level.ERROR, what, mend)
     if runtime_dir != settings.runtime_dir:
-        what = f"{path} looks for the controller in {runtime_dir}, its settings say {settings.runtime_dir}"
+        what = f"{path} looks for the controller in {runtime_dir}, but its settings say {settings.runtime_dir}"
         return Finding(check, Level.ERROR, what, mend)
     return None
 
 
 def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host) -> Finding:
-    late = "the controller sees starts and ends at its next poll only"
+    late = "the controller notices starts and ends only at its next poll"
     if program in {"", "(null)"}:
         return Finding("hooks", Level.WARNING, f"{key} is not set: {late}", f"{_SETUP}, then restart slurmctld")
     path = Path(program)
@@ -197,10 +199,10 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         mend = f"{_SETUP}, or correct {key} in slurm.conf"
         return Finding("hooks", Level.ERROR, f"{key}: {program} is no program that can be run here", mend)
     text = host.text(path) or ""
-    if integration.script_version(text) is None:
-        if integration.EVENT_HOOK in text:
+    if installed_files.script_version(text) is None:
+        if installed_files.EVENT_HOOK in text:
             return Finding("hooks", Level.OK, f"{key}: {program} is the site's own and calls Headway's")
-        mend = f"call {integration.EVENT_HOOK} from it; `headway-setup slurm --check` tells how"
+        mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` tells how"
         return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {late}", mend)
     return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
 
@@ -240,7 +242,7 @@ def _folders(
         )
     else:
         if runtime.mode & 0o022:
-            what = f"{settings.runtime_dir} may be written by others: they could hold or free every job"
+            what = f"{settings.runtime_dir} can be written by other users: they could hold or release every job"
             yield Finding("runtime-dir", Level.ERROR, what, f"chmod 0755 {settings.runtime_dir}")
         else:
             yield Finding("runtime-dir", Level.OK, f"{settings.runtime_dir} is there")
@@ -252,10 +254,12 @@ def _folders(
 def _reachable(
     settings: ControllerSettings, host: Host, runtime: FileFacts, slurm_user: UserFacts | None
 ) -> Iterator[Finding]:
-    """Whether slurmctld, which runs job_submit.lua and the hooks, can read the lease and write the pipe."""
+    """Yield findings on slurmctld's access: job_submit.lua and the hooks must read the lease and write the wake pipe."""
     if slurm_user is None:
         yield Finding(
-            "slurm-user", Level.SKIPPED, "who SlurmUser is, is not known here: access of slurmctld not looked at"
+            "slurm-user",
+            Level.SKIPPED,
+            "this machine does not know SlurmUser, so slurmctld's access to the files was not checked",
         )
         return
     lease, wake = host.file(settings.lease_path), host.file(settings.wake_path)
@@ -263,7 +267,7 @@ def _reachable(
         what = f"{settings.lease_path} cannot be read by {slurm_user.name}, as whom slurmctld runs: no job is held"
         yield Finding("lease-access", Level.ERROR, what, f"chmod 0755 {settings.runtime_dir}")
     if wake is None:
-        what = f"{settings.wake_path} is not there: the controller sees new jobs at its next poll only"
+        what = f"{settings.wake_path} does not exist: the controller notices new jobs only at its next poll"
         yield Finding("wake-pipe", Level.WARNING, what, "start the controller; it makes the pipe")
     elif wake.kind != "pipe":
         mend = f"rm {settings.wake_path}, then restart the controller"
@@ -272,7 +276,7 @@ def _reachable(
         what = f"{settings.wake_path} cannot be written by {slurm_user.name}, as whom slurmctld runs"
         yield Finding("wake-pipe", Level.WARNING, what, f"run the controller as {slurm_user.name}")
     elif wake.mode & 0o002:
-        what = f"{settings.wake_path} can be written by everybody"
+        what = f"{settings.wake_path} can be written by every user"
         yield Finding("wake-pipe", Level.ERROR, what, f"chmod o-rw {settings.wake_path}")
     else:
         yield Finding("wake-pipe", Level.OK, f"{slurm_user.name} can wake the controller")
@@ -280,7 +284,7 @@ def _reachable(
 
 
 def _holds(path: Path, found: FileFacts | None, slurm_user: UserFacts) -> Finding:
-    """Whether job_submit.lua, and nobody else, can write down the holds of users."""
+    """Return whether job_submit.lua, and no other user, can record users' holds."""
     if found is None or found.kind != "folder":
         what = f"{path}: no such folder: users' holds of waiting jobs are refused"
         return Finding("holds", Level.WARNING, what, "restart the controller; it makes the folder")
@@ -288,9 +292,9 @@ def _holds(path: Path, found: FileFacts | None, slurm_user: UserFacts) -> Findin
         what = f"{path} cannot be written by {slurm_user.name}: users' holds of waiting jobs are refused"
         return Finding("holds", Level.WARNING, what, f"run the controller as {slurm_user.name}, or restart it")
     if found.mode & 0o002:
-        what = f"{path} can be written by everybody: they could hold every job"
+        what = f"{path} can be written by every user: anyone could hold every job"
         return Finding("holds", Level.ERROR, what, f"chmod o-rwx {path}")
-    return Finding("holds", Level.OK, f"{slurm_user.name} can write down users' holds")
+    return Finding("holds", Level.OK, f"{slurm_user.name} can record users' holds")
 
 
 def _state_dir(settings: ControllerSettings, host: Host) -> Finding:
@@ -314,7 +318,7 @@ def _controller(settings: ControllerSettings, seen: Seen, slurm_user: UserFacts 
         yield Finding(
             "controller",
             Level.ERROR,
-            f"the controller does not renew its lease ({when}): jobs pass Headway by",
+            f"the controller does not renew its lease ({when}): Slurm schedules jobs without Headway",
             "systemctl status headway-controller; journalctl -u headway-controller",
         )
         return
@@ -325,11 +329,11 @@ def _controller(settings: ControllerSettings, seen: Seen, slurm_user: UserFacts 
     if seen.slurm is None:
         return
     if slurm_user is None:
-        yield Finding("controller-user", Level.SKIPPED, "who SlurmUser is, is not known here")
+        yield Finding("controller-user", Level.SKIPPED, "this machine does not know SlurmUser")
     elif seen.lease.controller_uid in {0, slurm_user.uid}:
         yield Finding("controller-user", Level.OK, "the controller may change jobs: it runs as SlurmUser or root")
     else:
-        what = f"the controller runs as uid {seen.lease.controller_uid}, which Slurm lets change no job"
+        what = f"the controller runs as uid {seen.lease.controller_uid}, and Slurm does not let that user change jobs"
         yield Finding("controller-user", Level.ERROR, what, f"run it as {slurm_user.name} (User= of its unit)")
 
 
@@ -341,15 +345,15 @@ def _tasks(troubles: tuple[str, ...]) -> Iterator[Finding]:
 def _policy(settings: ControllerSettings, policy: PolicySeen) -> Iterator[Finding]:
     instead = f"{settings.fallback_policy} decides in its place"
     if not policy.may_look:
-        what = f"not allowed to look at the policy server: this user may not open {settings.policy_address}"
+        what = f"the policy server was not checked: this user may not open {settings.policy_address}"
         yield Finding(
-            "policy", Level.SKIPPED, what, "run `headway doctor` as root; `headway policy show` tells who decides"
+            "policy", Level.SKIPPED, what, "run `headway doctor` as root; `headway policy show` shows the policy"
         )
     elif policy.spec is None:
         mend = "systemctl status headway-policy; see policy_address in controller.toml"
         yield Finding("policy", Level.WARNING, f"{policy.problem or settings.policy_address}; {instead}", mend)
     elif not policy.healthy:
-        what = f"the policy server at {settings.policy_address} says that it is not serving; {instead}"
+        what = f"the policy server at {settings.policy_address} reports that it is not serving; {instead}"
         yield Finding("policy", Level.WARNING, what, "journalctl -u headway-policy")
     else:
         yield Finding("policy", Level.OK, f"policy {policy.spec.name} serves at {settings.policy_address}")
@@ -365,6 +369,6 @@ def _watchdog(seen: Seen, host: Host) -> Iterator[Finding]:
             what = f"{WATCHDOG_TIMER} is not active: if the controller dies, the jobs that it holds stay held"
             yield Finding("watchdog", Level.ERROR, what, f"systemctl enable --now {WATCHDOG_TIMER}")
         case None:
-            what = "no systemd here: whether a watchdog runs is not known"
+            what = "this machine has no systemd, so the watchdog could not be checked"
             mend = "keep `headway-controller watchdog --every 30` running beside the controller"
             yield Finding("watchdog", Level.SKIPPED, what, mend)

@@ -1,4 +1,4 @@
-"""What `headway preempt` and `headway preemptions` show."""
+"""Output of `headway preempt` and `headway preemptions`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = {
 
 
 def show_stage(found: admin_pb2.PreemptionRecord) -> None:
-    """One line about what has just happened."""
+    """Print one line about the present stage."""
     line = safe_text(f"Preemption {found.number} of job {found.job_id}: ")
     line.append_text(safe_text(found.stage, _COLOURS.get(found.stage, "")))
     line.append_text(safe_text(_detail(found)))
@@ -46,7 +46,7 @@ def _detail(found: admin_pb2.PreemptionRecord) -> str:
 
 
 def show_preemptions(found: admin_pb2.PreemptionList) -> None:
-    """One line each."""
+    """Print one line for each preemption."""
     console = open_console()
     if not found.preemptions:
         put(console, safe_text("No preemptions."))
@@ -65,5 +65,5 @@ def show_preemptions(found: admin_pb2.PreemptionList) -> None:
 
 
 def _took(one: admin_pb2.PreemptionRecord) -> str:
-    """From the asking to the first step of the new run."""
+    """Return the time from the request to the first step of the new run."""
     return f"{one.resumed_s - one.asked_s:.1f} s" if one.HasField("resumed_s") else ""

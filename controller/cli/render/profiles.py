@@ -1,4 +1,4 @@
-"""What `headway profile` shows."""
+"""Output of `headway profile`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _SIGNATURE_CHARS = 8
 _SOMETIMES = ("BATCH", "GPU")
-"""Columns that are left out where nothing of them is known."""
+"""Columns that are left out when they have no value in any line."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def show_profiles(found: admin_pb2.ProfileList) -> None:
-    """One line a kind, and one below it for each of its jobs that run."""
+    """Print one line for each kind of job, and one below it for each of its running jobs."""
     console = open_console()
     if not found.kinds:
         put(console, safe_text("Nothing was measured yet."))
@@ -47,21 +47,23 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
     put(console, table)
     put(
         console,
-        safe_text("STEPS/S: alone. WINDOWS: alone, of all. NOW: how many times slower each job runs than alone."),
+        safe_text(
+            "STEPS/S: speed alone. WINDOWS: windows alone / all. NOW: how many times slower each job runs than alone."
+        ),
     )
     if found.more:
         put(console, safe_text("There are more; --limit 0 shows all"))
 
 
 def now_words(now: admin_pb2.ContentionNow) -> str:
-    """ "124: 2.01x (alone, 95%)"."""
+    """Return "124: 2.01x (alone, 95%)"."""
     if not now.HasField("sensitivity"):
-        return f"{now.job_id}: {rate(now.steps_per_s)} steps/s, not known alone"
+        return f"{now.job_id}: {rate(now.steps_per_s)} steps/s, its speed alone is not known"
     return f"{now.job_id}: {now.sensitivity:.2f}x ({now.source}, {now.confidence:.0%})"
 
 
 def show_profile(found: admin_pb2.JobMeasurements) -> None:
-    """Who it is, how it does, where step time goes, and its windows."""
+    """Print the job's identity, its present speed, the parts of its step time, and its windows."""
     console = open_console()
     lines = [
         ("job", found.job_id),
@@ -84,7 +86,7 @@ def _now_line(now: admin_pb2.ContentionNow) -> str:
     beside = f" beside {', '.join(now.beside)}" if now.beside else ", alone"
     pace = f"{rate(now.steps_per_s)} steps/s{beside}"
     if not now.HasField("sensitivity"):
-        return f"{pace}; what it would do alone is not known"
+        return f"{pace}; its speed without neighbours is not known"
     of = f"{rate(now.alone_steps_per_s)} steps/s alone"
     return f"{pace}: {now.sensitivity:.2f} times slower than {of} ({now.source}, confidence {now.confidence:.0%})"
 
@@ -108,14 +110,14 @@ def _windows(found: admin_pb2.JobMeasurements) -> Any:
     for window in found.windows:
         beside = ", ".join(f"{other.job_id}{f' ({other.script})' if other.script else ''}" for other in window.beside)
         cells = (
-            clock_time(window.start_s), str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside or "nobody",
+            clock_time(window.start_s), str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside or "no job",
         )  # fmt: skip
         table.add_row(*(safe_text(cell) for cell in cells))
     return table
 
 
 def show_export(done: Mapping[str, Any]) -> None:
-    """What was written where."""
+    """Print which files were written."""
     console = open_console()
     put(console, safe_text(f"{done['to']}: {count(done['models'], 'model')}, {count(done['pairs'], 'pair')}"))
     for name, words in done["fits"].items():
@@ -125,7 +127,7 @@ def show_export(done: Mapping[str, Any]) -> None:
 
 
 def size(number_of: float) -> str:
-    """4 MB, 1.2 GB."""
+    """Return a size as text: "4 MB", "1.2 GB"."""
     at = 0
     while number_of >= 1000 and at < len(_UNITS) - 1:
         number_of, at = number_of / 1000, at + 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _NAMED = 5
-"""Nodes that are named in a line."""
+"""Nodes that a line names."""
 _STATE_COLOURS = {
     "waiting": "yellow",
     "starting": "cyan",
@@ -44,8 +44,10 @@ _EVENT_COLOURS = {
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """A message as a dictionary with the names of the .proto file; every field is there, numbers are numbers, and what is left
-    out is None."""
+    """Return a message as a dictionary with the field names of the .proto file.
+
+    Every field is in it, numbers are numbers, and a field without a value is None.
+    """
     found: dict[str, Any] = {}
     for item in message.DESCRIPTOR.fields:
         value = getattr(message, item.name)
@@ -63,13 +65,13 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def write_json(value: Mapping[str, Any]) -> None:
-    """One object on one line."""
+    """Print one object on one line."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def show_status(status: admin_pb2.Status, limit: int) -> None:
-    """Health, policy, queue; at most `limit` nodes (0: all)."""
+    """Print health, policy and queue; at most `limit` nodes (0: all)."""
     console = open_console()
     lines = [
         ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
@@ -116,9 +118,9 @@ def _slurm_line(status: admin_pb2.Status) -> str:
 
 def _lease_line(status: admin_pb2.Status) -> str:
     if not status.lease_time_s:
-        return "none: Slurm schedules by itself"
+        return "none: Slurm schedules without Headway"
     age = duration(time.time() - status.lease_time_s)
-    return f"renewed {age} ago" + (", STALE: Slurm schedules by itself" if status.lease_stale else "")
+    return f"renewed {age} ago" + (", STALE: Slurm schedules without Headway" if status.lease_stale else "")
 
 
 def _jobs_line(status: admin_pb2.Status) -> str:
@@ -139,7 +141,7 @@ def _preemptions_line(status: admin_pb2.Status) -> str:
 
 
 def policy_line(policy: admin_pb2.PolicyInfo) -> str:
-    """Who decides, in a line."""
+    """Return one line on the policy that decides."""
     if policy.serving:
         return f"{policy.name} (version {policy.version}) at {policy.address}"
     missed = f"{policy.name} at {policy.address} does not answer as it should" if policy.name else ""
@@ -147,7 +149,7 @@ def policy_line(policy: admin_pb2.PolicyInfo) -> str:
 
 
 def agents_line(agents: admin_pb2.AgentsStatus) -> str:
-    """Who reports, in a line: the nodes that do not are named, the first few."""
+    """Return one line on the agents; it names the first few nodes without one."""
     parts = [f"{agents.connected} of {count(agents.nodes, 'node')} connected"]
     if agents.silent:
         named = ", ".join(f"{node.name} ({_silence(node.since_s)})" for node in agents.silent[:_NAMED])
@@ -160,7 +162,7 @@ def agents_line(agents: admin_pb2.AgentsStatus) -> str:
 
 
 def _silence(since_s: float) -> str:
-    return f"for {duration(time.time() - since_s)}" if since_s else "not heard of"
+    return f"for {duration(time.time() - since_s)}" if since_s else "never connected"
 
 
 def _node_table(nodes: Iterable[admin_pb2.NodeUse]) -> Table:
@@ -192,7 +194,7 @@ def _can_write(text: str) -> bool:
 
 
 def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
-    """One line a job; at most `limit` of them (0: all)."""
+    """Print one line for each job; at most `limit` of them (0: all)."""
     console = open_console()
     if not queue.entries:
         put(console, safe_text("No jobs."))
@@ -215,7 +217,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
 
 
 def show_explanation(found: admin_pb2.Explanation) -> None:
-    """The sentence, the numbers, and what was decided."""
+    """Print the explanation, the numbers, and the decisions on the job."""
     console = open_console()
     put(console, safe_text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
     if found.facts:
@@ -230,9 +232,9 @@ def show_explanation(found: admin_pb2.Explanation) -> None:
 
 
 def show_policy(policy: admin_pb2.PolicyInfo) -> None:
-    """Who decides, in full."""
+    """Print everything about the policy that decides."""
     lines = [
-        ("policy", policy.name or "not heard of yet"),
+        ("policy", policy.name or "not known yet"),
         ("version", policy.version),
         ("source", policy.source),
         ("address", policy.address),
@@ -245,7 +247,7 @@ def show_policy(policy: admin_pb2.PolicyInfo) -> None:
 
 
 def show_event(event: admin_pb2.Event) -> None:
-    """One line."""
+    """Print one line."""
     line = safe_text(f"{clock_time(event.time_s)}  ")
     line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
     line.append_text(safe_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
@@ -253,7 +255,7 @@ def show_event(event: admin_pb2.Event) -> None:
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
-    """What `headway doctor` found, with the mends."""
+    """Print the findings of `headway doctor` with their repairs."""
     console = open_console()
     colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
     table = table_of("", "CHECK", "FOUND")

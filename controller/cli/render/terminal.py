@@ -1,4 +1,4 @@
-"""How anything is put on a terminal: tables with colour there, plain lines elsewhere.
+"""Output to a terminal: tables with colour there, plain lines elsewhere.
 
 Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
 sequence or as markup.
@@ -22,7 +22,7 @@ _RIGHT = frozenset({"GPUS", "NODES", "WAIT", "STEPS/S", "WINDOWS", "JOBS"})
 
 
 def open_console() -> Console:
-    """Standard output: a terminal with colours, or anything else without."""
+    """Return standard output as a console, with colours only on a terminal."""
     from rich.console import Console
 
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -33,7 +33,7 @@ def open_console() -> Console:
 
 
 def put(console: Console, *things: Table | Text) -> None:
-    """On a terminal as rich does it; elsewhere without the blanks that fill up lines."""
+    """Print the things; without trailing spaces when the output is not a terminal."""
     if console.is_terminal:
         console.print(*things, sep="\n")
         return
@@ -44,7 +44,7 @@ def put(console: Console, *things: Table | Text) -> None:
 
 
 def table_of(*columns: str) -> Table:
-    """A table with that heading."""
+    """Return an empty table with that heading."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -54,7 +54,7 @@ def table_of(*columns: str) -> Table:
 
 
 def pairs_of(lines: Iterable[tuple[str, str]], colours: Mapping[str, str]) -> Table:
-    """Names and values, one pair a line; `colours` by name."""
+    """Return a table of names and values, one pair per line; `colours` by name."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -66,13 +66,13 @@ def pairs_of(lines: Iterable[tuple[str, str]], colours: Mapping[str, str]) -> Ta
 
 
 def safe_text(value: str, colour: str = "") -> Text:
-    """Text with nothing in it but what can be seen, and no markup."""
+    """Return text without control characters and without markup."""
     from rich.text import Text
 
     return Text("".join(sign if sign.isprintable() else "?" for sign in value), style=colour)
 
 
 def tell_rest(console: Console, left: int) -> None:
-    """That so many lines were not shown, if any."""
+    """Say that so many lines were not shown, if any."""
     if left:
         put(console, safe_text(f"{left} more; --limit 0 shows all"))

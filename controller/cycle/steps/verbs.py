@@ -20,7 +20,7 @@ from controller.slurm.client import (
     ResourceRequest,
     SlurmClient,
 )
-from controller.slurm.pieces import Pieces
+from controller.slurm.updates.pieces import Pieces
 from controller.state.journal import Journal
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.changes import ended_first
 from controller.slurm.client import (
     HOLD_MARK,
     PIN_MARK,
@@ -28,6 +27,7 @@ from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
+from controller.slurm.updates.changes import ended_first
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from controller.slurm.changes import Command, Found
 from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
 from controller.slurm.pyslurm.process import Worker
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.incremental import keep_identity
-from controller.slurm.verbs import Requeue, Verbs
+from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.verbs import Requeue, Verbs
 
 
 class PySlurmClient(Verbs):

@@ -1,5 +1,7 @@
 """A child process that calls pyslurm, because a call that slurmctld does not answer can only be ended by ending the process.
 
+ProcessPoolExecutor does not serve: it cannot kill a worker that hangs, and waits for it when the controller ends.
+
 Requests and answers are pickled frames: a length of 8 bytes, then the pickle. Both ends are ours; nothing else can write to
 the pipes. pyslurm prints to standard output now and then, so answers travel on a descriptor of their own.
 """

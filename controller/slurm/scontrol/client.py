@@ -10,7 +10,6 @@ import structlog
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.changes import Command, Found
 from controller.slurm.client import (
     JobKey,
     SlurmFacts,
@@ -33,7 +32,8 @@ from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation, ticking_in_node
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, require_contact, sentence
-from controller.slurm.verbs import Requeue, Verbs
+from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.verbs import Requeue, Verbs
 
 log = structlog.get_logger(__name__)
 

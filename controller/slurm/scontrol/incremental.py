@@ -181,10 +181,9 @@ class JobTable:
         return JobReading(jobs, contested, self._ticks.sub(b"", b"\n".join(doubtful)))
 
     def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
-        """Entries of the lines that are as they were, in the order of the reading; and (number, id, line) of the others.
+        """Return the entries of unchanged lines in the order of the reading, and (number, id, line) of the others.
 
-        Each line of the last reading is looked for where it should come next, so that equal ones are not even cut out of the
-        text: that would take longer than all the rest.
+        A line of the last reading is tested where it should come next: to cut it out of the text would cost more than the rest.
         """
         before = self._entries
         entries: dict[bytes, _Entry] = {}
@@ -219,8 +218,7 @@ class JobTable:
                 while next_entry is not _NOTHING and next_id != job_id:
                     next_id, next_entry = next(expected, _NOBODY)
                 next_id, next_entry = next(expected, _NOBODY)
-            begin = end + 1
-            number += 1
+            begin, number = end + 1, number + 1
         return entries, changed
 
     def _take(

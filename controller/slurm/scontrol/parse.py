@@ -25,7 +25,7 @@ from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, S
 from controller.slurm.hostlist import expand_indices, expand_nodes
 from controller.slurm.records import MANY_NODES, JobRecord
 from controller.slurm.scontrol import values
-from controller.slurm.scontrol.parse_texts import texts_of
+from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
@@ -123,15 +123,24 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
 
 def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> JobRecord:
     fields = _fields(middle)
+    gpus = _gpu_request(tail)
     texts = texts_of(tail)
+    job = _job(owner, middle, fields, texts, gpus, clock)
+    array_id = job.array_job_id
+    jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
+    shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
+    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix)
+
+
+def _job(
+    owner: re.Match[str], middle: str, fields: dict[str, str], texts: Texts, gpus: _GpuRequest, clock: Clockface
+) -> SlurmJob:
     state = fields["JobState"]
     phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
     ended = phase is Phase.ENDED
     pending = phase is Phase.PENDING
-    gpus = _gpu_request(tail)
     submit_s = clock.seconds(fields["SubmitTime"]) or 0.0
-    array_id = int(owner["array"]) if owner["array"] else None
-    job = SlurmJob(
+    return SlurmJob(
         key=JobKey(owner["raw"], int(submit_s)),
         user=owner["user"],
         name=_name(owner, fields),
@@ -158,13 +167,10 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
         dependency=values.plain(fields.get("Dependency", "")),
         exclusive=_has_whole_nodes(fields),
         licenses=values.plain(fields.get("Licenses", "")),
-        array_job_id=array_id,
+        array_job_id=int(owner["array"]) if owner["array"] else None,
         het_job_id=int(owner["het"]) if owner["het"] else None,
         raw_id=int(owner["raw"]),
     )
-    jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
-    shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
-    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix)
 
 
 def _name(owner: re.Match[str], fields: dict[str, str]) -> str:

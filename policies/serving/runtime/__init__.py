@@ -1,1 +1,1 @@
-"""What every service of Headway uses at run time: addresses, logs, settings files, systemd, pauses of the garbage collector."""
+"""What every service of Headway uses at run time: addresses, host lists, logs, settings files, systemd, garbage collection."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.cluster.hostlist import expand
+from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS, flat
 from simulator.cluster.topology.topology import Inside, Topology
 from simulator.cluster.topology.tree import LinkList, TreeRoutes

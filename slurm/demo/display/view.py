@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from simulator.cluster.hostlist import fold
+from policies.serving.runtime.hostlist import fold
 
 
 class Stage(Enum):

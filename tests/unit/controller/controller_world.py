@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.base.errors import PolicyUnavailableError
-from controller.contention.measurement import Measuring
-from controller.contention.service import Judging
+from controller.contention.measurement import Measurement
+from controller.contention.service import ContentionService
 from controller.cycle.health import CycleListener, Health
 from controller.cycle.result import CycleResult
 from controller.profiles.current import Known
@@ -28,8 +28,8 @@ class ControllerWorld(World):
     facts: SlurmFacts | None = None
     slurm_errors: int = 0
     new_endpoints: dict[str, Any] = field(default_factory=dict)
-    measurement: Measuring | None = None
-    contention: Judging | None = None
+    measurement: Measurement | None = None
+    contention: ContentionService | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.cycle.changes import JobChanges
 from controller.cycle.decision.decider import Decided
 from controller.cycle.decision.plan import Plan, make_plan
@@ -28,7 +28,7 @@ def scene(
     problem: str = "",
     measured: Known = NOTHING,
     **cluster: Any,
-) -> Scene:
+) -> CycleView:
     """One cycle over these jobs, decided by that policy (named `by`), and not carried out yet."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL, measured)
@@ -36,14 +36,14 @@ def scene(
     plan = make_plan(observation.state, decider.decide(observation.state), decider.spec)
     assert isinstance(plan, Plan), plan
     decided = Decided(plan, by or policy, 0.004, problem) if len(observation.state.pending) else None
-    return Scene(CycleResult(observation, JobChanges(), (), decided, in_transit=False), ledger, DL)
+    return CycleView(CycleResult(observation, JobChanges(), (), decided, in_transit=False), ledger, DL)
 
 
-def undecided(*jobs: SlurmJob, ledger: Ledger | None = None, **cluster: Any) -> Scene:
+def undecided(*jobs: SlurmJob, ledger: Ledger | None = None, **cluster: Any) -> CycleView:
     """One cycle in which neither policy nor fallback decided."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
-    return Scene(CycleResult(observation, JobChanges(), (), None, in_transit=False), ledger, DL)
+    return CycleView(CycleResult(observation, JobChanges(), (), None, in_transit=False), ledger, DL)
 
 
 def some(facts: Mapping[str, str], *names: str) -> dict[str, str]:

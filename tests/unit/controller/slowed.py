@@ -13,7 +13,7 @@ from controller.observe.observer import Observer
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import Contention, Known
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
-from controller.profiles.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
+from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Throughput, Trained, own_nodes
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
@@ -47,10 +47,10 @@ def pace(
     nodes: tuple[str, ...] = ("n1", "n2"),
 ) -> Contention:
     """Return the contention of a run: its CS, and its neighbours."""
-    window = Observation(
-        start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=Shape(4, len(nodes)), nodes=nodes, steps=90,
+    window = Throughput(
+        start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=RunShape(4, len(nodes)), nodes=nodes, steps=90,
         steps_per_s=3.0, idle_gpus=0, sockets=None,
-        neighbours=tuple(Neighbour(RunKey(other, 0), TRAINED, Shape(4, 2), 3.0) for other in beside),
+        neighbours=tuple(Neighbour(RunKey(other, 0), TRAINED, RunShape(4, 2), 3.0) for other in beside),
     )  # fmt: skip
     return Contention(window, Sensitivity(value, 3.0, Ideal(3.0 * value, IdealSource.STORE, confidence, 3)))
 

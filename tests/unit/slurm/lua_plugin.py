@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.base.lease import Lease, write_lease
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 
 SCRIPT = Path(__file__).parents[3] / "slurm" / "plugin" / "job_submit.lua"
 NO_VAL = 4294967294
@@ -87,7 +87,7 @@ class LuaPlugin:
         self.holds = self.runtime_dir / "holds"
         self.holds.mkdir()
         self.script = folder / "job_submit.lua"
-        self.script.write_text(integration.with_runtime_dir(SCRIPT.read_text(), self.runtime_dir))
+        self.script.write_text(installed_files.with_runtime_dir(SCRIPT.read_text(), self.runtime_dir))
 
     def beat(self, age_s: float = 0, room: int = 65536, **changes: object) -> None:
         """The controller renews its lease."""

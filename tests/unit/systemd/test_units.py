@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 from nodeagent.config import AgentSettings
 from slurm.testbed import AGENT_CAPABILITIES
 
@@ -79,8 +79,8 @@ def test_slurmctlds_user_reads_the_lease_and_only_the_controller_its_state() -> 
 def test_the_agent_listens_where_task_prolog_looks_and_may_do_no_more_than_look() -> None:
     service = unit("headway-agent.service")["Service"]
 
-    assert integration.JOB_SOCKET.parent == Path("/run") / service["RuntimeDirectory"]
-    assert AgentSettings(controller_address="x:1").job_socket == integration.JOB_SOCKET
+    assert installed_files.JOB_SOCKET.parent == Path("/run") / service["RuntimeDirectory"]
+    assert AgentSettings(controller_address="x:1").job_socket == installed_files.JOB_SOCKET
     assert service["RuntimeDirectoryMode"] == "0755"
     assert service["CapabilityBoundingSet"].split() == [f"CAP_{name.upper()}" for name in AGENT_CAPABILITIES]
     assert "slurmd.service" in unit("headway-agent.service")["Unit"]["Before"]

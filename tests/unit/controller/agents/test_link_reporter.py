@@ -90,8 +90,8 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
     for number, job_id in enumerate((7, 8)):
         command = agent_pb2.AgentCommand(id=str(number), job=agent_pb2.JobName(job_id=job_id))
         command.profile.steps = 30
-        assert server.tell("n1", command)
-    assert server.tell("n1", agent_pb2.AgentCommand(id="new"))
+        assert server.send_command("n1", command)
+    assert server.send_command("n1", agent_pb2.AgentCommand(id="new"))
 
     async def answered() -> bool:
         return len(answers) == 3
@@ -105,9 +105,9 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
     name = agent_pb2.JobName(job_id=7, uid=1000, restart=2)
     for number, within_s in enumerate((0.0, 60.0), start=1):
         save = agent_pb2.SaveRequest(within_s=within_s, still_s=120.0)
-        assert server.tell("n1", agent_pb2.AgentCommand(id=f"p1.{number}", job=name, save=save))
+        assert server.send_command("n1", agent_pb2.AgentCommand(id=f"p1.{number}", job=name, save=save))
     go_on = agent_pb2.GoOnRequest(save_id="p1.2")
-    assert server.tell("n1", agent_pb2.AgentCommand(id="p1.2.off", job=name, go_on=go_on))
+    assert server.send_command("n1", agent_pb2.AgentCommand(id="p1.2.off", job=name, go_on=go_on))
 
     async def told() -> bool:
         return len(answers) == 5

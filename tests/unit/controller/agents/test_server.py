@@ -279,8 +279,8 @@ async def test_commands_reach_the_node_and_no_other(store: ProfileStore, address
             agent_pb2.AgentCommand(id=str(number), profile=agent_pb2.ProfileRequest(steps=number))
             for number in range(5)
         ]
-        assert all(server.tell("n2", command) for command in commands)
-        assert not server.tell("n9", commands[0])
+        assert all(server.send_command("n2", command) for command in commands)
+        assert not server.send_command("n9", commands[0])
 
         async def there() -> bool:
             return len(two.commands) == 5
@@ -840,6 +840,6 @@ async def test_throughputs_of_what_agents_report(store: ProfileStore, address: s
                     agent.outbox.put(job.report(node, now_s + at_s))
                 await agent.emptied()
         assert await server.use_store(lambda store: store.work_out(time.time() + 60)) >= 8
-        found = await server.use_store(lambda store: list(store.observations()))
+        found = await server.use_store(lambda store: list(store.throughputs()))
     assert len(found) >= 8
     assert all(item.steps_per_s == pytest.approx(4.0, rel=1e-3) and item.shape.nodes == 2 for item in found)

@@ -102,7 +102,7 @@ async def test_status_shows_nodes_policy_and_jobs_without_colour_where_nobody_lo
     assert "jobs        1 waiting, 0 starting, 1 running, 1 ineligible, 0 given to Slurm" in ran.out
     assert "n4     8/8  ██████████  " in ran.out
     assert "the fallback fifo; " in ran.out
-    assert "lease       none: Slurm schedules by itself" in ran.out
+    assert "lease       none: Slurm schedules without Headway" in ran.out
     assert "nobody listens" in ran.out
     assert "\x1b" not in ran.out
 
@@ -268,7 +268,7 @@ async def test_a_controller_that_is_not_there(folder):
         ran = await headway(*arguments, "--config", str(config))
         assert ran.code == 3
         assert ran.err.startswith("headway: no controller answers at ")
-        assert "Slurm schedules by itself" in ran.err
+        assert "Slurm schedules without Headway" in ran.err
         assert ran.out == ""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from controller.admin.metrics.exporter import make_registry
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from policies.wire.messages import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import agent_pb2
@@ -137,7 +137,7 @@ async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, mon
             await world.turn()
             told = await admin.GetProfile(pb.GetProfileRequest(job_id=name))
             assert (told.job_id, told.now.job_id, told.now.sensitivity) == (name, name, pytest.approx(1.0))
-            assert "as fast as alone, with nobody near" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
+            assert "as fast as alone, with no job beside it" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
 
 
 async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
         where = ("--config", str(config))
         status = await headway("status", *where)
-        assert "agents      2 of 4 nodes connected; silent: n3 (not heard of), n4 (not heard of)" in status.out
+        assert "agents      2 of 4 nodes connected; silent: n3 (never connected), n4 (never connected)" in status.out
         agents = (await headway("status", "--json", *where)).json["agents"]
         assert (agents["connected"], agents["nodes"]) == (2, 4)
         assert agents["silent"] == [{"name": "n3", "since_s": 0.0}, {"name": "n4", "since_s": 0.0}]
@@ -234,14 +234,14 @@ async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, m
 async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, broken, complaints = Measuring.look, False, []
+    look, broken, complaints = Measurement.look, False, []
 
     async def fail(*arguments: Any) -> None:
         if broken:
             raise sqlite3.OperationalError("disk I/O error")
         await look(*arguments)
 
-    monkeypatch.setattr(Measuring, "look", fail)
+    monkeypatch.setattr(Measurement, "look", fail)
     monkeypatch.setattr(
         "controller.contention.measurement.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said))
     )

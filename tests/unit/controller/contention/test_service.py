@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.admin.explain.advice_text import advice_messages, advised
+from controller.admin.explain.advice_text import advice_messages, with_advice
 from controller.admin.explain.explain import Explained
 from controller.base.errors import PreemptionRefusedError
-from controller.contention.service import Judging, judge_contention
+from controller.contention.service import ContentionService, judge_contention
 from controller.cycle.decision.plan import Plan
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
@@ -68,7 +68,7 @@ class Shared:
         }
         self.world = ControllerWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
         self.begun = self.world.preemptions = Begun()  # type: ignore[assignment]
-        self.judging = Judging(self.world, WINDOW_S)  # type: ignore[arg-type]
+        self.judging = ContentionService(self.world, WINDOW_S)  # type: ignore[arg-type]
 
     async def start(self) -> tuple[JobKey, JobKey]:
         first, second = (self.world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2))
@@ -128,7 +128,7 @@ async def test_advice_is_told_once_and_goes_when_it_no_longer_holds(tmp_path: Pa
     # and why and status say it
     (message,) = advice_messages(shared.judging)
     assert (message.job_id, list(message.nodes), list(message.avoid)) == ("2", ["n3", "n4"], ["n1", "n2"])
-    said = advised(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
+    said = with_advice(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
     assert said.sentence.startswith("Runs. It should be moved to n3,n4: it makes")
     assert said.sentence.endswith("n3,n4 are free.")
     assert (said.facts["user"], said.facts["advice"], said.facts["advice_nodes"]) == ("ann", "move", "n3,n4")
@@ -154,8 +154,8 @@ async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
     await shared.pass_windows(2)
     assert shared.judging.stays == {RunKey(2, 0): f"job 2 {shared.begun.refuse}"}
     job = (await shared.world.client.read([second]))[second]
-    said = advised(Explained("2", "running", "Runs."), shared.judging, job)
-    assert said.sentence == f"Runs. It is in need of another place, but gets none now: job 2 {shared.begun.refuse}."
+    said = with_advice(Explained("2", "running", "Runs."), shared.judging, job)
+    assert said.sentence == f"Runs. It should be moved, but cannot be moved now: job 2 {shared.begun.refuse}."
     assert said.facts["advice_why_not"] == f"job 2 {shared.begun.refuse}"
 
 
@@ -197,11 +197,11 @@ async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: p
     assert shared.world.listeners == []
 
 
-async def nothing(judging: Judging) -> bool:
+async def nothing(judging: ContentionService) -> bool:
     return not judging.advice
 
 
-async def something(judging: Judging) -> bool:
+async def something(judging: ContentionService) -> bool:
     return bool(judging.advice)
 
 

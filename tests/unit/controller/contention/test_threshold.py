@@ -220,7 +220,8 @@ def test_without_room_all_stay() -> None:
     found = judge(case((*PAIR, training(3, "n3 n4")), PACES), BOTH)
     assert found.advice == ()
     assert found.stays[TWO] == (
-        "job 2 has no room now where it would be in nobody's way; job 1 has no room now where it would be in nobody's way"
+        "job 2 has no free place now where it would disturb no other job; "
+        "job 1 has no free place now where it would disturb no other job"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.contention.service import Judging
+from controller.contention.service import ContentionService
 from controller.slurm.client import SlurmJob
 from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
@@ -34,7 +34,7 @@ def folder() -> Iterator[Path]:
 class Pair:
     """Two jobs on the same two of four nodes, what is measured of them, and the judge."""
 
-    def __init__(self, cluster: Preempted, judging: Judging, jobs: tuple[SlurmJob, SlurmJob]) -> None:
+    def __init__(self, cluster: Preempted, judging: ContentionService, jobs: tuple[SlurmJob, SlurmJob]) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.judging = judging
@@ -169,7 +169,7 @@ async def test_a_moved_job_whose_place_is_taken_goes_anywhere_after_a_while(fold
         # then it waits for so long as it would have had for saving
         await pair.world.go_on(30)
         assert pair.nodes(pair.second) == {"n1", "n2"}
-        assert "may go anywhere again: what was free for it is taken" in pair.cluster.events(pair.second)
+        assert "may go anywhere again: its new place has been taken" in pair.cluster.events(pair.second)
 
 
 async def test_after_a_restart_of_the_controller_one_is_still_being_moved_and_the_other_waits(folder: Path) -> None:

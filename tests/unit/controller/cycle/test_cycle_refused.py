@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import explain
 from controller.cycle.refusals import MOST_PLACES
 from controller.daemon.watchdog.watchdog import Watchdog
@@ -260,7 +260,7 @@ async def test_what_no_node_can_hold_is_left_to_slurm_with_its_own_words(tmp_pat
     standing = result.observation.standings[key]
     assert standing.role is Role.YIELDED
     assert "BadConstraints" in standing.why
-    found = explain(Scene(result, world.ledger, ["dl"]), key.job_id, world.clock.now())
+    found = explain(CycleView(result, world.ledger, ["dl"]), key.job_id, world.clock.now())
     assert "scontrol release" not in found.sentence
     assert "scancel" in found.sentence
     # and a restart does not change that

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from controller.contention import measurement as measuring
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observer
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
 
 def measured(store: ProfileStore, job_id: int) -> Known:
     """The newest window of that job."""
-    window = store.observations_of(job_id, 1)[0]
+    window = store.throughputs_of(job_id, 1)[0]
     return {RunKey(job_id, 0): Contention(window, None)}
 
 
@@ -142,7 +142,7 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
     monkeypatch.setattr(KnownModels, "of", counted)
     path = tmp_path / "of-its-own.sqlite"
     agents, watched = Agents(), SimpleNamespace(nodes={}, reports=0, refused={})
-    seen = Measuring(watched, path, 30.0)
+    seen = Measurement(watched, path, 30.0)
     worker = Worker("test")
 
     async def look(*training: Training) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class Fleet:
         self._asked: dict[str, set[str]] = {}
         self._answers: list[tuple[str, agent_pb2.AgentReport]] = []
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
         self._knife(f"telling {node}")
         if command.WhichOneof("what") == "go_on":
             self.standing_at = None

@@ -214,7 +214,7 @@ async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) 
         small = await headway("move", job.key.job_id, "--to", "n1", *where)
         assert (small.code, "does not fit on the nodes that are left for it" in small.err) == (2, True)
         both = await headway("move", job.key.job_id, "--to", "n1", "--off", "n1,n2", *where)
-        assert (both.code, "n1: not both" in both.err) == (2, True)
+        assert (both.code, "n1: a node cannot be both required and avoided" in both.err) == (2, True)
 
 
 async def test_a_resized_job_comes_back_with_its_new_size(folder: Path) -> None:

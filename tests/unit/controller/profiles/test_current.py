@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controller.admin.explain.contention_text import contention_facts, pace_words
+from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.observe.observer import Observer
 from controller.profiles.current import Contention, contention, jobs_by_node, newest, run_of, runs_now
 from controller.profiles.ideal import measured_priors
@@ -82,7 +82,7 @@ def test_who_is_alone_is_not_slowed_down_by_others_whatever_it_does(tmp_path: Pa
         store.take((agents := Agents()).watch([training(1, 6.0)], T0, T0 + 60))
         store.take(agents.watch([training(1, 2.0)], T0 + 90, T0 + 120))
         store.work_out(T0 + 600)
-        *_, window = store.observations()
+        *_, window = store.throughputs()
         found = contention(store, window, Priors())
     assert window.steps_per_s < 3
     assert (found.value, found.source, found.confidence) == (1.0, "alone", 1.0)
@@ -149,14 +149,14 @@ def test_people_are_told_in_a_sentence(store: ProfileStore) -> None:
     assert one is not None
     assert two is not None
     assert three is not None
-    words = pace_words(shown, one)
+    words = pace_text(shown, one)
     assert words.startswith(
         " It makes 3 steps/s, 2.00 times slower than alone beside job 8_2 (6 steps/s in 1 window alone;"
     )
-    assert pace_words(shown, two) == " It makes 3 steps/s beside job 1; what it would do alone is not known."
+    assert pace_text(shown, two) == " It makes 3 steps/s beside job 1; its speed without neighbours is not known."
     assert contention_facts(shown, one)["beside"] == "8_2"
     assert "contention_sensitivity" not in contention_facts(shown, two)
-    assert (pace_words(shown, three), contention_facts(shown, three)) == ("", {})
+    assert (pace_text(shown, three), contention_facts(shown, three)) == ("", {})
 
 
 # --- the store, read beside its writer
@@ -187,7 +187,7 @@ def test_kinds_are_listed(store: ProfileStore) -> None:
 
 def test_of_an_empty_store_nothing_is_known(tmp_path: Path) -> None:
     with closing(ProfileStore(tmp_path / "empty.sqlite")) as store:
-        assert (store.newest_s(), store.kinds(10), store.observations_of(1, 10), store.profiles_of(1, 10)) == (
+        assert (store.newest_s(), store.kinds(10), store.throughputs_of(1, 10), store.profiles_of(1, 10)) == (
             0.0,
             [],
             [],

@@ -10,7 +10,7 @@ import pytest
 
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
-from controller.profiles.windows import Shape, Trained
+from controller.profiles.windows import RunShape, Trained
 from simulator.slowdown import locality, pair_table, scaling, step_fit
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -37,7 +37,7 @@ def test_names_have_no_commas_and_tell_models_apart() -> None:
 
 def test_batch_sizes_and_gpus_are_in_the_name_where_several_were_seen() -> None:
     small, large = Trained(1, "train.py", SIGNATURE, 32), Trained(1, "train.py", SIGNATURE, 64)
-    here, there = Shape(2, 1, "NVIDIA H100 PCIe"), Shape(2, 1, "Tesla V100")
+    here, there = RunShape(2, 1, "NVIDIA H100 PCIe"), RunShape(2, 1, "Tesla V100")
     assert Names([(small, here), (small, None)]).of(small, here) == NAME
     assert Names([(small, here), (large, here)]).of(small, here) == f"{NAME}-b32"
     assert Names([(small, here), (small, there)]).of(small, there) == f"{NAME}-Tesla_V100"
@@ -74,7 +74,7 @@ def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) 
     store.note_present(T0 + 121, {"n1": [99]})
     store.take(agents.watch([training(1, ("n1",), 3.0)], T0 + 120, T0 + 150))
     store.work_out(T0 + 600)
-    assert len(list(store.observations())) == 9
+    assert len(list(store.throughputs())) == 9
     assert rows(store).pairs == ()
 
 
@@ -99,7 +99,7 @@ def test_sockets_are_told_by_the_node_s_own_topology(store: ProfileStore) -> Non
         for arrival in agents.watch([training(job, (f"n{at}",), 4.0, gpus=2, ranks=2)], T0, T0 + 60):
             store.take([type(arrival)(arrival.node, arrival.run_id, arrival.report, arrival.time_s, 0.0, numa)])
     store.work_out(T0 + 600)
-    assert sorted((item.run.job_id, item.sockets) for item in store.observations(T0 + 30)) == [
+    assert sorted((item.run.job_id, item.sockets) for item in store.throughputs(T0 + 30)) == [
         (1, 1),
         (2, 2),
         (3, None),

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +20,7 @@ from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import IdealSource, Priors
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
-from controller.profiles.windows import Neighbour, Observation, RunKey, Shape, SlurmRun, Trained
+from controller.profiles.windows import Neighbour, RunKey, RunShape, SlurmRun, Throughput, Trained
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -88,7 +89,7 @@ def training(job_id: int, nodes: tuple[str, ...] = ("n1", "n2"), steps_per_s: fl
 
 
 def rates(store: ProfileStore) -> list[tuple[int, float, bool]]:
-    return [(item.run.job_id, round(item.steps_per_s, 3), item.alone) for item in store.observations()]
+    return [(item.run.job_id, round(item.steps_per_s, 3), item.alone) for item in store.throughputs()]
 
 
 # --- taking in
@@ -231,7 +232,7 @@ def test_processes_on_gpus_are_neighbours(store: ProfileStore) -> None:
     store.take([agents.arrival("n1", agent_pb2.AgentReport(time_s=T0 + 5, telemetry=telemetry))])
     store.take(agents.watch([training(1)], T0, T0 + 30))
     store.work_out(T0 + 600)
-    assert [[other.run.job_id for other in item.neighbours] for item in store.observations()] == [[9]]
+    assert [[other.run.job_id for other in item.neighbours] for item in store.throughputs()] == [[9]]
 
 
 def test_observations_of_one_run(store: ProfileStore) -> None:
@@ -239,8 +240,8 @@ def test_observations_of_one_run(store: ProfileStore) -> None:
     store.take(agents.watch([training(1), training(2, ("n3",))], T0, T0 + 60))
     store.take(agents.watch([training(1, ("n4",), restart=1), training(2, ("n3",))], T0 + 60, T0 + 120))
     store.work_out(T0 + 600)
-    assert len(list(store.observations())) == 8
-    found = list(store.observations(T0 + 90, RunKey(1, 1)))
+    assert len(list(store.throughputs())) == 8
+    found = list(store.throughputs(T0 + 90, RunKey(1, 1)))
     assert [(item.start_s, item.nodes) for item in found] == [(T0 + 90, ("n4",))]
 
 
@@ -250,7 +251,7 @@ def test_clocks_of_nodes_are_set_right(store: ProfileStore) -> None:
         arrival.report.time_s -= 40
         store.take([Arrival("n1", arrival.run_id, arrival.report, arrival.time_s, offset_s=40.0)])
     store.work_out(T0 + 600)
-    assert [item.start_s for item in store.observations()] == [T0, T0 + 30]
+    assert [item.start_s for item in store.throughputs()] == [T0, T0 + 30]
 
 
 # --- runs, by Slurm's word
@@ -271,7 +272,7 @@ def test_a_late_report_of_an_earlier_run_counts_to_that(store: ProfileStore) -> 
     store.work_out(T0 + 2000)
 
     # Then each run has its own
-    found = [(item.run, item.nodes, round(item.steps_per_s, 3)) for item in store.observations()]
+    found = [(item.run, item.nodes, round(item.steps_per_s, 3)) for item in store.throughputs()]
     assert found == [(RunKey(1, 0), ("n1", "n2"), 6.0), (RunKey(1, 1), ("n3", "n4"), 3.0)]
     assert [row.run for row in store.profiles()] == [RunKey(1, 0)]
 
@@ -281,10 +282,10 @@ def test_what_came_before_slurm_s_word_is_filed_by_it(store: ProfileStore) -> No
     store.take(agents.watch([job], T0, T0 + 30))
     store.take([agents.arrival("n1", job.profile(T0 + 10, STEP, {}))])
     store.work_out(T0 + 600)
-    assert [item.run for item in store.observations()] == [RunKey(1, 7)]
+    assert [item.run for item in store.throughputs()] == [RunKey(1, 7)]
     store.note_present(T0 + 601, {"n1": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
-    assert [item.run for item in store.observations()] == [RunKey(1, 0)]
-    assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 0), Shape(2, 2))]
+    assert [item.run for item in store.throughputs()] == [RunKey(1, 0)]
+    assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 0), RunShape(2, 2))]
 
 
 def test_old_runs_are_dropped_and_those_that_still_run_are_not(store: ProfileStore) -> None:
@@ -308,7 +309,7 @@ def alone_and_together(store: ProfileStore) -> None:
 
 def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> None:
     alone_and_together(store)
-    found = ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+    found = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
     assert found is not None
     assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.ALONE, 6.0, 2)
 
@@ -328,7 +329,7 @@ def test_sensitivity_is_the_ideal_over_what_is_seen_now(store: ProfileStore) -> 
 
 def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:
     alone_and_together(store)
-    found = ideal_of(store, 7, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+    found = ideal_of(store, 7, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
     assert found is not None
     assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.STORE, 6.0, 1)
 
@@ -336,15 +337,15 @@ def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:
 @pytest.mark.parametrize(
     ("trained", "shape"),
     [
-        (TRAINED, Shape(4, 2)),
-        (Trained(1001, "train.py", SIGNATURE), Shape(2, 2)),
-        (Trained(1000, "train.py", "cd" * 32), Shape(2, 2)),
-        (Trained(1000, "other.py", SIGNATURE), Shape(2, 2)),
-        (Trained(1000, "train.py", SIGNATURE, 64), Shape(2, 2)),
-        (TRAINED, Shape(2, 2, "H100")),
+        (TRAINED, RunShape(4, 2)),
+        (Trained(1001, "train.py", SIGNATURE), RunShape(2, 2)),
+        (Trained(1000, "train.py", "cd" * 32), RunShape(2, 2)),
+        (Trained(1000, "other.py", SIGNATURE), RunShape(2, 2)),
+        (Trained(1000, "train.py", SIGNATURE, 64), RunShape(2, 2)),
+        (TRAINED, RunShape(2, 2, "H100")),
     ],
 )
-def test_of_another_kind_or_shape_nothing_is_known(store: ProfileStore, trained: Trained, shape: Shape) -> None:
+def test_of_another_kind_or_shape_nothing_is_known(store: ProfileStore, trained: Trained, shape: RunShape) -> None:
     alone_and_together(store)
     assert ideal_of(store, 7, trained, shape, ("n1", "n2"), Priors()) is None
 
@@ -362,7 +363,7 @@ def test_gpus_of_other_models_are_not_compared(open_store: Callable[..., Profile
     store.take(agents.watch([training(1), training(2, ("n3", "n4"), 2.0)], T0, T0 + 60))
     store.work_out(T0 + 600)
     ideals = {
-        model: ideal_of(store, 7, TRAINED, Shape(2, 2, model), ("n1", "n2"), Priors()) for model in ("H100", "V100")
+        model: ideal_of(store, 7, TRAINED, RunShape(2, 2, model), ("n1", "n2"), Priors()) for model in ("H100", "V100")
     }
     assert {model: ideal and round(ideal.steps_per_s, 3) for model, ideal in ideals.items()} == {
         "H100": 6.0,
@@ -393,7 +394,7 @@ def test_jobs_whose_gpus_compute_for_another_time_are_not_compared(store: Profil
     store.work_out(T0 + 600)
 
     def ideal(job_id: int) -> tuple[float, int] | None:
-        found = ideal_of(store, job_id, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+        found = ideal_of(store, job_id, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
         return found and (round(found.steps_per_s, 3), found.samples)
 
     # Then it is compared with those of its own; and of the other it is not known with whom it could be
@@ -411,12 +412,12 @@ def test_else_it_is_predicted_from_the_profile(store: ProfileStore) -> None:
     store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
     store.work_out(T0 + 600)
     # then 4 MB take 160 ms of a free link, and computing 10
-    found = ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n2"), Priors(prediction_error=0.2))
+    found = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors(prediction_error=0.2))
     assert found is not None
     assert (found.source, found.confidence, found.samples) == (IdealSource.PREDICTED, 0.8, 1)
     assert found.steps_per_s == pytest.approx(1 / 0.17)
     # and on links of unknown rate nothing is predicted
-    assert ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n9"), Priors()) is None
+    assert ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n9"), Priors()) is None
 
 
 def test_what_a_job_of_one_node_would_do_alone_is_not_predicted(store: ProfileStore) -> None:
@@ -427,7 +428,7 @@ def test_what_a_job_of_one_node_would_do_alone_is_not_predicted(store: ProfileSt
     store.take(agents.watch([one, two], T0, T0 + 60))
     store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
     store.work_out(T0 + 600)
-    (seen, *_) = store.observations(run=RunKey(1, 0))
+    (seen, *_) = store.throughputs(run=RunKey(1, 0))
     assert store.profiles_like(seen.trained, seen.shape, 1)
     assert ideal_of(store, 1, seen.trained, seen.shape, ("n1",), Priors()) is None
 
@@ -436,8 +437,8 @@ def test_a_model_that_is_not_known_is_only_compared_with_itself(store: ProfileSt
     store.take(Agents().watch([training(1, signature="")], T0, T0 + 60))
     store.work_out(T0 + 600)
     unknown = Trained(1000, "train.py", "")
-    assert ideal_of(store, 1, unknown, Shape(2, 2), ("n1", "n2"), Priors()) is not None
-    assert ideal_of(store, 7, unknown, Shape(2, 2), ("n1", "n2"), Priors()) is None
+    assert ideal_of(store, 1, unknown, RunShape(2, 2), ("n1", "n2"), Priors()) is not None
+    assert ideal_of(store, 7, unknown, RunShape(2, 2), ("n1", "n2"), Priors()) is None
 
 
 def test_a_profile_from_before_the_first_window_learns_its_shape(store: ProfileStore) -> None:
@@ -447,7 +448,7 @@ def test_a_profile_from_before_the_first_window_learns_its_shape(store: ProfileS
     store.take(agents.watch([training(1)], T0, T0 + 30))
     store.work_out(T0 + 600)
     (row,) = store.profiles()
-    assert (row.shape, row.kinds, row.param_bytes) == (Shape(2, 2), {"all_reduce": 4e6}, 4_000_000)
+    assert (row.shape, row.kinds, row.param_bytes) == (RunShape(2, 2), {"all_reduce": 4e6}, 4_000_000)
 
 
 def test_errors_are_those_that_were_measured(store: ProfileStore) -> None:
@@ -480,18 +481,18 @@ def test_a_file_of_the_first_version_is_taken_over(path: Path) -> None:
     for _ in range(2):
         with closing(ProfileStore(path)) as store:
             # Then all of it is there
-            (seen,) = store.observations()
-            near = Neighbour(RunKey(2, 0), Trained(1000, "b.py", "cd"), Shape(4, 2), 3.5)
-            assert (seen.run, seen.trained, seen.shape) == (RunKey(1, 0), TRAINED, Shape(2, 2))
+            (seen,) = store.throughputs()
+            near = Neighbour(RunKey(2, 0), Trained(1000, "b.py", "cd"), RunShape(4, 2), 3.5)
+            assert (seen.run, seen.trained, seen.shape) == (RunKey(1, 0), TRAINED, RunShape(2, 2))
             assert (seen.nodes, seen.steps, seen.steps_per_s, seen.neighbours) == (("n1", "n2"), 9, 0.3, (near,))
             (row,) = store.profiles()
-            assert (row.shape, row.kinds, row.busy_s) == (Shape(2, 2), {"all_reduce": 4e6}, None)
+            assert (row.shape, row.kinds, row.busy_s) == (RunShape(2, 2), {"all_reduce": 4e6}, None)
             assert store.link_bytes_per_s(["n1"]) == 125e6
     # and new windows come beside the old
     with closing(ProfileStore(path)) as store:
         store.take(Agents().watch([training(1)], T0 + 30, T0 + 60))
         store.work_out(T0 + 600)
-        assert [item.start_s for item in store.observations()] == [T0, T0 + 30]
+        assert [item.start_s for item in store.throughputs()] == [T0, T0 + 30]
 
 
 def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(
@@ -501,11 +502,12 @@ def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(VERSION_1)
     with monkeypatch.context() as broken:
-        broken.setattr(tables, "SCHEMA", "INSERT INTO node (name) VALUES ('n1');")  # which is there
+        statements = ("INSERT INTO node (name) VALUES ('n1')",)  # which is there
+        broken.setattr(tables, "STORE", replace(tables.STORE, statements=statements))
         with pytest.raises(ProfileStoreError):
             ProfileStore(path)
     with closing(ProfileStore(path)) as store:
-        assert len(list(store.observations())) == 1
+        assert len(list(store.throughputs())) == 1
 
 
 def test_old_things_are_dropped(store: ProfileStore) -> None:
@@ -531,8 +533,8 @@ def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> 
         for job_id, windows in ((1, long), (2, short)):
             for start_s, alone in windows.items():
                 run, near = RunKey(job_id, 0), () if alone else neighbour
-                item = Observation(start_s, run, TRAINED, Shape(2, 2), ("n1", "n2"), 9, 0.3, 0, None, near)
-                tables.insert_observation(db, item)
+                item = Throughput(start_s, run, TRAINED, RunShape(2, 2), ("n1", "n2"), 9, 0.3, 0, None, near)
+                tables.insert_throughput(db, item)
 
         # When two days have passed
         end_s = T0 + 2 * DAY_S
@@ -540,7 +542,7 @@ def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> 
             store.prune(now_s)
 
         # Then of what is older than six hours the first twenty alone and beside others are there, and one in twenty
-        found = {run: [each.start_s for each in store.observations(run=RunKey(run, 0))] for run in (1, 2)}
+        found = {run: [each.start_s for each in store.throughputs(run=RunKey(run, 0))] for run in (1, 2)}
     old = [start_s for start_s in long if start_s < end_s - 6 * 3600]
     first = {alone: [start_s for start_s in old if long[start_s] is alone][:20] for alone in (True, False)}
     wanted = {*first[True], *first[False], *(start_s for start_s in old if start_s / 30 % 20 == 0)}
@@ -569,7 +571,7 @@ def test_a_damaged_file_is_kept_aside_and_a_link_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("no database, but long enough to be taken for one" * 10)
     with closing(ProfileStore(path)) as store:
-        assert list(store.observations()) == []
+        assert list(store.throughputs()) == []
     assert len(list(path.parent.glob("*.damaged-*Z"))) == 1
     path.unlink()
     path.symlink_to("/dev/null")
@@ -594,7 +596,7 @@ def test_damage_while_it_is_open_costs_what_was_measured_and_no_report(path: Pat
         assert all(store.take(late))
         store.work_out(T0 + 1200)
         reader = reader.newest(path)
-        assert [item.start_s for item in reader.observations()] == [T0 + 630]
+        assert [item.start_s for item in reader.throughputs()] == [T0 + 630]
         reader.close()
 
 
@@ -605,7 +607,7 @@ def test_values_that_cannot_be_cost_their_window(store: ProfileStore) -> None:
     store._db.execute("INSERT INTO node (name, gpu_models) VALUES ('n9', '{')")
 
     assert store.work_out(T0 + 600) == 2
-    assert [item.start_s for item in store.observations()] == [T0 + 30]
+    assert [item.start_s for item in store.throughputs()] == [T0 + 30]
     assert store.work_out(T0 + 600) == 0
     assert store._gpu_models_of("n9") == {}
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from controller.agents.service import serve_agents
-from controller.agents.topology import learn_switches
+from controller.agents.topology import load_topology
 from controller.base.errors import ConfigurationError, SlurmUnavailableError
 from controller.profiles.racks import Racks
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.profiles.windows import Links, own_nodes
 from controller.slurm.client import SlurmFacts
-from controller.slurm.topology import switches_told
+from controller.slurm.configuration.topology import read_switches
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.agents.test_service import Beside
 from tests.unit.controller.world import newest
@@ -38,7 +38,7 @@ def told(text: str | None = TREE, **settings: str) -> Links:
         return text
 
     known = {"SLURM_CONF": "/etc/slurm/slurm.conf", "TopologyPlugin": "topology/tree"} | settings
-    return links_of(switches_told(SlurmFacts((22, 5, 8), "lab", "command-line", known), read))
+    return links_of(read_switches(SlurmFacts((22, 5, 8), "lab", "command-line", known), read))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     topologies: list[Racks] = []
     async with (
         serve_agents(beside.settings, newest(beside)) as server,
-        learn_switches(topologies.append, server, facts),
+        load_topology(topologies.append, server, facts),
     ):
         assert server is not None
 

@@ -297,7 +297,7 @@ def test_a_disk_that_is_full_when_a_file_is_replaced_leaves_it_where_it_is(
 ) -> None:
     ledger = newer_with_a_log(path)
     with monkeypatch.context() as patch:
-        _allow(patch, controller.state.journal_file.JournalFile, "_make", 0, _no_room)
+        _allow(patch, controller.state.journal_file, "make_tables", 0, _no_room)
         for _ in range(3):
             with pytest.raises(JournalError, match="disk is full"):
                 Journal(path)
@@ -367,7 +367,7 @@ def test_damage_while_it_is_open_costs_one_step_and_no_fact(path: Path, harm: An
     written(path)
     told: list[str] = []
     journal = Journal(path)
-    journal.tell(told.append)
+    journal.notify(told.append)
     ledger = journal.load_ledger()
     (row,) = journal.preemptions.open()
     row = replace(row, stage=Stage.SAVED, saved_s=101.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.serving.runtime.hostlist import expand, fold
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster, slurm_cluster
-from simulator.cluster.hostlist import expand, fold
 from simulator.cluster.toml import cluster_table, cluster_toml
 from simulator.errors import ClusterError
 from tests.unit.simulator.cluster.test_cluster import MIXED

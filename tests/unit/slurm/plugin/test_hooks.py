@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from controller.base.lease import Lease, wake_room, write_lease
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 
 SHIPPED = Path(__file__).parents[4] / "slurm" / "plugin"
 HOOKS = SHIPPED / "hooks"
 
 
 def test_every_shipped_script_carries_the_version_that_doctor_looks_for() -> None:
-    for name in ("job_submit.lua", f"hooks/{integration.EVENT_HOOK}", f"hooks/{integration.TASK_PROLOG}"):
-        assert integration.script_version((SHIPPED / name).read_text()) == integration.VERSION, name
+    for name in ("job_submit.lua", f"hooks/{installed_files.EVENT_HOOK}", f"hooks/{installed_files.TASK_PROLOG}"):
+        assert installed_files.script_version((SHIPPED / name).read_text()) == installed_files.VERSION, name
 
 
-@pytest.mark.parametrize("name", [integration.EVENT_HOOK, integration.TASK_PROLOG])
+@pytest.mark.parametrize("name", [installed_files.EVENT_HOOK, installed_files.TASK_PROLOG])
 def test_hooks_are_executable(name: str) -> None:
     assert os.access(HOOKS / name, os.X_OK)
 
@@ -34,9 +34,9 @@ class Slurmctld:
 
     def __init__(self, folder: Path) -> None:
         self.runtime_dir = folder
-        self.script = folder / integration.EVENT_HOOK
-        text = (HOOKS / integration.EVENT_HOOK).read_text()
-        self.script.write_text(integration.with_runtime_dir(text, folder))
+        self.script = folder / installed_files.EVENT_HOOK
+        text = (HOOKS / installed_files.EVENT_HOOK).read_text()
+        self.script.write_text(installed_files.with_runtime_dir(text, folder))
         self.script.chmod(0o755)
 
     def beat(self, age_s: float = 0) -> None:
@@ -148,7 +148,7 @@ def test_nothing_is_made_where_nothing_was(slurmctld: Slurmctld) -> None:
 
 def task_prolog(**environment: str) -> list[str]:
     done = subprocess.run(
-        [str(HOOKS / integration.TASK_PROLOG)],
+        [str(HOOKS / installed_files.TASK_PROLOG)],
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
@@ -313,9 +313,9 @@ class Node:
         self.job_socket = folder / "job.sock"
         self.agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.agent.bind(str(self.job_socket))
-        self.script = folder / integration.TASK_PROLOG
-        text = (HOOKS / integration.TASK_PROLOG).read_text()
-        self.script.write_text(integration.with_job_side(text, self.job_side, self.job_socket))
+        self.script = folder / installed_files.TASK_PROLOG
+        text = (HOOKS / installed_files.TASK_PROLOG).read_text()
+        self.script.write_text(installed_files.with_job_side(text, self.job_side, self.job_socket))
         self.script.chmod(0o755)
 
     @property
@@ -435,4 +435,4 @@ def test_a_batch_script_may_need_both(node: Node) -> None:
     [("/opt/headway/lib/python3.11/x@1+2", True), ("/a b", False), ("/a:b", False), ("a", False), ("/$(x)", False), ("/a'", False)],
 )  # fmt: skip
 def test_only_plain_paths_are_put_into_scripts(path: str, plain: bool) -> None:
-    assert integration.is_plain(Path(path)) == plain
+    assert installed_files.is_plain(Path(path)) == plain

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.base.config import load_settings
-from controller.slurm import installed_files as integration
-from controller.slurm.conf import read_slurm_conf
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import read_slurm_conf
 from slurm.setup.cli import app
 from slurm.setup.files import default_slurm_conf, shipped_job_side, shipped_sources
 
@@ -62,7 +62,7 @@ def test_applying_installs_everything_and_then_nothing_is_left_to_do(site: Site)
     }
     assert os.access(hook, os.X_OK)
     for script in (hook, site.folder / "job_submit.lua"):
-        assert integration.runtime_dir_of(script.read_text()) == Path("/run/elsewhere")
+        assert installed_files.runtime_dir_of(script.read_text()) == Path("/run/elsewhere")
     again = site.setup("--check", "--runtime-dir", "/run/elsewhere")
     assert (again.exit_code, "everything is in place" in again.output) == (0, True)
 
@@ -120,7 +120,7 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
     chained = site.folder / "headway.lua"
     assert (result.exit_code, own.read_text()) == (1, "-- the site's\n")
     assert f'dofile("{chained}")' in result.output.replace("\n", "")
-    assert integration.script_version(chained.read_text()) == integration.VERSION
+    assert installed_files.script_version(chained.read_text()) == installed_files.VERSION
     own.write_text(f'-- the site\'s\ndofile("{chained}")\n')
     assert site.setup("--check").exit_code == 0
 
@@ -137,7 +137,7 @@ def test_an_older_script_of_ours_is_brought_up_to_date(site: Site) -> None:
     script.write_text("-- Headway job_submit.lua, version 0\n")
 
     assert site.setup("--apply").exit_code == 0
-    assert integration.script_version(script.read_text()) == integration.VERSION
+    assert installed_files.script_version(script.read_text()) == installed_files.VERSION
 
 
 @pytest.mark.parametrize("key", ["PrologSlurmctld", "EpilogSlurmctld", "TaskProlog"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from controller.slurm.conf import read_slurm_conf
+from controller.slurm.configuration.conf import read_slurm_conf
 from slurm.setup.cli import app
 from slurm.setup.spank_build import header_release, mark_of, source_digest, source_path
 from slurm.setup.spank_plan import find_line, plugin_folder

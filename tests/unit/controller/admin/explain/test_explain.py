@@ -5,7 +5,7 @@ import re
 import pytest
 
 from controller.admin.explain.explain import Past, brief, explain
-from controller.admin.explain.waiting import policy_words
+from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
 from controller.observe.role import Role, Standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
@@ -14,7 +14,7 @@ from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.build import NOW_S, job, node, request, running
 from tests.unit.controller.cycle_views import scene, some, undecided
 
-FIFO = "policy fifo orders by time of submission, and nobody passes the first"
+FIFO = "policy fifo orders by time of submission, and no job passes the first"
 FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
 
 
@@ -52,13 +52,13 @@ def held(number, where, **changes):
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 5},
             wants(gpus_per_node=4, min_nodes=2, max_nodes=2),
-            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 would have to.",
+            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 such nodes are needed.",
         ),
         (
             {"n1": 7, "n2": 7, "n3": 7, "n4": 7},
             wants(gpus_per_job=16),
             "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 free for it, "
-            "and 2 would have to.",
+            "and 2 such nodes are needed.",
         ),
         (
             {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
@@ -103,7 +103,7 @@ def test_a_policy_that_is_not_ours_is_named_and_heard():
     found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
     assert "; policy mine decides the order." in found.sentence
     assert found.sentence.endswith(
-        "It says of this job: first in the queue; waits until it fits, and nobody passes it."
+        "The policy says of this job: first in the queue; waits until it fits, and nobody passes it."
     )
 
 
@@ -122,11 +122,11 @@ def test_room_that_is_there_is_not_denied():
 
 def test_what_is_short_beside_gpus_is_named():
     full_of_cpus = held(1, {"n1": 1}, request=wants(gpus_per_node=1, num_cpus=60))
-    assert "enough GPUs are free, but not the CPUs that it wants beside them" in waits(
+    assert "enough GPUs are free, but not the CPUs that it needs with them" in waits(
         full_of_cpus, nodes=1, request=wants(gpus_per_node=4, num_cpus=8)
     )
     full_of_memory = held(1, {"n1": 1}, request=wants(gpus_per_node=1, memory_mib_per_node=255_000))
-    assert "but not the memory that it wants beside them" in waits(
+    assert "but not the memory that it needs with them" in waits(
         full_of_memory, nodes=1, request=wants(gpus_per_node=4, memory_mib_per_node=8000)
     )
 
@@ -134,7 +134,7 @@ def test_what_is_short_beside_gpus_is_named():
 def test_an_exclusive_job_needs_empty_nodes():
     sentence = waits(held(1, {"n1": 1}), nodes=1, exclusive=True, request=wants(gpus_per_node=8))
     assert sentence.startswith(
-        "Needs 8 GPUs on one node, with nobody else on it; nothing is free for it on the only node"
+        "Needs 8 GPUs on one node, with no other job on it; nothing is free for it on the only node"
     )
 
 
@@ -150,7 +150,7 @@ def test_an_exclusive_job_needs_empty_nodes():
         (
             (node("n1", gpus=4), node("n2", available=False)),
             {"request": wants(gpus_per_node=8)},
-            "that fits in no way on the nodes that it may use and that are up, even when they are empty",
+            "it does not fit on the nodes that it may use and that are up, even if they are empty",
         ),
     ],
 )
@@ -472,7 +472,7 @@ def test_durations(seconds, told):
 
 def test_counts_and_policies():
     assert (count(1, "job"), count(2, "job")) == ("1 job", "2 jobs")
-    assert policy_words("fallback:fifo") == "the fallback policy fifo"
+    assert policy_text("fallback:fifo") == "the fallback policy fifo"
 
 
 @pytest.mark.parametrize(
@@ -513,6 +513,6 @@ def test_what_slurm_calls_impossible_is_told_without_advice_that_changes_nothing
     found = explain(scene(job("9", reason="BadConstraints", admin_comment="")), "9", NOW_S)
     assert found.state == "yielded"
     assert found.sentence == (
-        "Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: PENDING, BadConstraints). "
-        "To mend it: `scancel 9`, and submit it with a request that fits the nodes."
+        "Slurm has put it on hold, because no nodes can ever run it with its present request (Slurm: PENDING, BadConstraints). "
+        "What to do: `scancel 9`, and submit it with a request that fits the nodes."
     )

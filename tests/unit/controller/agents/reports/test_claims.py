@@ -231,7 +231,7 @@ def test_a_million_steps_a_second_are_not_believed(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([Training(1, ("n1",), 2e6)], 0.0, 120.0))
     store.work_out(1e6)
-    assert list(store.observations(0.0)) == []
+    assert list(store.throughputs(0.0)) == []
 
 
 # --- mutations
@@ -310,7 +310,7 @@ def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) ->
         preemptibility(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
     store.work_out(time.time())
     measured_priors(store, 0.0)
-    for item in store.observations(0.0):
+    for item in store.throughputs(0.0):
         ideal_of(store, item.run.job_id, item.trained, item.shape, item.nodes, Priors())
         assert contention(store, item, Priors()).value != inf
     assert 500 < screen.counted["bounds"] < 3500

@@ -20,8 +20,8 @@ from controller.cli.doctor.agents import AgentsSeen, look_at_agents
 from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
 from controller.cli.doctor.look import ask_policy, checks, look
 from controller.cli.doctor.rules import WATCHDOG_TIMER, Finding, Level, PolicySeen, Seen, SlurmSeen, findings
-from controller.slurm import installed_files as integration
 from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from tests.unit.controller.measured import measured_world
@@ -30,7 +30,7 @@ NOW = 1_700_000_000
 SLURM = UserFacts("slurm", 64030, frozenset({64030}))
 ETC = Path("/etc/slurm")
 SHIPPED = Path(__file__).parents[5] / "slurm" / "plugin"
-LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / integration.EVENT_HOOK
+LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / installed_files.EVENT_HOOK
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Installation:
     def __init__(self) -> None:
         self.settings = ControllerSettings(partitions=("gpu",))
         self.host = FakeHost()
-        hook = ETC / "headway" / integration.EVENT_HOOK
+        hook = ETC / "headway" / installed_files.EVENT_HOOK
         self.host.put(ETC / "job_submit.lua", "file", 0o644, LUA.read_text())
         self.host.put(hook, "file", 0o755, HOOK.read_text())
         self.host.put(self.settings.runtime_dir, "folder", 0o755)
@@ -158,7 +158,7 @@ def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
 
 
 RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
-HOOK_PATH = ETC / "headway" / integration.EVENT_HOOK
+HOOK_PATH = ETC / "headway" / installed_files.EVENT_HOOK
 FOREIGN = UserFacts("slurm", 999, frozenset({999}))
 
 
@@ -171,7 +171,7 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.script(ETC / "job_submit.lua", lambda _: "-- site\n"), "job-submit-lua", Level.ERROR),
         (
             lambda h: h.script(
-                ETC / "job_submit.lua", lambda t: t.replace(f"version {integration.VERSION}", "version 0")
+                ETC / "job_submit.lua", lambda t: t.replace(f"version {installed_files.VERSION}", "version 0")
             ),
             "job-submit-lua",
             Level.ERROR,
@@ -332,7 +332,7 @@ async def test_a_user_who_may_not_look_is_not_told_that_the_policy_is_away() -> 
 def test_what_may_not_be_looked_at_is_no_claim_about_the_fallback(house: Installation) -> None:
     house.see(policy=PolicySeen(may_look=False))
     (finding,) = (found for found in house.findings() if found.check == "policy")
-    assert "not allowed to look" in finding.what
+    assert "the policy server was not checked" in finding.what
     assert "decides" not in finding.what
 
 
@@ -398,15 +398,17 @@ def test_nodes_without_an_agent_are_named() -> None:
     silent = tuple((f"n{at}", NOW - 59.0 if at == 1 else 0.0) for at in range(1, 12))
     ((check, level, what),) = agents(AgentsSeen(silent=silent, nodes=20))
     assert (check, level) == ("agents", Level.WARNING)
-    assert what.startswith("11 nodes of 20 without an agent: n1 (for 60 s), n2 (not heard of), ")
-    assert what.endswith("n8 (not heard of) and 3 more: nothing is measured there")
+    assert what.startswith("11 nodes of 20 have no agent: n1 (for 60 s), n2 (never connected), ")
+    assert what.endswith("n8 (never connected) and 3 more; nothing is measured there")
 
 
 def test_clocks_that_differ_are_named_and_from_when_on_it_hurts() -> None:
     ok, clocks = agents(AgentsSeen(skewed=(("n1", 3.0), ("n2", -2.5)), nodes=2))
     assert ok[1] is Level.OK
     assert clocks == ("agents-clocks", Level.WARNING, "clocks differ from this machine's: n1 -3.0 s, n2 +2.5 s")
-    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith("from 60 s on their agents are refused")
+    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith(
+        "agents whose clock differs by 60 s are refused"
+    )
 
 
 def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import PreemptionRefusedError
-from controller.contention.service import Judging
+from controller.contention.service import ContentionService
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
 from controller.state.preemption import Cause, RelocationConstraint, Stage
@@ -288,6 +288,6 @@ async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hol
     await world.go_on(100)
     assert world.phase(key) is Phase.PENDING
     world.settings = world.settings.model_copy(update={"preemption": "off"})
-    await Judging(world, 30.0).look(await world.turn())
+    await ContentionService(world, 30.0).look(await world.turn())
     await world.go_on(5)
     assert (world.phase(key) is Phase.PENDING) == waits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from policies.serving.runtime.hostlist import expand
 from simulator.cluster.cluster import slurm_cluster
-from simulator.cluster.hostlist import expand
 from simulator.errors import ClusterError
 
 NODES = """

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.changes import Command, Found
 from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin, SlurmJob
 from controller.slurm.records import JobRecord
-from controller.slurm.verbs import Requeue, Verbs
+from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.verbs import Requeue, Verbs
 from tests.unit.controller.build import NOW_S, running
 
 

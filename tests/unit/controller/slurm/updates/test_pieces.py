@@ -8,9 +8,9 @@ import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.slurm.client import Failure, FailureReason, Failures, JobKey, Pin, ResourceRequest
-from controller.slurm.pieces import Pieces
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
+from controller.slurm.updates.pieces import Pieces
 from tests.unit.controller.slurm.slurmctld import Slurmctld, held
 from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S
 

@@ -1,6 +1,6 @@
 """The changing verbs, over whatever can carry out a command and read jobs back.
 
-What is to be changed is decided in controller.slurm.changes; this is the loop around it: do it, read the jobs, until there
+What is to be changed is decided in controller.slurm.updates.changes; this is the loop around it: do it, read the jobs, until there
 is nothing more to do. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in pieces.
 """
 
@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.base.errors import SlurmError, SlurmUnavailableError
-from controller.slurm import changes
-from controller.slurm.changes import STOPPABLE, Command, Found, Step, gone
 from controller.slurm.client import (
     HOLD_MARK,
     USER_HOLD_MARK,
@@ -28,8 +26,10 @@ from controller.slurm.client import (
     ResourceRequest,
     SlurmJob,
 )
-from controller.slurm.pieces import Pieces
 from controller.slurm.records import JobRecord
+from controller.slurm.updates import changes
+from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
+from controller.slurm.updates.pieces import Pieces
 
 _SIGNAL = re.compile(r"[A-Z0-9]+")
 _FRESH_S = 1.0
@@ -136,7 +136,7 @@ class Verbs(ABC):
         return {**not_ours, **failed}
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
-        """Give held jobs their own request back. See controller.slurm.changes for the little that Slurm cannot forget."""
+        """Give held jobs their own request back. See controller.slurm.updates.changes for the little that Slurm cannot forget."""
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:

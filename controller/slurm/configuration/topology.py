@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.base.errors import ConfigurationError, SlurmReplyError
 from controller.slurm.client import SlurmFacts
-from controller.slurm.conf import read_slurm_conf
+from controller.slurm.configuration.conf import read_slurm_conf
 
 if TYPE_CHECKING:
     from simulator.cluster.topology.slurm import Switch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ReadFile = Callable[[Path], str]
 
 
-def switches_told(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Switch]:
+def read_switches(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Switch]:
     """The tree of switches that Slurm reads; empty where it knows none. Raises ConfigurationError, SlurmReplyError."""
     path = topology_path(facts)
     if path is None:
