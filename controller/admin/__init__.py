@@ -1,1 +1,1 @@
-"""What the controller answers on its sockets: the admin service, messages, metrics. Imports everything but `daemon` and `cli`."""
+"""Answers of the controller on its sockets: the admin service, messages, metrics. Imports everything but `daemon` and `cli`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """How agents are served."""
+    """Settings of the agents' service."""
 
     address: str
     """host:port, or unix:///path (mode 0600)."""

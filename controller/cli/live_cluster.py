@@ -1,6 +1,6 @@
 """The managed cluster as Slurm describes it, for the simulator: nodes from slurmctld, switches from topology.conf.
 
-What Slurm does not tell is assumed, and each assumption is a note for whoever reads the result.
+What Slurm does not show is assumed; each assumption becomes a note for the reader of the result.
 """
 
 from __future__ import annotations

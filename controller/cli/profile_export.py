@@ -1,4 +1,4 @@
-"""What was measured here as a file for the simulator: `headway-sim run --profiles FILE`.
+"""Writes the measurements of this cluster as a file for the simulator: `headway-sim run --profiles FILE`.
 
 A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there is enough
 to fit from; localities, scalings and pairs are fitted by the simulator's own fits. What was not measured is left to them.

@@ -19,10 +19,10 @@ NOT_YET = "is to be moved, as soon as the policy has been asked where it would g
 
 
 class Rehearsing(Protocol):
-    """Who decides, asked what would be."""
+    """The decider, asked about a state that does not exist."""
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
-        """What it would decide on a state that is not; None: no answer."""
+        """Return what it would decide on that state; None: no answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What agents have measured of jobs, and what follows from it: windows, sensitivities, fits, and the store on disk.
+"""Measurements of jobs by agents, and results from them: windows, sensitivities, fits, and the store on disk.
 
 Imports `slurm` and `base`.
 

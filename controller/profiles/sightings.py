@@ -43,7 +43,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a report says about the jobs on its node."""
+    """Jobs on a node according to one report."""
 
     time_s: float
     node: str

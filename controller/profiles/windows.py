@@ -43,7 +43,7 @@ class SlurmRun:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a run trains; together with the shape, the key of profiles."""
+    """Program and model of a run; together with the shape, the key of profiles."""
 
     uid: int
     script: str

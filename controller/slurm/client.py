@@ -1,4 +1,4 @@
-"""What the controller asks of Slurm: the only seam between Headway and a cluster.
+"""The controller's interface to Slurm: the only seam between Headway and a cluster.
 
 Three clients keep this protocol: the command line (default), pyslurm, and the embedded emulation. Slurm stays the
 authority: it starts jobs, enforces limits and accounts. Every verb takes several jobs, because a cluster submits several
@@ -32,13 +32,13 @@ class JobKey(NamedTuple):
     """
 
     job_id: str
-    """"123", or "123_4" for an array task: what users see and what every Slurm command takes."""
+    """Id that users see and that every Slurm command takes: "123", or "123_4" for an array task."""
     submit_time_s: int
     """Seconds since the Unix epoch."""
 
 
 class Phase(Enum):
-    """Slurm's job states, as far as Headway tells them apart."""
+    """Slurm's job states, as far as Headway distinguishes them."""
 
     PENDING = "pending"
     CONFIGURING = "configuring"
@@ -49,23 +49,23 @@ class Phase(Enum):
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether a job in this phase keeps its GPUs from others."""
+        """Return whether a job in this phase keeps its GPUs from others."""
         return self in {Phase.CONFIGURING, Phase.RUNNING, Phase.COMPLETING, Phase.SUSPENDED}
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What a job asks for, in Slurm's own terms. Exactly one of the three GPU counts is set for a job with GPUs.
+    """Resources that a job asks for, in Slurm's terms. Exactly one of the three GPU counts is set for a job with GPUs.
 
     GPUs by type ("gpu:a100:4") count as GPUs; `gpu_type` keeps the type so that it can be asked for again.
     """
 
     min_nodes: int
     max_nodes: int
-    """0: Slurm may choose any number from min_nodes up (the user gave none)."""
+    """0: the user gave no maximum, so Slurm may choose any number from min_nodes up."""
     num_tasks: int
     num_cpus: int
-    """Minimum of CPUs, all nodes together."""
+    """Minimum number of CPUs on all nodes together."""
     gpus_per_node: int | None = None
     gpus_per_job: int | None = None
     gpus_per_task: int | None = None
@@ -75,21 +75,21 @@ class ResourceRequest:
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     tasks_per_node: int | None = None
-    """--ntasks-per-node; None: the user gave none."""
+    """Value of --ntasks-per-node; None: the user gave none."""
     cpus_per_task: int | None = None
     """None: not known, and never changed."""
     gpus_fixed: bool = False
-    """GPUs of several types, beside other generic resources, or counted in two ways: their number cannot be written anew."""
+    """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a job holds of one node."""
+    """Resources that a job holds on one node."""
 
     node: str
     gpus: int
     gpu_mask: int
-    """Bit k: GPU k; 0 = which ones is not known."""
+    """Bit k is set for GPU k; 0: the GPUs are not known."""
     cpus: int
     memory_mib: int
 
@@ -104,11 +104,11 @@ class SlurmJob:
     partition: str
     phase: Phase
     state: str
-    """Slurm's own word: PENDING, RUNNING, NODE_FAIL, ..."""
+    """Slurm's state: PENDING, RUNNING, NODE_FAIL, ..."""
     reason: str
-    """Why it is pending, in Slurm's word: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
+    """Slurm's reason for a pending job: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
     held: bool
-    """Priority 0: it does not start until somebody releases it."""
+    """Priority 0: the job does not start until it is released."""
     admin_comment: str
     comment: str
     request: ResourceRequest
@@ -140,29 +140,29 @@ class SlurmJob:
 
     @property
     def marks(self) -> frozenset[str]:
-        """Headway's tokens in the admin comment."""
+        """Return Headway's tokens in the admin comment."""
         return frozenset(self.admin_comment.split()) & {HOLD_MARK, USER_HOLD_MARK}
 
     @property
     def has_pin_mark(self) -> bool:
-        """Whether Headway placed and released it, and has not seen it start yet."""
+        """True when Headway has placed and released the job, and has not seen it start yet."""
         return PIN_MARK in self.admin_comment and PIN_MARK in self.admin_comment.split()
 
     @property
     def is_impossible(self) -> bool:
-        """Whether Slurm has put it on hold because no nodes can carry it out as it asks, or as Headway asks for it."""
+        """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as Slurm tells of it."""
+    """One node as Slurm shows it."""
 
     name: str
     state: str
-    """Slurm's own words, joined by "+": IDLE, MIXED+DRAIN, DOWN*, ..."""
+    """Slurm's states, joined by "+": IDLE, MIXED+DRAIN, DOWN*, ..."""
     available: bool
-    """May start jobs now, as far as its state goes."""
+    """True when its state lets it start jobs now."""
     gpus: int
     gpu_type: str
     cpus: int
@@ -176,7 +176,7 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class SlurmReservation:
-    """A reservation that is, or will be, active. Times in seconds since the Unix epoch."""
+    """A reservation that is or will be active. Times are Unix times."""
 
     name: str
     nodes: frozenset[str]
@@ -196,7 +196,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSnapshot:
-    """Queue and cluster at one time. Ended jobs stay in it as long as slurmctld remembers them (MinJobAge)."""
+    """Queue and cluster at one time. It keeps ended jobs as long as slurmctld does (MinJobAge)."""
 
     time_s: float
     jobs: tuple[SlurmJob, ...]
@@ -216,9 +216,9 @@ class Pin:
     nodes: tuple[str, ...]
     gpus_per_node: int | None
     original: ResourceRequest
-    """What the user asked for, before Headway changed anything; or the same in another size."""
+    """The user's own request from before Headway changed anything; or the same request in another size."""
     resized: bool = False
-    """It is in another size: tasks, CPUs and memory change with the GPUs."""
+    """True when the request is in another size: tasks, CPUs and memory change with the GPUs."""
 
 
 class FailureReason(Enum):
@@ -236,19 +236,19 @@ class FailureReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a verb failed for one job."""
+    """Failure of a verb for one job."""
 
     message: str
     reason: FailureReason = FailureReason.REFUSED
 
     @property
     def gone(self) -> bool:
-        """Whether nothing is left to do for the job, because it is no longer there."""
+        """True when the job is gone, or another job has its id: nothing is left to do for it."""
         return self.reason is FailureReason.GONE
 
     @property
     def unavailable(self) -> bool:
-        """Whether slurmctld did not answer, so that the job must be read again to know whether it was changed."""
+        """True when slurmctld did not answer: whether the change happened is not known until the job is read again."""
         return self.reason is FailureReason.UNAVAILABLE
 
 
@@ -258,14 +258,14 @@ Failures = Mapping[JobKey, Failure]
 
 @dataclass(frozen=True, slots=True)
 class SlurmFacts:
-    """What does not change while slurmctld runs."""
+    """Facts that do not change while slurmctld runs."""
 
     version: tuple[int, int, int]
     cluster_name: str
     client: str
-    """command-line, pyslurm or embedded."""
+    """Name of the client: command-line, pyslurm or embedded."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """slurm.conf as `scontrol show config` tells it, as far as the client can."""
+    """Settings in slurm.conf, as far as the client can read them."""
 
 
 @runtime_checkable
@@ -277,7 +277,7 @@ class SlurmClient(Protocol):
     """
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and settings."""
+        """Return version, cluster name and settings."""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
@@ -292,10 +292,10 @@ class SlurmClient(Protocol):
         """
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Take a token of ours out of the admin comment, and put another one in; everything else in it stays."""
+        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Add a token of ours to the admin comment; everything else in it stays."""
+        """Add one of our tokens to the admin comment; the rest of it stays."""
 
     async def pin(self, pins: Sequence[Pin]) -> Failures:
         """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now).
@@ -307,7 +307,7 @@ class SlurmClient(Protocol):
         """Give held jobs their own request back."""
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Take the hold off: Slurm may start the jobs from now on."""
+        """Release the jobs: Slurm may start them from now on."""
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
@@ -316,4 +316,4 @@ class SlurmClient(Protocol):
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted."""
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time (seconds since the Unix epoch); None = now."""
+        """Set the earliest start (Unix time); None: now."""

@@ -23,4 +23,4 @@ class JobRecord:
     mixed_gres: bool
     """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
     gres_prefix: str
-    """How this Slurm writes generic resources: "gres:" up to 23.02, "gres/" since."""
+    """Prefix of generic resources in this Slurm: "gres:" up to 23.02, "gres/" since then."""

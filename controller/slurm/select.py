@@ -1,4 +1,4 @@
-"""Which client talks to Slurm, as the settings say."""
+"""Chooses the client for Slurm by the settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def open_client(settings: ControllerSettings) -> SlurmClient:
 
 
 async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) -> str | None:
-    """Why pyslurm cannot be used here, if so. Its package is looked at, not imported: its library would be with us for good."""
+    """Return why pyslurm cannot be used here; None when it can. It is not imported: its library could not be unloaded."""
     try:
         made_for = version("pyslurm")
     except PackageNotFoundError:
@@ -67,7 +67,7 @@ async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) 
 
 
 def command_line_client(settings: ControllerSettings) -> CommandLineClient:
-    """The command-line client over real processes."""
+    """Return the command-line client over real processes."""
     clock = Clockface.secret()
     return CommandLineClient(
         ProcessRunner(

@@ -37,10 +37,10 @@ Holds = Mapping[str, float]
 
 
 class HoldFolder:
-    """The folder of these files. Nothing in it is opened: a file's name and its time are all that counts."""
+    """The folder of these files. No file is opened: only its name and its time count."""
 
     def __init__(self, path: Path) -> None:
-        """The folder need not be there yet: then there are no holds."""
+        """The folder may be missing; then there are no holds."""
         self._path = path
         self._problem = ""
 
@@ -62,24 +62,24 @@ class HoldFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a hold that is not written down was taken back, rather than lost with the folder."""
+        """Return whether a hold without a file was taken back, rather than lost with the folder."""
         try:
             return all(path.name != _NEW for path in self._path.iterdir())
         except OSError:
             return False
 
     def completed(self) -> None:
-        """Jobs that had been changing hands while the folder was made are seen to: from now on it is complete."""
+        """Note that the jobs which were changing hands when the folder was made have been handled: the folder is complete now."""
         with suppress(OSError):  # tried again
             (self._path / _NEW).unlink(missing_ok=True)
 
     @property
     def room(self) -> int:
-        """How many more holds may be written down; the lease passes it on to job_submit.lua."""
+        """Number of holds that may still be recorded; the lease passes it on to job_submit.lua."""
         return max(0, MOST_HOLDS - len(self.read()))
 
     def read(self) -> Holds:
-        """The holds that are written down now. A folder that cannot be read is logged, and has none."""
+        """Return the recorded holds; none, and a log line, when the folder cannot be read."""
         found: dict[str, float] = {}
         try:
             with os.scandir(self._path) as entries:
@@ -96,7 +96,7 @@ class HoldFolder:
         return found
 
     def write(self, job_id: str, time_s: float) -> None:
-        """Write a hold down, as job_submit.lua does. Raises OSError."""
+        """Record a hold, as job_submit.lua does. Raises OSError."""
         path = self._path / job_id
         path.touch()
         os.utime(path, (time_s, time_s))
@@ -114,7 +114,7 @@ class HoldFolder:
 
 
 def is_held_by_user(job: SlurmJob, holds: Holds) -> bool:
-    """Whether one of these holds is for this job, or for its whole array."""
+    """Return whether one of these holds is for this job, or for its whole array."""
     return bool(holds) and any(holds.get(name, 0.0) >= _oldest(job) for name in _names(job))
 
 
@@ -123,17 +123,20 @@ def _names(job: SlurmJob) -> tuple[str, ...]:
 
 
 def _oldest(job: SlurmJob) -> float:
-    """Holds before that time were for another job with the same id. (A requeue gives a job a new submit time.)"""
+    """Return the earliest time of a hold for this job. Earlier holds were for another job with the same id.
+
+    A requeue gives a job a new submit time, so a requeued job has no such limit.
+    """
     return job.key.submit_time_s - _CLOCK_S if job.restarts == 0 else 0.0
 
 
 def is_to_hand_over(job: SlurmJob) -> bool:
-    """Whether a job with a user's hold is not the user's yet: Headway holds it, or nobody does, or Slurm by itself."""
+    """Return whether a job with a user's hold is not the user's yet: it is held by Headway or by Slurm itself, or not at all."""
     return job.phase is Phase.PENDING and (not job.held or HOLD_MARK in job.marks or job.is_impossible)
 
 
 def is_between_hands(job: SlurmJob) -> bool:
-    """Whether a job was left with both marks. If no file tells of its hold, and the folder is complete, the user took it back."""
+    """Return whether a job still has both marks. If no file records its hold, and the folder is complete, the user released it."""
     return job.phase is Phase.PENDING and job.held and {HOLD_MARK, USER_HOLD_MARK} <= job.marks
 
 
@@ -141,7 +144,7 @@ def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
     """Holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
 
     `jobs` must have been read after `holds`. A job that runs and is held already keeps its file: it will be held when it is
-    requeued, and Headway must then know by whom.
+    requeued, and Headway must then know whose hold it is.
     """
     if not holds:
         return set()
@@ -157,7 +160,7 @@ def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
 
 
 def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
-    """What is to be written down for tasks that run, so that the hold of their array need not stay: it would outlive releases."""
+    """Return the holds to record for running tasks, so that their array's hold can be removed: it would outlive releases."""
     if not holds:
         return {}
     return {
@@ -172,7 +175,7 @@ def _has_own(job: SlurmJob, holds: Holds) -> bool:
 
 
 class Holder(Protocol):
-    """What `hand_over` asks of Slurm."""
+    """Verbs of Slurm that `hand_over` uses."""
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
         """Hold pending jobs, and mark them as ours."""
@@ -181,11 +184,11 @@ class Holder(Protocol):
         """Add a mark."""
 
     async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take a mark away."""
+        """Remove a mark."""
 
 
 async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJob]) -> set[JobKey]:
-    """Make pending jobs their users' own to hold and to release. Returns those that are held now, whoever they belong to.
+    """Give pending jobs to their users to hold and to release. Returns the jobs that are held now.
 
     It may be broken off at any point and be done again: see `is_between_hands`. A user may take a hold back until the job has both
     marks: from then on job_submit.lua refuses the release, so that the file says for certain which of the marks is to go.

@@ -86,7 +86,7 @@ class Ledger:
     yielded: dict[JobKey, int] = field(default_factory=dict)
     """Restart count of each job that was given to Slurm to place; it holds for that run."""
     elsewhere: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
-    """Where each job must go when it is placed again, and its number of GPUs when that has changed."""
+    """Constraint on the next placement of each job, with its number of GPUs when that has changed."""
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
     """Nodes that each job avoids for now, because their agents are silent. Computed in every cycle; not in the journal."""
     estimates: dict[tuple[str, str], Estimate] = field(default_factory=dict)

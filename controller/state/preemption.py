@@ -63,7 +63,7 @@ _ENDS = frozenset({Stage.RESUMED, Stage.CALLED_OFF, Stage.OVER})
 
 @dataclass(frozen=True, slots=True)
 class RelocationConstraint:
-    """Where a job must be placed next time, and with how many GPUs."""
+    """Nodes and number of GPUs for the next placement of a job."""
 
     avoid: frozenset[str] = frozenset()
     """Nodes to avoid, as long as the job fits on the others in an empty cluster."""

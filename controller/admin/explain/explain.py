@@ -42,7 +42,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the journal remembers of a job."""
+    """Record of a job in the journal."""
 
     run: RunRecord | None = None
     """How the job ended; None when the journal does not know."""

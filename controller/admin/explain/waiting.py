@@ -1,4 +1,4 @@
-"""What a waiting job needs, what is free, and which jobs come before it: text and numbers. Pure functions of a `CycleView`."""
+"""Text and numbers on a waiting job: what it needs, what is free, which jobs come before it. Pure functions of a `CycleView`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The exporter: one registry of all metrics, and an HTTP server that answers scrapes.
 
-The exporter answers whoever can reach it, so it listens on loopback; another address has to be written out in full.
+The exporter answers every caller that can reach it, so it listens on loopback; another address has to be written out in full.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def parse_metrics_address(address: str) -> tuple[str, int]:
         found = ipaddress.ip_address(host)
     except ValueError:
         raise ConfigurationError(
-            f"metrics_address: {address!r} names no IP address; metrics are readable for whoever reaches them, so an address "
-            "beyond loopback has to be written out (for every interface: 0.0.0.0:9341)"
+            f"metrics_address: {address!r} is not an IP address; every caller that reaches the address can read the metrics, so an "
+            "address beyond loopback has to be written out (for every interface: 0.0.0.0:9341)"
         ) from None
     if not found.is_loopback:
         log.warning("metrics_beyond_loopback", address=address)

@@ -1,1 +1,1 @@
-"""What agents report: checked, given the controller's time, and stored. Imports `profiles`, `slurm` and `base`."""
+"""Reports of agents: checked, given the controller's time, and stored. Imports `profiles`, `slurm` and `base`."""

@@ -23,7 +23,7 @@ _EXPECTED = (ArithmeticError, TypeError, ValueError, sqlite3.Error)
 
 
 class Allocated(Protocol):
-    """Where Slurm runs jobs: controller.agents.reports.allocations.Allocations."""
+    """Nodes on which Slurm runs jobs: controller.agents.reports.allocations.Allocations."""
 
     def excludes(self, node: str, job_id: int, time_s: float) -> bool:
         """Return whether Slurm had that job only on other nodes at that time."""

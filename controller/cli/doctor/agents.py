@@ -21,7 +21,7 @@ _REFUSED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AgentsSeen:
-    """What the controller reports about node agents, or why it does not."""
+    """The controller's report on node agents, or the reason why it gives none."""
 
     silent: tuple[tuple[str, float], ...] = ()
     """Nodes whose agent is not connected, and since when; 0: never seen."""

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How serious a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,4 +27,4 @@ class Finding:
     level: Level
     what: str
     mend: str = ""
-    """What to do; empty when nothing needs to be done."""
+    """Action to take; empty when nothing needs to be done."""

@@ -1,4 +1,4 @@
-"""What `headway doctor` needs from this machine, behind one small protocol."""
+"""Access of `headway doctor` to this machine, behind one small protocol."""
 
 from __future__ import annotations
 

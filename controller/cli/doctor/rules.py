@@ -31,7 +31,7 @@ _SETUP = "headway-setup slurm --apply"
 
 @dataclass(frozen=True, slots=True)
 class SlurmSeen:
-    """What slurmctld answered, or why it did not."""
+    """Answers of slurmctld, or the reason why it gave none."""
 
     facts: SlurmFacts | None = None
     partitions: tuple[SlurmPartition, ...] = ()
@@ -41,7 +41,7 @@ class SlurmSeen:
 
 @dataclass(frozen=True, slots=True)
 class PolicySeen:
-    """What the policy server answered, or why it did not."""
+    """Answer of the policy server, or the reason why it gave none."""
 
     spec: PolicySpec | None = None
     healthy: bool = False
@@ -264,7 +264,7 @@ def _reachable(
         return
     lease, wake = host.file(settings.lease_path), host.file(settings.wake_path)
     if not runtime.lets(slurm_user, 1) or (lease is not None and not lease.lets(slurm_user, 4)):
-        what = f"{settings.lease_path} cannot be read by {slurm_user.name}, as whom slurmctld runs: no job is held"
+        what = f"{settings.lease_path} cannot be read by {slurm_user.name}, the user of slurmctld, so no job is held"
         yield Finding("lease-access", Level.ERROR, what, f"chmod 0755 {settings.runtime_dir}")
     if wake is None:
         what = f"{settings.wake_path} does not exist: the controller notices new jobs only at its next poll"
@@ -273,7 +273,7 @@ def _reachable(
         mend = f"rm {settings.wake_path}, then restart the controller"
         yield Finding("wake-pipe", Level.ERROR, f"{settings.wake_path} is no named pipe", mend)
     elif not wake.lets(slurm_user, 2):
-        what = f"{settings.wake_path} cannot be written by {slurm_user.name}, as whom slurmctld runs"
+        what = f"{settings.wake_path} cannot be written by {slurm_user.name}, the user of slurmctld"
         yield Finding("wake-pipe", Level.WARNING, what, f"run the controller as {slurm_user.name}")
     elif wake.mode & 0o002:
         what = f"{settings.wake_path} can be written by every user"

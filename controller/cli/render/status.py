@@ -1,4 +1,4 @@
-"""What `headway` shows: tables with colour on a terminal, plain lines elsewhere, one JSON object with --json.
+"""Output of `headway`: tables with colour on a terminal, plain lines elsewhere, one JSON object with --json.
 
 Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
 sequence or as markup.

@@ -1,4 +1,4 @@
-"""What Headway puts into a Slurm installation: names, versions, and how its files are recognized.
+"""Files that Headway installs into Slurm: names, versions, and how they are recognized.
 
 `headway-setup slurm` installs them from the folder slurm/, `headway doctor` looks whether they are there.
 """
@@ -58,11 +58,11 @@ def with_job_side(text: str, job_side: Path, job_socket: Path) -> str:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether it may be put into our scripts: absolute, and nothing in it means anything to a shell or to PYTHONPATH."""
+    """Return whether the path may be written into our scripts: absolute, without characters special to a shell or PYTHONPATH."""
     return _PLAIN_PATH.fullmatch(str(path)) is not None
 
 
 def loads_ours(text: str) -> bool:
-    """Whether a site's own job_submit.lua loads ours."""
+    """Return whether a site's own job_submit.lua loads Headway's."""
     code = _LUA_COMMENT.sub("", text)
     return re.search(r"""dofile\s*\(?\s*["'][^"']*headway\.lua["']""", code) is not None

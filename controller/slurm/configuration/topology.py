@@ -39,12 +39,12 @@ def topology_path(facts: SlurmFacts) -> Path | None:
         return None
     conf = facts.settings.get("SLURM_CONF", "")
     if not conf:
-        raise SlurmReplyError("scontrol show config: does not tell SLURM_CONF; name the file with --topology-conf")
+        raise SlurmReplyError("scontrol show config does not show SLURM_CONF; name the file with --topology-conf")
     return Path(conf).parent / "topology.conf"
 
 
 def topology_plugin(facts: SlurmFacts) -> str:
-    """What Slurm takes its topology from."""
+    """Return the plugin that gives Slurm its topology."""
     return facts.settings.get("TopologyPlugin", "topology/default")
 
 

@@ -103,7 +103,7 @@ class EmbeddedClient:
         return await self._each("requeue_hold", keys, self._requeue_hold)
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time; None = now."""
+        """Set the earliest start; None: now."""
         when = {"StartTime": "now" if begin_time_s is None else str(begin_time_s)}
         return await self._each("set_begin_time", keys, lambda job: commands.update(self._ctld, job, when))
 

@@ -1,4 +1,4 @@
-"""What the embedded cluster is made of: nodes, partitions, limits, delays, and jobs that come by themselves.
+"""Description of the embedded cluster: nodes, partitions, limits, delays, and jobs that submit themselves.
 
 `loading` reads it from a TOML file. The default is one partition over 4 nodes with 8 GPUs each.
 """
@@ -18,30 +18,30 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class Delays(BaseModel):
-    """How long Slurm takes, seconds. The defaults are those of Slurm with batch_sched_delay=0."""
+    """Delays of Slurm, in seconds. The defaults are those of Slurm with batch_sched_delay=0."""
 
     model_config = _STRICT
 
     call_s: Seconds = 0.0
-    """One request of a client."""
+    """Duration of one request of a client."""
     schedule_s: Seconds = 0.05
-    """From a change (submission, release, end of a job) to the scheduler's pass."""
+    """Time from a change (submission, release, end of a job) to the scheduler's pass."""
     launch_s: Seconds = 0.05
-    """CONFIGURING: from allocation to the batch script's first line."""
+    """Time in CONFIGURING, from the allocation to the batch script's first line."""
     exit_s: Seconds = 0.05
-    """COMPLETING: from the end of the tasks to free nodes."""
+    """Time in COMPLETING, from the end of the tasks until the nodes are free."""
     kill_wait_s: Seconds = 5.0
-    """KillWait: what tasks that ignore TERM get before KILL."""
+    """KillWait: time that tasks which ignore TERM get before KILL."""
     requeue_s: Seconds = 120.0
-    """What a requeue adds to the begin time."""
+    """Seconds that a requeue adds to the begin time."""
     backfill_s: Annotated[float, Field(gt=0)] = 5.0
     """Time between two passes of the backfill scheduler."""
     restart_s: Seconds = 1.0
-    """How long slurmctld is away when it crashes."""
+    """Time that slurmctld is away after a crash."""
     register_s: Seconds = 2.0
-    """How long after a restart the nodes are UNKNOWN, until they have registered."""
+    """Time after a restart during which the nodes are UNKNOWN, until they have registered."""
     min_job_age_s: Seconds = 300.0
-    """How long ended jobs stay in memory."""
+    """Time that ended jobs stay in memory."""
 
 
 class NodeDescription(BaseModel):
@@ -52,21 +52,21 @@ class NodeDescription(BaseModel):
     names: str
     """Host list: "n1", "n[1-4]", "a,b[01-16]"."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 8
-    """GPUs of each."""
+    """Number of GPUs of each node."""
     gpu_type: str = ""
-    """Type in Slurm's Gres, if it has one."""
+    """GPU type in Slurm's Gres; empty: none."""
     cpus: Annotated[int, Field(ge=1)] = 64
-    """CPUs of each."""
+    """Number of CPUs of each node."""
     memory_mib: Annotated[int, Field(ge=1)] = 256_000
-    """Memory of each, MiB."""
+    """Memory of each node, MiB."""
     features: tuple[str, ...] = ()
-    """What `--constraint` can ask for."""
+    """Features for `--constraint`."""
     sockets: Annotated[int, Field(ge=1)] | None = None
-    """CPU sockets of each, at most one for each GPU; none = 2 from four GPUs on, else 1."""
+    """CPU sockets of each node, at most one for each GPU; none = 2 for four GPUs and more, else 1."""
     rack: str = ""
-    """Rack of all of them, or in a network of kind "switches" the switch right above them."""
+    """Rack of all these nodes; in a network of kind "switches", the switch right above them."""
     speed: Annotated[float, Field(gt=0)] = 1.0
-    """Of a GPU, relative to those of the other nodes, for the slowdown `node-speed`."""
+    """Speed of a GPU relative to those of the other nodes, for the slowdown `node-speed`."""
 
     @model_validator(mode="after")
     def _check_sockets(self) -> NodeDescription:
@@ -83,7 +83,7 @@ class PartitionDescription(BaseModel):
     model_config = _STRICT
 
     name: str
-    """Its name. The first partition is the default one."""
+    """Name of the partition. The first partition is the default one."""
     nodes: str = "ALL"
     """Host list, or ALL."""
     max_time_s: float | None = None
@@ -91,45 +91,45 @@ class PartitionDescription(BaseModel):
 
 
 class GpuLimit(BaseModel):
-    """Cap on the GPUs that one user's jobs hold at once."""
+    """Limit on the GPUs that one user's jobs hold at once."""
 
     model_config = _STRICT
 
     user: str
-    """Whose jobs."""
+    """User of the limited jobs."""
     gpus: Annotated[int, Field(ge=0)]
-    """At most so many at once."""
+    """Maximum number of GPUs at once."""
     reason: str = "AssocGrpGRES"
-    """What Slurm says of a job that would exceed it: AssocGrpGRES, QOSMaxGRESPerUser, ..."""
+    """Slurm's reason for a job that would exceed the limit: AssocGrpGRES, QOSMaxGRESPerUser, ..."""
 
 
 class JobDescription(BaseModel):
-    """A job that submits itself: the demonstration's queue, without anybody to type sbatch."""
+    """A job that submits itself: the demonstration's queue, without a user who runs sbatch."""
 
     model_config = _STRICT
 
     at_s: Seconds = 0.0
-    """When, seconds after the cluster's start."""
+    """Time of the submission, in seconds after the cluster's start."""
     duration_s: Annotated[float, Field(gt=0)]
-    """How long it truly runs where nobody slows it down."""
+    """True run time of the job without slowdown by other jobs, in seconds."""
     gpus: Annotated[int, Field(ge=1)]
     """GPUs on each node."""
     nodes: Annotated[int, Field(ge=1)] = 1
     """Number of nodes."""
     max_nodes: Annotated[int, Field(ge=1)] | None = None
-    """Most nodes of a job that asks for its GPUs in all: `gpus` times `nodes`, on as few nodes as have room, at least `nodes`."""
+    """Maximum nodes of a job that asks for `gpus` times `nodes` GPUs in all, on as few nodes as possible, at least `nodes`."""
     name: str = "train"
     """Job name."""
     user: str = "alice"
-    """Whose job."""
+    """User of the job."""
     partition: str = ""
-    """Where; empty = the default partition."""
+    """Partition; empty = the default partition."""
     time_limit_s: float | None = None
     """Time limit, seconds."""
     model: str = ""
-    """What it trains, by the name that it has in the profiles; empty or not there = a job like the median of them."""
+    """Name of the model in the profiles; empty or unknown = a job like the median of them."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Examples of a step over all its GPUs; none = as in the profile."""
+    """Examples per step over all its GPUs; none = as in the profile."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> JobDescription:
@@ -146,25 +146,25 @@ class ClusterDescription(BaseModel):
     name: str = "embedded"
     """ClusterName."""
     nodes: Annotated[tuple[NodeDescription, ...], Field(min_length=1)] = (NodeDescription(names="n[1-4]"),)
-    """Its nodes."""
+    """Nodes of the cluster."""
     partitions: Annotated[tuple[PartitionDescription, ...], Field(min_length=1)] = (PartitionDescription(name="dl"),)
-    """Its partitions."""
+    """Partitions of the cluster."""
     licenses: dict[str, Annotated[int, Field(ge=0)]] = {}
-    """License → how many there are."""
+    """License → number available."""
     limits: tuple[GpuLimit, ...] = ()
-    """Caps per user."""
+    """Limits per user."""
     delays: Delays = Delays()
-    """How long things take."""
+    """Delays of Slurm."""
     default_memory_mib_per_cpu: Annotated[int, Field(ge=0)] = 1000
     """DefMemPerCPU."""
     jobs: tuple[JobDescription, ...] = ()
-    """Jobs that come by themselves."""
+    """Jobs that submit themselves."""
     slowdown: tuple[str, ...] = ()
-    """Why jobs run slower, each as `headway-sim run --slowdown` takes it: "max-min", "pair-table", ...; none = they do not."""
+    """Models that slow jobs down, named as for `headway-sim run --slowdown`: "max-min", "pair-table", ...; none = no slowdown."""
     profiles: Path | None = None
-    """How models train, a file as `headway-sim run --profiles` takes it, relative to this one; none = those of the papers."""
+    """File with job profiles, as for `headway-sim run --profiles`, relative to this file; none = the profiles of the papers."""
     network: dict[str, Any] = {}
-    """What connects the nodes: kind and keys as in the simulator's cluster files."""
+    """Network between the nodes: kind and keys as in the simulator's cluster files."""
 
     @model_validator(mode="after")
     def _check_names(self) -> ClusterDescription:

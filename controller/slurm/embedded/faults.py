@@ -1,4 +1,4 @@
-"""Ways to break the emulated Slurm on purpose: for tests of whoever talks to it."""
+"""Faults to inject into the emulated Slurm, for tests of its clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEEP_CALLS = 100_000
 
 
 class FaultKind(Enum):
-    """What goes wrong with a call."""
+    """A fault of one call."""
 
     REFUSED = "refused"
     """Every job of the call fails with Slurm's message; nothing changes."""
@@ -56,12 +56,12 @@ class Faults:
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether slurmctld answers nobody."""
+        """True while slurmctld answers no call."""
         return self._away > 0
 
     @contextmanager
     def unavailable(self) -> Iterator[None]:
-        """Within, no call is answered: SlurmUnavailableError."""
+        """Answer no call within the context: SlurmUnavailableError."""
         self._away += 1
         try:
             yield
@@ -69,23 +69,23 @@ class Faults:
             self._away -= 1
 
     def slow(self, verb: str, seconds: float) -> None:
-        """From now on the verb takes so long; 0 = as fast as ever."""
+        """Make the verb take this much longer from now on; 0: its usual time."""
         self._delay_s[verb] = seconds
 
     def refuse_next(self, verb: str, message: str) -> None:
-        """The verb's next call fails for all of its jobs, with that message."""
+        """Let the verb's next call fail for all its jobs, with that message."""
         self._next[verb].append(Fault(FaultKind.REFUSED, message))
 
     def lose_request(self, verb: str) -> None:
-        """The verb's next call never arrives."""
+        """Let the verb's next call get lost before it arrives."""
         self._next[verb].append(Fault(FaultKind.REQUEST_LOST))
 
     def lose_reply(self, verb: str) -> None:
-        """The verb's next call takes effect, but nobody hears of it."""
+        """Let the verb's next call take effect, and lose its answer."""
         self._next[verb].append(Fault(FaultKind.REPLY_LOST))
 
     def cut_short(self, verb: str, jobs_done: int) -> None:
-        """The verb's next call takes effect for its first jobs only, and nobody hears of it."""
+        """Let the verb's next call take effect for its first jobs only, and lose its answer."""
         self._next[verb].append(Fault(FaultKind.CUT_SHORT, jobs_done=jobs_done))
 
     def cancel_first(self) -> None:
@@ -93,10 +93,10 @@ class Faults:
         self._next["requeue_hold"].append(Fault(FaultKind.ENDED_FIRST))
 
     def delay_s(self, verb: str) -> float:
-        """How long the verb takes beyond the usual, seconds."""
+        """Return the additional duration of the verb, in seconds."""
         return self._delay_s.get(verb, 0.0)
 
     def take(self, verb: str) -> Fault | None:
-        """The fault for this call, if there is one; it happens once."""
+        """Return the fault for this call, once; None when there is none."""
         waiting = self._next[verb]
         return waiting.popleft() if waiting else None

@@ -1,4 +1,4 @@
-"""What pyslurm 25.11 can tell and do, in Headway's terms. Runs in a process of its own: see pyslurm_process.
+"""Calls of pyslurm 25.11 in Headway's terms. They run in a process of their own: see `process`.
 
 Written against pyslurm 25.11.2. What bites in it:
 
@@ -56,7 +56,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is new since the reading before: thousands of jobs that have not changed need not go through a pipe."""
+    """Changes since the reading before: thousands of unchanged jobs need not go through a pipe."""
 
     raw_ids: tuple[int, ...]
     """Every job there is, in order."""
@@ -150,7 +150,7 @@ class PySlurmCalls:
 
 
 def is_unknown_job(message: str) -> bool:
-    """Whether slurmctld's message says that there is no such job."""
+    """Return whether slurmctld's message says that there is no such job."""
     return "invalid job id" in message.lower()
 
 
@@ -293,7 +293,7 @@ def _share(name: str, held: Mapping[str, Any]) -> NodeShare:
 
 
 def _dependency(dependencies: Mapping[str, Any] | None) -> str:
-    """As sbatch takes it."""
+    """Return the dependencies in sbatch's form."""
     if not dependencies:
         return ""
     conditions = [

@@ -30,12 +30,12 @@ class PySlurmClient(Verbs):
         self._cluster = Cluster((), (), ())
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and some settings."""
+        """Return version, cluster name and some settings."""
         facts: SlurmFacts = await self._worker.call("facts")
         return facts
 
     async def snapshot(self) -> SlurmSnapshot:
-        """Read everything."""
+        """Read the whole cluster."""
         time_s = self._now()
         await self._read_all()
         return SlurmSnapshot(
@@ -72,7 +72,7 @@ class PySlurmClient(Verbs):
         return not all(key.job_id.isdecimal() for key in keys)
 
     async def carry_out(self, commands: Sequence[Command]) -> bool:
-        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
         orders = {command: order for command in commands if (order := self._order(command)) is not None}
         others = [command for command in commands if command not in orders]
         complaints = await self._worker.call("carry_out", list(orders.values())) if orders else {}
@@ -80,7 +80,7 @@ class PySlurmClient(Verbs):
         return confirmed and not complaints
 
     def _order(self, command: Command) -> Order | None:
-        """The command in pyslurm's words; None when it has none for it."""
+        """Return the command in pyslurm's form; None when pyslurm has none for it."""
         verb, target, *words = command.words
         job_id = target.removeprefix("JobId=")
         known = self._memory.latest(job_id)
@@ -96,7 +96,7 @@ class PySlurmClient(Verbs):
         return Order(raw_id, changes=translated) if len(translated) == len(words) else None
 
     async def complaint(self, command: Command) -> str:
-        """Carry out one command alone; what Slurm has to say about it, if anything."""
+        """Run one command alone. Returns Slurm's message about it, if any."""
         order = self._order(command)
         if order is None:
             return await self._command_line.complaint(command)
@@ -104,7 +104,7 @@ class PySlurmClient(Verbs):
         return complaints.get(order.raw_id, "")
 
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
-        """By command line: pyslurm takes an error of some earlier call for the signal's."""
+        """Send a signal by command line: pyslurm can report an earlier call's error as the signal's."""
         return await self._command_line.send_signal(job, signal)
 
     async def requeue(self, job: SlurmJob) -> Requeue:
@@ -119,7 +119,7 @@ class PySlurmClient(Verbs):
 
 
 def _change(key: str, value: str, *, now_s: float) -> tuple[str, object] | None:
-    """One word of `scontrol update` as an attribute of JobSubmitDescription. Nothing can be cleared."""
+    """Return one word of `scontrol update` as an attribute of JobSubmitDescription. Nothing can be cleared."""
     match key:
         case "Priority":
             return "priority", int(value)

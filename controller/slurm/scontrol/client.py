@@ -53,7 +53,7 @@ _TASKS_FOR_THE_ARRAY = 4
 
 
 class CommandLineClient(Verbs):
-    """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb promises.
+    """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb guarantees.
 
     A change costs one process: commands for all jobs, then each of the jobs read back. Parsed objects are kept from one
     reading to the next.
@@ -77,7 +77,7 @@ class CommandLineClient(Verbs):
     # ---- reading
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and settings."""
+        """Return version, cluster name and settings."""
         answers = await self._scontrol.ask(["version", "show config"])
         version = _VERSION.search(answers.sections[0])
         settings = {
@@ -98,7 +98,7 @@ class CommandLineClient(Verbs):
         answers = await self._scontrol.ask([_SHOW_NODE])
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {_SHOW_NODE}: {answers.complaints or 'failed without a message'}")
-        # A line that begins otherwise continues somebody's Reason= or Comment=.
+        # A line with another beginning continues a user's text in Reason= or Comment=.
         lines = answers.sections[0].decode("utf-8", "replace").split("\n")
         return [line for line in lines if line.startswith("NodeName=")]
 
@@ -118,7 +118,7 @@ class CommandLineClient(Verbs):
         )
 
     async def _take_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
-        """The jobs of `show job`; those on lines in doubt are read again one by one."""
+        """Return the jobs of `show job`; jobs on doubtful lines are read again one by one."""
         reading = self._jobs.update(section)
         alone = await self._resolve(reading) if reading.contested else []
         self._memory.forget()
@@ -145,7 +145,7 @@ class CommandLineClient(Verbs):
         return [record for record in known.values() if record is not None]
 
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
-        """Carry out commands, then read these jobs: the identity check of every verb, and its confirmation."""
+        """Run commands, then read these jobs: the identity check of every verb, and its confirmation."""
         if not keys and not first:
             return {}
         for key in keys:
@@ -165,7 +165,7 @@ class CommandLineClient(Verbs):
         return len(_by_question(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
 
     async def _ask_for(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
-        """Records of these jobs and, of array tasks, of the others on the same record."""
+        """Return the records of these jobs and, for array tasks, of the other tasks on the same record."""
         questions = _by_question(ids)
         answers = await self._scontrol.ask([f"show job {asked}" for asked in questions], first=first)
         records: dict[int, JobRecord] = {}
@@ -179,7 +179,7 @@ class CommandLineClient(Verbs):
         return list(records.values())
 
     def _complain(self, job_id: str, problem: str) -> None:
-        """A job that is not understood is left out; it is said once."""
+        """Log a job that cannot be parsed, once; it is left out."""
         if job_id not in self._complaints:
             if len(self._complaints) >= _MOST_COMPLAINTS:
                 self._complaints.clear()
@@ -189,16 +189,16 @@ class CommandLineClient(Verbs):
     # ---- what the verbs are made of
 
     async def carry_out(self, commands: Sequence[Command]) -> bool:
-        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
         answers = await self._scontrol.ask([], first=[command.words for command in commands])
         return answers.completed.status == 0 and not answers.completed.stderr
 
     async def complaint(self, command: Command) -> str:
-        """Carry out one command alone; what Slurm has to say about it, if anything."""
+        """Run one command alone. Returns Slurm's message about it, if any."""
         return await self._scontrol.complaint(command.words)
 
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
-        """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
+        """Send a signal to all processes of the job. Returns Slurm's objection, if any."""
         completed = await self._runner.run("scancel", ["--full", f"--signal={signal}", job.key.job_id])
         require_contact(completed)
         if completed.status == 0 and not completed.stderr:
@@ -206,7 +206,7 @@ class CommandLineClient(Verbs):
         return sentence(completed.stderr) or f"scancel ended with {completed.status}"
 
     async def requeue(self, job: SlurmJob) -> Requeue:
-        """Look, stop and look again within one process, a millisecond apart."""
+        """Read the job, stop it and read it again, within one process and a millisecond apart."""
         job_id = job.key.job_id
         answers = await self._scontrol.ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
         before, _, after = (self._one(section, job_id) for section in answers.sections)
@@ -218,7 +218,7 @@ class CommandLineClient(Verbs):
 
 
 def _by_question(ids: Sequence[str]) -> dict[str, list[str]]:
-    """What to ask for → the ids that it tells of: each by itself, but many tasks of an array by their array."""
+    """Return what to query, with the ids that each query covers: single jobs by themselves, many tasks of an array by the array."""
     arrays: dict[str, list[str]] = {}
     for job_id in ids:
         arrays.setdefault(job_id.partition("_")[0], []).append(job_id)

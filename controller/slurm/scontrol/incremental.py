@@ -127,7 +127,7 @@ class _Entry:
     """With its line break."""
     record: JobRecord
     ticking: tuple[tuple[int, int], ...] | None = None
-    """Where in the line the fields stand that tick; found when the line ticks for the first time."""
+    """Places of the ticking fields in the line; found when the line ticks for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class JobTable:
     """The jobs of the last reading by numeric id.
 
     Invariant: a record is kept only under a line that holds exactly one true submit time and stands beside no line without
-    one; so nobody's text ever became a record of its own.
+    one; so no user's text ever became a record of its own.
     """
 
     def __init__(self, clock: Clockface) -> None:
@@ -168,7 +168,7 @@ class JobTable:
         return map(attrgetter("record"), self._entries.values())
 
     def knows(self, raw_id: int) -> bool:
-        """Whether the last reading had a record of that number, beyond doubt."""
+        """Return whether the last reading had a record of that number, beyond doubt."""
         return str(raw_id).encode() in self._entries
 
     def update(self, section: bytes) -> JobReading:
@@ -283,7 +283,7 @@ class JobTable:
         return range(max(first, 0), min(last, len(lines) - 1) + 1)
 
     def _only_ticked(self, former: _Entry, line: bytes) -> bool:
-        """Whether the line differs from the one before only in fields that tick."""
+        """Return whether the line differs from the one before only in ticking fields."""
         if former.ticking is None:
             former.ticking = self._ticking(former.line)
         ticking = []
@@ -325,7 +325,7 @@ def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
 
 
 def ignore(job_id: str, problem: str) -> None:
-    """Complain to nobody."""
+    """Ignore a complaint."""
 
 
 def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complain = ignore) -> list[JobRecord]:

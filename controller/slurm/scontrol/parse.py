@@ -73,7 +73,7 @@ _RUNNING = frozenset(["RUNNING", "RESIZING", "SIGNALING"])
 
 @dataclass(frozen=True, slots=True)
 class Clockface:
-    """How scontrol is told to write times: a token that nobody else knows, then seconds since the Unix epoch.
+    """Format in which scontrol must write times: a secret token, then the seconds since the Unix epoch.
 
     Slurm 22.05 gives a time 32 bytes, ten of which the seconds need.
     """

@@ -54,12 +54,12 @@ _TICKING = re.compile(
 
 
 def ticking_in_node(line: bytes) -> list[tuple[int, int]]:
-    """Where in the line the values stand that change all the time and are not read."""
+    """Yield the places of values that change all the time and are not read."""
     return [match.span(1) for match in _TICKING.finditer(line)]
 
 
 def node_is_available(state: str) -> bool:
-    """Whether a node in that state ("IDLE", "MIXED+DRAIN", "DOWN*") may start jobs."""
+    """Return whether a node in that state ("IDLE", "MIXED+DRAIN", "DOWN*") may start jobs."""
     words = state.rstrip("*~#!%$@^-").split("+")
     return not state.endswith(("*", "!", "%", "$", "@", "^")) and words[0] in _WORKING and _BARRING.isdisjoint(words)
 

@@ -30,7 +30,7 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that came to its end by itself."""
+    """A program that has ended by itself."""
 
     argv: tuple[str, ...]
     status: int
@@ -52,7 +52,7 @@ class ProcessRunner:
     """Runs real processes, each in a session of its own.
 
     Invariant: when `run` returns or raises, the program and every child that stayed in its session are dead. The caller's
-    environment does not reach the program: SLURM_* and squeue's format variables of whoever started the controller would
+    environment does not reach the program: SLURM_* and squeue's format variables of the user that started the controller would
     change what it prints.
     """
 
@@ -130,7 +130,7 @@ class _Call:
             ) from error
 
     def _talk(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Feed and drain until both outputs are closed."""
+        """Write the input and read both outputs until they are closed."""
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
@@ -151,7 +151,7 @@ class _Call:
                         cast("IO[bytes]", key.fileobj).close()
 
     def _left(self, deadline: float) -> float:
-        """Seconds to wait at most now; raises when the time is over."""
+        """Return the seconds that a wait may take now. Raises when the time is over."""
         left_s = deadline - time.monotonic()
         if self.stopped or left_s <= 0:
             raise SlurmUnavailableError(
@@ -190,7 +190,7 @@ class _Call:
         return not chunk
 
     def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> int:
-        """Both outputs are closed: the program ends at once, or it never will."""
+        """Wait for the program's end after both outputs were closed: it ends at once or never."""
         while True:
             try:
                 return process.wait(self._left(deadline))
@@ -204,7 +204,7 @@ class _Call:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill whatever is left of the session, close the pipes, reap."""
     if process.poll() is None:
-        # Only while it is not reaped: afterwards its number may belong to someone else.
+        # Only before it is reaped: afterwards its number may belong to another process.
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
@@ -212,12 +212,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_REAP_S)
     except subprocess.TimeoutExpired:
-        # Stuck in the kernel (a dead file server, say): nothing can be done from here, and it must not stop us.
+        # It hangs in the kernel (on a dead file server, for example). Nothing can be done from here, and it must not stop us.
         return
 
 
 def _enlarge(stream: IO[bytes]) -> None:
-    """A larger pipe saves wake-ups on long answers; it is only a wish."""
+    """Enlarge a pipe, which saves wake-ups on long answers; a failure is harmless."""
     try:
         fcntl(stream.fileno(), F_SETPIPE_SZ, _CHUNK)
     except OSError:

@@ -26,7 +26,7 @@ _AWAY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What scontrol said to each of several questions."""
+    """Answers of scontrol to several queries."""
 
     sections: tuple[bytes, ...]
     completed: Completed
@@ -85,7 +85,7 @@ class Scontrol:
 
 
 def fits_on_a_line(words: Sequence[str]) -> bool:
-    """Whether the command may be given on standard input."""
+    """Return whether the command may be given on standard input."""
     return sum(map(len, words)) + len(words) <= _LONGEST_LINE and all(_PLAIN_WORD.fullmatch(word) for word in words)
 
 
@@ -110,7 +110,7 @@ def require_contact(completed: Completed) -> None:
 
 
 def means_away(message: str) -> bool:
-    """Whether Slurm's message says that slurmctld was not reached."""
+    """Return whether Slurm's message says that slurmctld was not reached."""
     return _AWAY.search(message) is not None
 
 
@@ -139,7 +139,7 @@ def _sections(output: bytes, end: bytes, lines: frozenset[str]) -> tuple[bytes, 
 
 
 def _after_prompts(output: bytes, begin: int, lines: frozenset[str]) -> int:
-    """Where the answer begins, behind prompts and whole echoes."""
+    """Return the beginning of the answer, behind prompts and echoed commands."""
     while output.startswith(_PROMPT, begin):
         begin += len(_PROMPT)
         line_end = output.find(b"\n", begin)

@@ -1,4 +1,4 @@
-"""What must be changed about a job so that it is as wanted: pure functions from what was read to scontrol's words.
+"""Changes that bring a job to a wanted state: pure functions from the job as read to scontrol's words.
 
 Every function compares the job as it is with the job as it is to be. Nothing to change means done; so the same function
 decides what to send, and afterwards whether it took effect, and repeating it does no harm.
@@ -138,7 +138,7 @@ def mark_step(found: Found, mark: str) -> Step:
 def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
     """Take a token, and the space that came with it, out of the admin comment, and put another one in."""
     if found.job.phase is Phase.ENDED:
-        return None  # nobody acts on it any more
+        return None  # it has no effect any more
     comment = found.job.admin_comment
     wanted = _exchanged(comment, mark, instead)
     return None if wanted == comment else _comment_step(found, wanted)
@@ -169,7 +169,7 @@ def _exchanged(comment: str, mark: str, instead: str) -> str:
 
 
 def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
-    """Not before that time; None: as soon as possible, which a job that has begun needs no more."""
+    """Set the earliest start; None: as soon as possible, which a job that has begun does not need any more."""
     if begin_time_s is None and job.phase.holds_nodes:
         return None
     if job.phase is not Phase.PENDING:
@@ -186,7 +186,7 @@ STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
 
 
 def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
-    """Why a job is not to be stopped and requeued, if so."""
+    """Return why a job must not be stopped and requeued; None when it may."""
     if found is None:
         return gone(key)
     job = found.job

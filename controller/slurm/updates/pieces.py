@@ -29,7 +29,7 @@ class Pieces:
 
     def __init__(self, first: int = _FIRST, most: int = _MOST, clock: Callable[[], float] = time.monotonic) -> None:
         self.size = first
-        """Jobs in the next piece."""
+        """Number of jobs in the next piece."""
         self._most = most
         self._clock = clock
 

@@ -42,7 +42,7 @@ _MOST_READ = 1000
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """One order to requeue, and the job right before and right after it."""
+    """A requeue, with the job right before and right after it."""
 
     before: SlurmJob | None
     after: SlurmJob | None
@@ -50,7 +50,7 @@ class Requeue:
 
 
 class Verbs(ABC):
-    """The changing half of a SlurmClient.
+    """The part of a SlurmClient that changes jobs.
 
     Invariant: what was read within the last second is good enough to begin with, but only a new reading, or Slurm's own
     confirmation, says that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
@@ -63,33 +63,33 @@ class Verbs(ABC):
         self._pieces = Pieces()
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
         self._ended_first: set[JobKey] = set()
-        """Jobs that had ended when they were to be stopped, and still have our mark: they are not ours to place."""
+        """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them."""
 
     # ---- what a client must be able to do
 
     @abstractmethod
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
-        """Carry out commands, then read these jobs. Those that are gone are left out."""
+        """Run commands, then read these jobs. Jobs that are gone are left out."""
 
     @abstractmethod
     async def carry_out(self, commands: Sequence[Command]) -> bool:
-        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
 
     @abstractmethod
     async def complaint(self, command: Command) -> str:
-        """Carry out one command alone; what Slurm has to say about it, if anything."""
+        """Run one command alone. Returns Slurm's message about it, if any."""
 
     @abstractmethod
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
-        """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
+        """Send a signal to all processes of the job. Returns Slurm's objection, if any."""
 
     @abstractmethod
     async def requeue(self, job: SlurmJob) -> Requeue:
-        """Requeue the job and hold it, reading it as shortly before and after as can be."""
+        """Requeue the job and hold it. The job is read right before and right after."""
 
     @abstractmethod
     def _reads_all(self, keys: Sequence[JobKey]) -> bool:
-        """Whether reading all jobs is cheaper than reading these."""
+        """Return whether reading all jobs is cheaper than reading these."""
 
     # ---- reading
 
@@ -120,11 +120,11 @@ class Verbs(ABC):
         return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Take a token of ours out of the admin comment, and put another one in; everything else in it stays."""
+        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
         return await self._change(keys, lambda found: changes.unmark_step(found, mark, instead))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Add a token of ours to the admin comment; everything else in it stays."""
+        """Add one of our tokens to the admin comment; the rest of it stays."""
         return await self._change(keys, lambda found: changes.mark_step(found, mark))
 
     async def pin(self, pins: Sequence[Pin]) -> Failures:
@@ -140,12 +140,12 @@ class Verbs(ABC):
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time (seconds since the Unix epoch); None = now."""
+        """Set the earliest start (Unix time); None: now."""
         now_s = self._now()
         return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, now_s))
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Take the hold off: Slurm may start the jobs from now on."""
+        """Release the jobs: Slurm may start them from now on."""
         not_ours = await self._leave_those_that_had_ended(keys)
         ours = [key for key in keys if key not in not_ours]
         return {**not_ours, **await self._change(ours, changes.release_step, trusting=True)}
@@ -169,7 +169,7 @@ class Verbs(ABC):
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
-        The mark comes first, so that no moment exists in which a job is held that nobody knows of. Slurm also requeues jobs
+        The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs
         that have just ended; it shows such a one as pending at once, where a job that was stopped is completing first. One
         that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
         cancel it, could each destroy something.
@@ -179,7 +179,7 @@ class Verbs(ABC):
             key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
         }
         stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
-        # A hold that its user has taken off before it ran is not the user's any more: with both marks it would be taken for one.
+        # A hold that its user has released before the job ran is not the user's any more, but both marks together would say so.
         let_go = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
         failures.update(await self.unmark(let_go, USER_HOLD_MARK, HOLD_MARK) if let_go else {})
         failures.update(await self.mark([key for key in stoppable if key not in let_go], HOLD_MARK))
@@ -207,7 +207,7 @@ class Verbs(ABC):
         return changes.ended_first(job.key.job_id, marked)
 
     async def _leave_those_that_had_ended(self, keys: Sequence[JobKey]) -> dict[JobKey, Failure]:
-        """Take our mark off the jobs among these that had ended when they were to be stopped, and return them: none is placed."""
+        """Remove our mark from the jobs that had ended before they could be stopped, and return these: none is placed."""
         not_ours = [key for key in keys if key in self._ended_first]
         failed = await self.unmark(not_ours, HOLD_MARK) if not_ours else {}
         self._ended_first.difference_update(key for key in not_ours if key not in failed or failed[key].gone)
@@ -218,14 +218,14 @@ class Verbs(ABC):
     async def _change(
         self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool = False
     ) -> Failures:
-        """Bring the jobs, piece by piece, to where the step has nothing more to ask for.
+        """Change the jobs, in pieces, until the step finds nothing to change.
 
         Trusting: Slurm's own confirmation is enough, as there is nothing about the change that could be half done.
         """
         return await self._pieces.run(keys, lambda piece: self._change_piece(piece, step, trusting=trusting))
 
     async def _change_piece(self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool) -> Failures:
-        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for."""
+        """Ask the step what to change on each job, change it, and read the jobs, until the step finds nothing to change."""
         failures: dict[JobKey, Failure] = {}
         sent: dict[JobKey, Command] = {}
         commands = await self._first_commands(keys, step, failures)
@@ -254,7 +254,7 @@ class Verbs(ABC):
         return commands | _steps(unsure, await self._find(unsure), step, failures)
 
     async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
-        """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
+        """Run a command that had no effect once more, alone, for its effect or for Slurm's message."""
         complaint = await self.complaint(command)
         failures: dict[JobKey, Failure] = {}
         if _steps([key], _told(await self._find([key])), step, failures):
@@ -265,7 +265,7 @@ class Verbs(ABC):
 async def _one_by_one(
     keys: Iterable[JobKey], work: Callable[[JobKey], Awaitable[Failure | None]]
 ) -> dict[JobKey, Failure]:
-    """Do the work for each job by itself; after one that slurmctld did not answer the others are not tried."""
+    """Do the work for each job by itself. After a job that slurmctld did not answer, the others are not tried."""
     failures: dict[JobKey, Failure] = {}
     unheard: Failure | None = None
     for key in keys:
@@ -302,7 +302,7 @@ def _told(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
 
 
 class Memory:
-    """Jobs as they were last read, by id. Invariant: of an id only what was read last."""
+    """The last reading of each job, by id. Invariant: only the newest reading of an id is kept."""
 
     def __init__(self) -> None:
         self._readings: list[tuple[float, Iterable[JobRecord]]] = []
@@ -314,21 +314,21 @@ class Memory:
         self._found.clear()
 
     def add(self, records: Iterable[JobRecord]) -> None:
-        """Remember a reading; its index is made when somebody asks."""
+        """Remember a reading; its index is made at the first query."""
         self._readings.append((time.monotonic(), records))
 
     def drop(self, job_id: str) -> None:
-        """Slurm knows no such job any more."""
+        """Forget a job that Slurm does not know any more."""
         self._index()
         self._found.pop(job_id, None)
 
     def latest(self, job_id: str) -> Found | None:
-        """The job of that id as it was last read."""
+        """Return the last reading of the job with that id."""
         self._index()
         return self._found.get(job_id, (0.0, None))[1]
 
     def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
-        """The job, if it was read that recently and is the one meant."""
+        """Return the job, if it was read recently enough and is the right one."""
         self._index()
         read_at, found = self._found.get(key.job_id, (0.0, None))
         if found is None or found.job.key != key or time.monotonic() - read_at > max_age_s:

@@ -1,4 +1,4 @@
-"""Which nodes, and how much of each, a request gets: the arithmetic of Slurm's cons_tres, pure.
+"""Allocation of nodes and their resources to a request: the arithmetic of Slurm's cons_tres. Pure.
 
 A node's free part is a `Capacity`; what a job would take of it is a `NodeShare`. As Slurm does, a --gpus or --gpus-per-task
 job fills the first node and leaves at least one GPU or task for each of the others; --ntasks-per-node caps the tasks.
@@ -14,7 +14,7 @@ from controller.slurm.client import NodeShare, ResourceRequest
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What is free on a node. `whole` means that nothing runs there."""
+    """Free resources of a node. `whole` means that no job runs there."""
 
     gpu_mask: int
     cpus: int
@@ -27,7 +27,7 @@ class Capacity:
         return self.gpu_mask.bit_count()
 
     def less(self, share: NodeShare) -> Capacity:
-        """What is left when a job takes that."""
+        """Return what remains after a job has taken that."""
         return Capacity(
             self.gpu_mask & ~share.gpu_mask, self.cpus - share.cpus, self.memory_mib - share.memory_mib, False
         )
@@ -57,7 +57,7 @@ def allocate(
     free: Mapping[str, Capacity],
     default_memory_mib_per_cpu: int = 0,
 ) -> tuple[NodeShare, ...] | None:
-    """What the request gets of the free nodes (in their order); None when it does not fit.
+    """Return the request's share of the free nodes, in their order; None when it does not fit.
 
     `free` holds only nodes that the job may use. The fewest nodes that suffice are taken.
     """

@@ -1,4 +1,4 @@
-"""What sbatch, scontrol and scancel do to the emulated cluster. Each verb answers with None, or with Slurm's error text."""
+"""Effects of sbatch, scontrol and scancel on the emulated cluster. Each verb returns None, or Slurm's error text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def hold(job: Job, by: str = HELD_BY_ADMIN) -> str | None:
 
 
 def uhold(job: Job) -> str | None:
-    """scontrol uhold by root or SlurmUser: a hold that the job's user may release, whoever held it before."""
+    """scontrol uhold by root or SlurmUser: a hold that the job's user may release, even if another user held it before."""
     if job.hold_reason == HELD_BY_ADMIN:
         job.hold_reason = ""
     return hold(job, HELD_BY_USER)

@@ -1,4 +1,4 @@
-"""What keeps a job from being considered at all, in Slurm's own words."""
+"""Reasons for which Slurm does not consider a job at all, in Slurm's own words."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _target_state(kind: str, target: str, jobs: Mapping[str, Job], outcomes: Map
 
 
 def has_features(wanted: str, features: frozenset[str]) -> bool:
-    """Whether a node satisfies a --constraint of names joined by "&" or by "|"."""
+    """Return whether a node satisfies a --constraint of names joined by "&" or by "|"."""
     if not wanted:
         return True
     if "|" in wanted:

@@ -1,4 +1,4 @@
-"""What is submitted, and the record that slurmctld keeps of it."""
+"""A submission, and slurmctld's record of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DONE_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FA
 
 
 class Requeue(Enum):
-    """What becomes of a job once its tasks are gone."""
+    """Requeue of a job after its tasks have ended: none, to run again, or to be held."""
 
     NO = "no"
     FREE = "free"
@@ -31,9 +31,9 @@ class Submission:
 
     request: ResourceRequest
     duration_s: float
-    """True run time where nobody slows it down; never told to anybody."""
+    """True run time without slowdown by other jobs, in seconds; hidden from every client."""
     model: str = ""
-    """What it trains, for the models of slowdown; empty: not known."""
+    """Name of the model for slowdown models; empty when not known."""
     batch_size: int | None = None
     """Examples of a step over all its GPUs."""
     user: str = "alice"
@@ -45,7 +45,7 @@ class Submission:
     """-H"""
     begin_time_s: float | None = None
     dependency: str = ""
-    """As for sbatch: "afterok:5,afterany:7", "singleton"."""
+    """Dependencies as for sbatch: "afterok:5,afterany:7", "singleton"."""
     array: tuple[int, ...] = ()
     """Task ids; none = no array."""
     throttle: int = 0
@@ -95,7 +95,7 @@ class Job:
     admin_comment: str
     requeue: bool
     dependency: str = ""
-    """What it still waits for."""
+    """Dependencies that are not fulfilled yet."""
     array_job_id: int | None = None
     het_job_id: int | None = None
     raw_id: int | None = None
@@ -112,7 +112,7 @@ class Job:
     run: int = 0
     """Counts starts, so that an event of an earlier run is recognised."""
     limit_at_s: float = 0.0
-    """When the present run reaches its time limit, if it has one, unless the job is suspended."""
+    """Time at which the present run reaches its time limit. Of use only with a limit, and while the job is not suspended."""
     suspended_at_s: float = 0.0
     after: Requeue = Requeue.NO
     signals: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Whether it waits for a release."""
+        """True while the job waits for a release."""
         return self.priority == 0
 
     @property

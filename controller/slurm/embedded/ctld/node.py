@@ -51,7 +51,7 @@ class Node:
         self._recount()
 
     def without(self, job_ids: frozenset[str]) -> Capacity:
-        """What would be free if those jobs had ended."""
+        """Return the free resources as if those jobs had ended."""
         free = self.whole
         for job_id, share in self.shares.items():
             if job_id not in job_ids:
@@ -59,7 +59,7 @@ class Node:
         return free
 
     def view(self, maintenance: bool) -> SlurmNode:
-        """As Slurm tells of it."""
+        """Return the node as Slurm shows it."""
         return SlurmNode(
             name=self.name,
             state=self._state(maintenance),

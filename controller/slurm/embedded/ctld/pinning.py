@@ -63,7 +63,7 @@ def _cannot_change(job: Job) -> str:
 
 
 def _contradicts(order: Pin) -> str:
-    """Why the pin is not a way to carry out the user's request; "" when it is one."""
+    """Return why the pin does not fulfil the user's request; "" when it does."""
     original, count, per_node = order.original, len(order.nodes), order.gpus_per_node
     if not count or len(set(order.nodes)) != count:
         return "not a list of distinct nodes"

@@ -17,13 +17,13 @@ Wake = Callable[[str], None]
 
 
 def wake_nobody(line: str) -> None:
-    """Where wake-up lines go when nobody listens."""
+    """Discard a wake-up line: the default when no controller listens."""
     del line
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitEffect:
-    """What the plugin does to a submission."""
+    """The plugin's changes to a submission."""
 
     hold: bool
     admin_comment: str
@@ -31,16 +31,16 @@ class SubmitEffect:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseEffect:
-    """What the plugin does to a user's release: refuse it with a message, or put the begin time off."""
+    """The plugin's answer to a user's release: a refusal with a message, or a later begin time."""
 
     refusal: str = ""
     begin_time_s: float | None = None
     swallowed: bool = False
-    """The release took back a hold that nobody had seen to: it succeeds, and changes nothing in Slurm."""
+    """The release took back a hold that had no effect yet: it succeeds, and changes nothing in Slurm."""
 
 
 class SubmitPlugin:
-    """Holds batch jobs with GPUs in managed partitions. Invariant: with a stale lease it changes nothing and wakes nobody."""
+    """Holds batch jobs with GPUs in managed partitions. Invariant: with a stale lease it changes nothing and sends no wake-up."""
 
     def __init__(
         self, lease: Callable[[], Lease | None], wake: Wake = wake_nobody, holds: HoldFolder | None = None

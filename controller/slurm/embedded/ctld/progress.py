@@ -1,4 +1,4 @@
-"""How far running jobs have come: the simulator's engine on the cluster's clock.
+"""Progress of running jobs: the simulator's engine on the cluster's clock.
 
 Slurm knows nodes by name, jobs by id and time in seconds since the Unix epoch; the engine numbers both, and counts whole
 nanoseconds from the cluster's start.
@@ -24,17 +24,17 @@ class Progress:
     """
 
     def __init__(self, gpus: Mapping[str, int], models: Sequence[SlowdownModel], start_s: float) -> None:
-        """Nobody runs yet. `gpus` are those of each node that has some, in the order in which the models know the nodes."""
+        """Start without jobs. `gpus` are the GPUs of each node that has some, in the order in which the models know the nodes."""
         self._nodes = {name: number for number, name in enumerate(gpus)}
         self._work = AtWork(list(gpus.values()), models)
         self._start_s = start_s
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}
         self._done: list[str] = []
-        """Jobs whose work is done and that nobody has been told of."""
+        """Jobs whose work is done and has not been reported yet."""
 
     def next_done_s(self) -> float:
-        """When the next job is done, if nothing else happens before; infinite when none ever is."""
+        """Time at which the next job finishes if nothing else happens before; infinite when none ever does."""
         if self._done:
             return self._start_s
         next_ns = self._work.next_finish_ns()

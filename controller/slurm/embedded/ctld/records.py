@@ -1,4 +1,4 @@
-"""What the emulated slurmctld knows: nodes, partitions, reservations, jobs, and what follows from them alone."""
+"""Data of the emulated slurmctld: nodes, partitions, reservations, jobs, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Partition:
     up: bool = True
 
     def view(self) -> SlurmPartition:
-        """As Slurm tells of it."""
+        """Return the partition as Slurm shows it."""
         return SlurmPartition(self.name, frozenset(self.nodes), self.up, self.max_time_s)
 
 
@@ -36,7 +36,7 @@ class Reservation:
     maintenance: bool = False
 
     def active(self, now_s: float) -> bool:
-        """Whether it has begun and not ended."""
+        """Return whether the reservation has begun and not ended."""
         return self.view.start_time_s <= now_s < self.view.end_time_s
 
 
@@ -83,17 +83,17 @@ class Records:
         return list(self._holders.values())
 
     def may_start_jobs(self, node: Node) -> bool:
-        """Whether the node's state lets it start jobs; reservations are another matter."""
+        """Return whether the node's state lets it start jobs, with no regard to reservations."""
         return node.available and self.unregistered_until_s <= self.now_s
 
     def node_view(self, node: Node) -> SlurmNode:
-        """As Slurm tells of it."""
+        """Return the node as Slurm shows it."""
         if self.unregistered_until_s > self.now_s and not node.down:
             return replace(node.view(False), state="UNKNOWN", available=False)
         return node.view(self.in_maintenance(node.name))
 
     def in_maintenance(self, node: str) -> bool:
-        """Whether a maintenance reservation has the node now."""
+        """Return whether a maintenance reservation has the node now."""
         return any(r.maintenance and r.active(self.now_s) and node in r.view.nodes for r in self.reservations.values())
 
 

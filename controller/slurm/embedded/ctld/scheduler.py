@@ -1,8 +1,8 @@
-"""Slurm's own scheduling: the pass in order of priority, and backfill that does not delay who waits.
+"""Slurm's own scheduling: a pass in order of priority, and backfill that does not delay jobs with a higher priority.
 
 The main pass stops for a partition at the first job that finds no room; a job bound to nodes only keeps others off those
 nodes. Backfill plans a start for the first waiting jobs from the time limits of the running ones (EASY, with several
-reservations), and starts whoever does not get in their way.
+reservations), and starts the jobs that do not delay these.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Start = Callable[[Job, tuple[NodeShare, ...], str], None]
 
 @dataclass(slots=True)
 class _Plan:
-    """Where and when a waiting job is to start; `left` is what remains of its nodes then."""
+    """Planned nodes and start of a waiting job; `left` is what then remains of its nodes."""
 
     start_s: float
     left: dict[str, Capacity]
@@ -59,7 +59,7 @@ class Scheduler:
         return bool(full or kept)
 
     def backfill_pass(self) -> None:
-        """Start who fits beside the plans of those before.
+        """Start the jobs that fit beside the plans of the jobs before them.
 
         Within a pass room only shrinks: what one job did not get, no later one of the same kind gets.
         """
@@ -157,7 +157,7 @@ class Scheduler:
         )
 
     def _why_not(self, job: Job) -> str:
-        """Why there is no room, in Slurm's words."""
+        """Return Slurm's reason for the lack of room."""
         required = job.request.required_nodes
         away = [name for name in required if not self._records.may_start_jobs(self._records.nodes[name])]
         if away:
@@ -200,7 +200,7 @@ def _latest_end(job: Job) -> float:
 
 
 def _beside(free: dict[str, Capacity], plans: list[_Plan]) -> dict[str, Capacity]:
-    """What is free now and still free when the plans come true."""
+    """Return what is free now and stays free when the plans are carried out."""
     for plan in plans:
         for name, left in plan.left.items():
             if name in free:

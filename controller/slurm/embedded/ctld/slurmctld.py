@@ -1,6 +1,6 @@
 """The emulated slurmctld: its clock, and the life of a job.
 
-Nothing runs in the background: events lie in a heap, and whoever looks at the cluster first lets it catch up with the clock,
+Nothing runs in the background: events lie in a heap, and every call on the cluster first lets it catch up with the clock,
 each event at its own time. So a real clock, a virtual one and a clock that jumps give the same history. When the work of
 running jobs is done, the simulator's engine says (`progress`): that is no event of the heap, because it moves with every
 job that starts or stops on the same links.
@@ -28,10 +28,10 @@ _IDLE_WAIT_S = 3600.0
 
 
 class Slurmctld(Records):
-    """Records and life cycle. Invariant: `_progress` has the jobs that run or are suspended, and nobody else."""
+    """Records and life cycle. Invariant: `_progress` has exactly the jobs that run or are suspended."""
 
     def __init__(self, description: ClusterDescription, clock: Clock, wake: Wake = wake_nobody) -> None:
-        """Nothing has been submitted yet. Raises ConfigurationError."""
+        """Start without jobs. Raises ConfigurationError."""
         super().__init__(description, clock.now())
         self.delays = description.delays
         self._clock = clock
@@ -59,7 +59,7 @@ class Slurmctld(Records):
         self.now_s = max(self.now_s, until_s)
 
     def _due_s(self) -> float:
-        """When the next thing happens."""
+        """Time of the next event."""
         return min(self._events[0][0] if self._events else float("inf"), self._progress.next_done_s())
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:

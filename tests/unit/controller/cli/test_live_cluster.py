@@ -123,7 +123,7 @@ def test_without_gpus_in_the_partitions_both_files_are_named(lines: list[str]) -
 
 
 def test_a_slurm_that_does_not_tell_its_folder_is_told() -> None:
-    with pytest.raises(SlurmReplyError, match="does not tell SLURM_CONF; name the file with --topology-conf"):
+    with pytest.raises(SlurmReplyError, match="does not show SLURM_CONF; name the file with --topology-conf"):
         live_cluster(facts(SLURM_CONF=""), LINES, ["dl"])
 
 

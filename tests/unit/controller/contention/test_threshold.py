@@ -204,7 +204,7 @@ def test_two_circles_do_not_get_the_same_place() -> None:
     # the one that is in need of it most comes first
     found = judge(case(four, paces, nodes=6), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [("3", ("n5", "n6"))]
-    assert "job 2 has no room now" in found.stays[TWO]
+    assert "job 2 has no free place now" in found.stays[TWO]
     found = judge(case(four, paces, nodes=8), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [
         ("3", ("n5", "n6")),
