@@ -16,14 +16,15 @@ from controller.state.preemption import Stage
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.admin.controller_view import Asked, AskedDecider
     from controller.contention.measurement import Measurement
+    from controller.cycle.controller_view import ControllerView
+    from controller.cycle.decision.decider import Decider
 
 SKEW_S = 1.0
 """A difference of a node's clock that is reported, in seconds. Measurements are corrected by it."""
 
 
-def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
+def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
     """Return which policy decides, and how it is reached."""
     spec = decider.spec
     return admin_pb2.PolicyInfo(
@@ -37,12 +38,12 @@ def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
     )
 
 
-def status(controller: Asked, version: str) -> admin_pb2.Status:
+def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     """Return the state of the controller and its policy; `cluster` adds jobs and nodes."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
-    under_way = controller.preempting.open.values()
+    under_way = controller.preemptions.open.values()
     return admin_pb2.Status(
         version=version,
         uptime_s=controller.clock.monotonic() - health.begun_at_s,
@@ -65,11 +66,11 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
     )
 
 
-def agents_status(measuring: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+def agents_status(measurement: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
     """Return which of those nodes have a connected agent."""
-    if measuring is None:
+    if measurement is None:
         return admin_pb2.AgentsStatus()
-    agents = measuring.agents
+    agents = measurement.agents
     message = admin_pb2.AgentsStatus(served=True, reports=agents.reports, refused=sum(agents.refused.values()))
     known = agents.nodes
     for name in sorted(names):

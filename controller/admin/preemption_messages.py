@@ -9,9 +9,9 @@ import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.observe.resize import resized
-from controller.observe.user_options import read_wishes
-from controller.preempt.manager import Preempting
-from controller.preempt.text import facts_of, why_words
+from controller.observe.user_options import read_user_options
+from controller.preempt.manager import PreemptionManager
+from controller.preempt.text import facts_of, why_text
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Preemption, RelocationConstraint
 from policies.placement.requests import Requests
@@ -59,18 +59,18 @@ def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
 
 
-def preemption_text(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+def preemption_text(preemptions: PreemptionManager, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
     """Return a sentence and numbers about a job's newest preemption, when it is open or ended recently; else empty."""
     if job is None:
         return "", {}
-    row = next(iter(preempting.recent(job, 1)), None)
+    row = next(iter(preemptions.recent(job, 1)), None)
     facts = {} if row is None else facts_of(row)
     if job.phase is Phase.RUNNING:
-        found = preempting.comeback(job)
+        found = preemptions.preemptibility(job)
         facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
     if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
         return "", facts
-    return why_words(row, now_s), facts
+    return why_text(row, now_s), facts
 
 
 class InvalidPreemptionError(ValueError):
@@ -101,7 +101,7 @@ def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) 
         elsewhere.gpus,
         node_gpus=view.node_gpus,
         all_gpus=int(view.state.nodes.gpus.sum()),
-        wishes=read_wishes(job.comment),
+        options=read_user_options(job.comment),
     )
 
 

@@ -19,12 +19,14 @@ from pathlib import Path
 
 import grpc.aio
 
-from controller.admin.controller_view import Asked
 from controller.admin.front import Front
 from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
 from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
+from controller.contention.measurement import Measurement
+from controller.contention.service import ContentionService
+from controller.cycle.controller_view import ControllerView
 from protos.headway.v1 import admin_pb2_grpc
 
 _INNER_SOCKET = "status-grpc.sock"
@@ -44,13 +46,20 @@ _OPTIONS = (
 
 
 @asynccontextmanager
-async def serve_admin(controller: Asked, folder: Path, group: str) -> AsyncIterator[None]:
+async def serve_admin(
+    controller: ControllerView,
+    folder: Path,
+    group: str,
+    *,
+    measurement: Measurement | None = None,
+    contention: ContentionService | None = None,
+) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
     `group` may read (empty: everybody may). Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
-    viewer = Viewer(controller)
+    viewer = Viewer(controller, measurement, contention)
     private = AdminService(viewer, may_change=True, everybody=False)
     public = AdminService(viewer, may_change=False, everybody=group_number is None)
     servers: list[grpc.aio.Server] = []

@@ -90,9 +90,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
-        found = with_advice(found, controller.judging, view.find(job_id))
+        found = with_advice(found, self._viewer.contention, view.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
-        sentence, facts = preemption_text(controller.preempting, view.find(job_id), controller.clock.now())
+        sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
         return answer
@@ -135,7 +135,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             elsewhere, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
             check_size(elsewhere, view, job)
             check_place(elsewhere, view, job)
-            found = self._controller.preempting.begin(
+            found = self._controller.preemptions.begin(
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )
         except InvalidPreemptionError as error:
@@ -151,21 +151,21 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.PreemptionList:
         """Return open and past preemptions."""
         await self._check_private(context)
-        preempting = self._controller.preempting
+        preemptions = self._controller.preemptions
         if request.number:
-            found = preempting.find(request.number)
+            found = preemptions.find(request.number)
             return preemption_list([] if found is None else [found])
-        return preemption_list(preempting.newest(min(request.limit or MOST, MOST)))
+        return preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """Return what was measured, by kind of job."""
-        measuring = await self._measuring(context)
-        known, running = measuring.known, self._viewer.running(measuring.known)
-        return await _read(context, measuring, lambda store: profile_list(store, known, running, request.limit))
+        measurement = await self._measurement(context)
+        known, running = measurement.known, self._viewer.running(measurement.known)
+        return await _read(context, measurement, lambda store: profile_list(store, known, running, request.limit))
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
         """Return what was measured of one job."""
-        measuring = await self._measuring(context)
+        measurement = await self._measurement(context)
         await _check_id(context, request.job_id)
         view, job_id = await self._view(context), request.job_id
         job = view.find(job_id)
@@ -180,9 +180,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 raw_id=raw_id,
                 limit=request.limit,
                 called=view.called,
-                window_s=measuring.window_s,
+                window_s=measurement.window_s,
             )
-            found = await _read(context, measuring, of_job)
+            found = await _read(context, measurement, of_job)
         if found is None:
             await _abort(
                 context,
@@ -190,7 +190,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"nothing was measured of job {job_id}: no node agent has seen it train, or that was too long ago (for an array "
                 "task that Slurm has forgotten, give its SLURM_JOB_ID)",
             )
-        present = [each for run, each in self._viewer.running(measuring.known).items() if run.job_id == raw_id]
+        present = [each for run, each in self._viewer.running(measurement.known).items() if run.job_id == raw_id]
         if present:
             found.now.CopyFrom(present[-1])
         return found
@@ -203,15 +203,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             rows,  # only here: the rows are the simulator's, which no other answer needs
         )
 
-        measuring = await self._measuring(context)
+        measurement = await self._measurement(context)
         racks = dict(request.racks)
         found = await _read(
-            context, measuring, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
+            context, measurement, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
         )
         for piece in slowdown_rows(found):
             yield piece
 
-    async def _measuring(self, context: _Context) -> Measurement:
+    async def _measurement(self, context: _Context) -> Measurement:
         """Return the measurement. Refuses callers that may not see other users' jobs, and controllers without agents."""
         if not self._may_change:
             await _abort(
@@ -220,15 +220,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"only root and the controller's user may see the measurements of all users' jobs, through {ADMIN_SOCKET}; "
                 "`headway why JOBID` explains a single running job",
             )
-        measuring = self._controller.measuring
-        if measuring is None:
+        measurement = self._viewer.measurement
+        if measurement is None:
             await _abort(
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "no node agents report to this controller, so nothing is measured; set agents_address in controller.toml, and run "
                 "headway-agent on the nodes",
             )
-        return measuring
+        return measurement
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
@@ -309,9 +309,9 @@ async def _check_id(context: _Context, job_id: str) -> None:
         await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
 
 
-async def _read(context: _Context, measuring: Measurement, work: Callable[[ProfileReader], T]) -> T:
+async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:
     try:
-        return await measuring.read(work)
+        return await measurement.read(work)
     except ProfileStoreError as error:
         await _abort(context, grpc.StatusCode.INTERNAL, str(error))
 

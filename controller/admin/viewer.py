@@ -6,11 +6,13 @@ import asyncio
 from collections import Counter
 from importlib.metadata import version
 
-from controller.admin.controller_view import Asked
 from controller.admin.explain.advice_text import advice_messages
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.messages import agents_status, cluster, queue_entries, status
 from controller.admin.profile_messages import Running, now
+from controller.contention.measurement import Measurement
+from controller.contention.service import ContentionService
+from controller.cycle.controller_view import ControllerView
 from controller.profiles.current import Known
 from protos.headway.v1 import admin_pb2
 
@@ -23,8 +25,16 @@ class Viewer:
     Invariant: what takes time is computed once per cycle for all callers, and never blocks the event loop for long.
     """
 
-    def __init__(self, controller: Asked) -> None:
+    def __init__(
+        self,
+        controller: ControllerView,
+        measurement: Measurement | None = None,
+        contention: ContentionService | None = None,
+    ) -> None:
+        """Without agents nothing is measured; without `contention` there is no advice."""
         self.controller = controller
+        self.measurement = measurement
+        self.contention = contention
         self.watchers: Counter[int | None] = Counter()
         """Number of WatchEvents calls by uid; None: through admin.sock."""
         self._view: CycleView | None = None
@@ -45,8 +55,8 @@ class Viewer:
         self.view()
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
-        message.advice.extend(advice_messages(self.controller.judging))
-        message.agents.CopyFrom(agents_status(self.controller.measuring, [node.name for node in self._cluster.nodes]))
+        message.advice.extend(advice_messages(self.contention))
+        message.agents.CopyFrom(agents_status(self.measurement, [node.name for node in self._cluster.nodes]))
         return message
 
     def running(self, known: Known) -> Running:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import structlog
 
@@ -22,16 +21,9 @@ _ASK_AGAIN_S = 10.0
 log = structlog.get_logger(__name__)
 
 
-class Hung(Protocol):
-    """What is asked of the controller."""
-
-    def hang(self, racks: Racks) -> None:
-        """Nodes hang so from now on."""
-
-
 @asynccontextmanager
 async def load_topology(
-    controller: Hung,
+    set_topology: Callable[[Racks], None],
     agents: AgentsServer | None,
     facts: Callable[[], Awaitable[SlurmFacts]],
     tasks: Tasks | None = None,
@@ -40,11 +32,13 @@ async def load_topology(
 
     Without a readable topology all nodes are in one rack, and only jobs on common nodes are neighbours.
     """
-    async with (tasks or Tasks()).running("switches", lambda: _learn(controller, agents, facts), may_end=True):
+    async with (tasks or Tasks()).running("switches", lambda: _learn(set_topology, agents, facts), may_end=True):
         yield
 
 
-async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]) -> None:
+async def _learn(
+    set_topology: Callable[[Racks], None], agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]
+) -> None:
     while True:
         try:
             switches = await asyncio.to_thread(read_switches, await facts())
@@ -58,7 +52,7 @@ async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[
         return
     racks = racks_of(switches)
     log.info("racks_known", racks=len(set(racks.leaf.values())), with_speed=len(racks.uplink_gbyte_s))
-    controller.hang(racks)
+    set_topology(racks)
     if agents is None:
         return
 

@@ -1,3 +1,3 @@
-"""What every part of the controller uses: clock, settings, errors, events, pauses, the lease, text helpers. Imports no other
-folder of the controller.
+"""Modules that every part of the controller uses: clock, settings, errors, events, pauses, the lease, text helpers.
+Imports no other folder of the controller.
 """

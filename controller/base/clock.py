@@ -1,4 +1,4 @@
-"""Time as the controller sees it: real, or virtual so that a day of queue passes in milliseconds.
+"""Clocks of the controller: the real one, and a virtual one on which a day of queue passes in milliseconds.
 
 Whatever waits, waits through a `Clock` given to its constructor. Code under a virtual clock is deterministic: time stands
 still while anything can run, and jumps to the next sleeper when nothing can.
@@ -17,25 +17,25 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 T = TypeVar("T")
 
 _BLIND_YIELDS = 50
-"""Turns of the event loop taken for settled where the loop does not show its queue (uvloop)."""
+"""Turns after which the event loop counts as idle, where it does not show its queue (uvloop)."""
 _MAX_YIELDS = 100_000
-"""Turns after which tasks that never wait are taken for a bug."""
+"""Turns after which tasks that never wait count as a bug."""
 _REAL_WAIT_S = 0.005
-"""How long, in real time, to wait for I/O when no sleeper is left to jump to."""
+"""Real time to wait for I/O when no sleeper is left to jump to, seconds."""
 
 
 @runtime_checkable
 class Clock(Protocol):
-    """What time it is, and a way to wait."""
+    """The present time, and a way to wait."""
 
     def now(self) -> float:
-        """Seconds since the Unix epoch; jumps when somebody sets the clock."""
+        """Seconds since the Unix epoch; jumps when the clock is set."""
 
     def monotonic(self) -> float:
         """Seconds since some moment; never goes back and never jumps. For durations."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long on this clock; zero or less only lets others run."""
+        """Wait for so many seconds on this clock; zero or less only lets other tasks run."""
 
 
 class RealClock:
@@ -50,7 +50,7 @@ class RealClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long."""
+        """Wait for so many seconds."""
         await asyncio.sleep(max(seconds, 0.0))
 
 
@@ -74,11 +74,11 @@ class VirtualClock:
         return self._now_s
 
     def monotonic(self) -> float:
-        """The same: this clock is set by nobody."""
+        """Seconds since the Unix epoch: this clock is never set, so it is monotonic."""
         return self._now_s
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has been moved so far."""
+        """Wait until the clock has been moved on by so many seconds."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -88,7 +88,7 @@ class VirtualClock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """No jumps within: for work outside the event loop that takes real time and no virtual time."""
+        """Prevent jumps within: for work outside the event loop that takes real time and no virtual time."""
         self._holds += 1
         try:
             yield
@@ -96,7 +96,7 @@ class VirtualClock:
             self._holds -= 1
 
     async def advance(self, seconds: float) -> None:
-        """Move on by so many seconds, waking sleepers on the way, each at its time."""
+        """Move the clock on by so many seconds, and wake sleepers on the way, each at its time."""
         until_s = self._now_s + seconds
         await self._settle()
         while (next_s := self._next_wake_s()) is not None and next_s <= until_s:
@@ -158,7 +158,7 @@ async def _until_idle() -> None:
 
 
 async def wait_for_event(clock: Clock, event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for the event, at most so long on that clock; whether it is set."""
+    """Wait for the event, at most so many seconds on that clock. Returns whether it is set."""
     if event.is_set():
         return True
     waiter = asyncio.ensure_future(event.wait())

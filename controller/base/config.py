@@ -5,6 +5,7 @@ Unknown keys are errors, and every error names the file, the key and the mend. d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,15 @@ POLICY_USER = "headway-policy"
 PartitionName = Annotated[str, Field(pattern=r"^[^\s,=]+$")]
 """One partition: several are several strings, not one with commas."""
 Mode = Literal["off", "advise", "automatic"]
-"""What may come of a reason to stop a running job: nothing, words, or the stop."""
+"""Reaction to a reason to stop a running job: none, advice as text, or the stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AtStart:
+    """Marks a key that is read at the start only."""
+
+
+AT_START = _AtStart()
 
 
 class ControllerSettings(BaseModel):
@@ -30,30 +39,30 @@ class ControllerSettings(BaseModel):
 
     partitions: Annotated[tuple[PartitionName, ...], Field(min_length=1)]
     """Partitions whose batch jobs with GPUs Headway schedules. Everything else passes through untouched."""
-    slurm_client: Literal["auto", "command-line", "pyslurm", "embedded"] = "auto"
-    """How Slurm is reached. `auto` takes pyslurm when it imports and matches the running Slurm, else the command line."""
-    slurm_bin: Path | None = None
+    slurm_client: Annotated[Literal["auto", "command-line", "pyslurm", "embedded"], AT_START] = "auto"
+    """Client for Slurm. `auto` takes pyslurm when it can be imported and matches the running Slurm, else the command line."""
+    slurm_bin: Annotated[Path | None, AT_START] = None
     """Folder of squeue, scontrol and scancel; none = look them up on PATH."""
-    slurm_conf: Path | None = None
+    slurm_conf: Annotated[Path | None, AT_START] = None
     """The slurm.conf to use; none = Slurm's own default."""
-    embedded_cluster: Path | None = None
+    embedded_cluster: Annotated[Path | None, AT_START] = None
     """TOML file that describes the cluster for slurm_client = "embedded"; none = 4 nodes of 8 GPUs, in every partition named."""
-    slurm_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    slurm_timeout_s: Annotated[float, Field(gt=0, le=300), AT_START] = 10.0
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
 
-    runtime_dir: Path = Path("/run/headway")
+    runtime_dir: Annotated[Path, AT_START] = Path("/run/headway")
     """Lease (heartbeat), wake-up pipes, holds of users and admin socket live here; slurmctld's user must be able to enter it."""
-    state_dir: Path = Path("/var/lib/headway")
+    state_dir: Annotated[Path, AT_START] = Path("/var/lib/headway")
     """The journal lives here. Mode 0700, owned by the controller's user."""
 
-    policy_address: str = "unix:///run/headway-policy/policy.sock"
+    policy_address: Annotated[str, AT_START] = "unix:///run/headway-policy/policy.sock"
     """Policy server: unix:///path, or host:port on loopback."""
-    policy_users: tuple[str, ...] = (POLICY_USER,)
+    policy_users: Annotated[tuple[str, ...], AT_START] = (POLICY_USER,)
     """Users, by name or number, whose policy servers may decide, beside root and the controller's own user. The process at
-    policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not asked."""
+    policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not called."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
-    """A policy that has not answered by then is passed over for this decision."""
-    fallback_policy: str = "fifo-skip"
+    """Longest time for a decision; after it the fallback policy decides this time."""
+    fallback_policy: Annotated[str, AT_START] = "fifo-skip"
     """Built-in policy that decides, in process, when the policy server does not."""
 
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
@@ -64,12 +73,12 @@ class ControllerSettings(BaseModel):
     """A released job that has not started by then is held again and placed anew, with Slurm's reason."""
 
     heartbeat_interval_s: Annotated[float, Field(gt=0, le=60)] = 1.0
-    """How often the lease is renewed."""
+    """Interval at which the lease is renewed."""
     stale_after_s: Annotated[float, Field(ge=2, le=3600)] = 30.0
     """A lease older than this is stale: new jobs are not held, and the watchdog releases the held ones."""
 
     history_runs: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Past runs of the same user and job name that an estimate of run time is made of."""
+    """Number of past runs of the same user and job name from which the run time is estimated."""
     history_min_runs: Annotated[int, Field(ge=1, le=1000)] = 3
     """With fewer past runs than this, the time limit is the estimate."""
     keep_decisions: Annotated[int, Field(ge=10, le=1_000_000)] = 2000
@@ -77,75 +86,75 @@ class ControllerSettings(BaseModel):
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     """Days for which ended jobs, steps and outcomes are kept in the journal."""
 
-    agents_address: str = ""
-    """Where node agents are waited for: host:port (0.0.0.0:9342 is every interface), or unix:///path; empty = nowhere. What they
-    measure is kept in state_dir."""
-    agents_munge: Literal["required", "automatic", "off"] = "automatic"
-    """Whether agents must show MUNGE credentials. `automatic` goes without only on a Unix socket, which root and the controller's
-    user alone may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
-    agents_addresses: Literal["required", "automatic", "off"] = "automatic"
-    """Whether an agent must call from its node's address, as Slurm has it (NodeAddr). `automatic` refuses callers from the address
+    agents_address: Annotated[str, AT_START] = ""
+    """Address on which node agents are served: host:port (0.0.0.0:9342 is every interface), or unix:///path; empty = not at all.
+    Their measurements are kept in state_dir."""
+    agents_munge: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
+    """MUNGE credentials of agents. `automatic` does without them only on a Unix socket, which root and the controller's user
+    alone may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
+    agents_addresses: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
+    """Check that an agent calls from its node's address, as Slurm has it (NodeAddr). `automatic` refuses callers from the address
     of another node; `required` also those from an address of no node, so each agent has to call from its NodeAddr; `off` is for
     sites where nodes call through one another's addresses."""
-    agents_most: Annotated[int, Field(ge=1, le=10_000)] = 4096
+    agents_most: Annotated[int, Field(ge=1, le=10_000), AT_START] = 4096
     """Agents that may be connected at the same time; further ones are refused until there is room. Each takes an open file."""
-    munge_socket: Path | None = None
+    munge_socket: Annotated[Path | None, AT_START] = None
     """munged's socket; none = MUNGE's own default."""
-    agents_certificate: Path | None = None
+    agents_certificate: Annotated[Path | None, AT_START] = None
     """PEM file of the certificate with which agents are served over TLS; none = without TLS."""
-    agents_private_key: Path | None = None
+    agents_private_key: Annotated[Path | None, AT_START] = None
     """PEM file of its private key."""
-    agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0
-    """How often agents report; goes before what their own settings say."""
-    agents_profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
+    agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60), AT_START] = 5.0
+    """Interval at which agents report; it takes precedence over their own settings."""
+    agents_profile_steps: Annotated[int, Field(ge=0, le=1000), AT_START] = 20
     """Optimizer steps of a job that are profiled when it starts; 0 = none. Where steps are short, up to eight times as
-    many, so that the profile lasts a quarter of a second. Goes before what agents' own settings say."""
-    agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True)] = 30.0
+    many, so that the profile lasts a quarter of a second. It takes precedence over the agents' own settings."""
+    agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True), AT_START] = 30.0
     """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
     them."""
 
     preemption: Mode = "off"
-    """Whether running jobs that can come back are stopped to be placed anew: by the threshold below, and by policies that
-    preempt. `advise` says in `headway status`, `why` and `events` what the threshold would do, and stops nobody. Operators may
-    at any time."""
+    """Stopping of running jobs that can come back, to place them anew: by the threshold below, and by policies that preempt.
+    `advise` shows in `headway status`, `why` and `events` what the threshold would do, and stops no job. Operators may stop
+    jobs at any time."""
     preemption_partitions: dict[PartitionName, Mode] = Field(default_factory=dict)
-    """The same for jobs in certain partitions, where it goes before `preemption`: `{ gpu = "automatic" }`."""
+    """The same for jobs in certain partitions, where it takes precedence over `preemption`: `{ gpu = "automatic" }`."""
     preemption_within_s: Annotated[float, Field(ge=1, le=3570)] = 60.0
     """A job that has not saved by then trains on where it is."""
     preemption_still_s: Annotated[float, Field(ge=2, le=3600, validate_default=True)] = 120.0
-    """How long ranks stand still at most from the beginning of the save on, until the job is stopped; then they train on. More than
-    preemption_within_s."""
+    """Longest time for which ranks stand still, from the beginning of the save until the job is stopped; then they train on. It has
+    to be more than preemption_within_s."""
     preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
-    """A run is not stopped before it has lasted so long; nor by the threshold when it is expected to end within that time."""
+    """Shortest run after which a job may be stopped. The threshold also stops no job that is expected to end within this time."""
     preemption_cooldown_s: Annotated[float, Field(ge=0, le=86400)] = 600.0
-    """A job that was stopped is left alone for so long; twice as long after each further time that it was to be stopped and did not
+    """Time for which a job that was stopped is not stopped again; it doubles each time that the job was to be stopped and did not
     save."""
     preemption_moves_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
-    """A job is stopped at most so often within an hour, tries that were called off included."""
+    """Most stops of one job within an hour, tries that were called off included."""
     preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
-    """Jobs that threshold and policies together stop within an hour at most, in all partitions; tries count here too. Those that
-    make room for one job together are stopped only where the budget does for all of them."""
+    """Most stops by threshold and policies together within an hour, in all partitions; tries count here too. Jobs that make room
+    for one job together are stopped only if the budget suffices for all of them."""
     contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
-    """Contention sensitivity from which on a job is in need of another place: 1.5 is a step that takes half as long again as with
-    the network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
+    """Contention sensitivity from which on a job needs another place: 1.5 is a step that takes half as long again as with the
+    network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
     contention_clear: Annotated[float, Field(gt=1, le=100, validate_default=True)] = 1.2
-    """Contention sensitivity below which it no longer is; below contention_threshold, by more than windows differ by
+    """Contention sensitivity below which it no longer does; below contention_threshold, by more than windows differ by
     themselves."""
     contention_sustained_s: Annotated[float, Field(ge=0, le=86400)] = 120.0
-    """How long it has to last before one of the jobs that are in each other's way is moved: measured in windows of
+    """Time for which it has to last before one of the jobs that slow each other down is moved: measured in windows of
     agents_window_s."""
 
-    metrics_address: str = "127.0.0.1:9341"
-    """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
-    written out (0.0.0.0:9341 is every interface)."""
-    admin_group: str = ""
-    """Unix group that may ask on status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
+    metrics_address: Annotated[str, AT_START] = "127.0.0.1:9341"
+    """Address on which Prometheus metrics are served, host:port; empty = not at all. Everyone that reaches it can read them, so it
+    is loopback, or an IP address written out (0.0.0.0:9341 is every interface)."""
+    admin_group: Annotated[str, AT_START] = ""
+    """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
     controller's user, on admin.sock."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least level that is logged."""
+    """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
-    """Form of the log lines on standard error."""
+    """Format of the log lines on standard error."""
 
     @field_validator("agents_window_s")
     @classmethod
@@ -161,8 +170,8 @@ class ControllerSettings(BaseModel):
         known = others.data.get("partitions", tuple(modes))
         if unknown := sorted(set(modes) - set(known)):
             raise ValueError(
-                f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not among partitions ({', '.join(known)}); add there "
-                "what Headway is to schedule, or leave out here what it is not"
+                f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not among partitions ({', '.join(known)}); "
+                "add it there if Headway is to schedule it, or remove it here"
             )
         return modes
 
@@ -217,6 +226,10 @@ class ControllerSettings(BaseModel):
     def profiles_path(self) -> Path:
         """The SQLite file of what was measured of jobs."""
         return self.state_dir / "profiles.sqlite"
+
+
+RESTART_KEYS = frozenset(name for name, field in ControllerSettings.model_fields.items() if AT_START in field.metadata)
+"""Keys that a reload cannot change."""
 
 
 def load_settings(path: Path) -> ControllerSettings:

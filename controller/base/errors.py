@@ -12,7 +12,7 @@ class ConfigurationError(HeadwayError):
 
 
 class SlurmError(HeadwayError):
-    """Slurm did not do what was asked of it."""
+    """Slurm did not carry out a request."""
 
 
 class SlurmUnavailableError(SlurmError):
@@ -33,3 +33,8 @@ class JournalError(HeadwayError):
 
 class PreemptionRefusedError(HeadwayError):
     """A job cannot be taken off its nodes, or not now: the text says why."""
+
+    def __init__(self, job_id: str, why_not: str) -> None:
+        """`why_not` continues the sentence that begins with "job 12"."""
+        super().__init__(f"job {job_id} {why_not}")
+        self.why_not = why_not

@@ -1,4 +1,4 @@
-"""What happened, for people who watch: a bounded list, and a stream to whoever listens now."""
+"""Events for users and operators: a bounded list of the newest, and a stream to everyone who listens now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Happening:
     time_s: float
     kind: str
     job_id: str
-    """Empty when it is not about one job."""
+    """Empty when the event is not about one job."""
     text: str
 
 
@@ -34,7 +34,7 @@ class EventLog:
         self._listeners: set[asyncio.Queue[Happening]] = set()
 
     def add(self, kind: str, job_id: str, text: str) -> None:
-        """Tell everybody who listens."""
+        """Add an event, and send it to all listeners."""
         event = Happening(self._clock.now(), kind, job_id, text)
         self._recent.append(event)
         for queue in self._listeners:
@@ -43,12 +43,12 @@ class EventLog:
             queue.put_nowait(event)
 
     def recent(self, job_id: str | None = None) -> list[Happening]:
-        """The newest events, oldest first; of one job, or of all."""
+        """Return the newest events of one job, or of all jobs, oldest first."""
         return [event for event in self._recent if job_id is None or event.job_id == job_id]
 
     @contextmanager
     def listen(self) -> Iterator[asyncio.Queue[Happening]]:
-        """A queue of the events from now on."""
+        """Give a queue of the events from now on."""
         queue: asyncio.Queue[Happening] = asyncio.Queue(_BACKLOG)
         self._listeners.add(queue)
         try:

@@ -1,7 +1,7 @@
-"""The lease: the controller's heartbeat, and all that job_submit.lua has to know.
+"""The lease: the controller's heartbeat, and everything that job_submit.lua has to know.
 
-One small file of `key=value` lines, replaced as a whole with every beat, so that a reader never sees half of one. Who reads
-it (job_submit.lua, the slurmctld hooks, the watchdog, `headway doctor`) shares nothing else with the controller.
+It is one small file of `key=value` lines, replaced as a whole with every beat, so that a reader never sees half of one. Its readers
+(job_submit.lua, the slurmctld hooks, the watchdog, `headway doctor`) share nothing else with the controller.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from pathlib import Path
 
 _MAX_BYTES = 65536
 _LONGEST_S = 86400.0
-"""More than the settings allow for `stale_after_s`. Beyond it, or NaN, it is damage: jobs would be held for ever."""
+"""Limit above everything that the settings allow for `stale_after_s`: a larger value, or NaN, is damage."""
 _LARGEST = 2**53
 MOST_HOLDS = 1000
-"""Holds of users that may wait for the controller at one time."""
+"""Most holds of users that may wait for the controller at one time."""
 _PARTITION_NAME = re.compile(r"[^\s,=]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One heartbeat. Invariant: every number is finite and within its range, so that each lease is stale some day; partition names
-    hold no blanks, commas or equal signs."""
+    """One heartbeat. Invariant: every number is finite and within its range, so that every lease becomes stale; partition names
+    have no blanks, commas or equal signs."""
 
     time_s: int
-    """When it was written, seconds since the Unix epoch."""
+    """Time of writing, seconds since the Unix epoch."""
     stale_after_s: float
-    """Age beyond which nobody relies on the controller any more, seconds."""
+    """Age beyond which readers no longer rely on the controller, seconds."""
     partitions: tuple[str, ...]
     """Partitions whose batch jobs with GPUs are held for Headway."""
     controller_uid: int
-    """Whose changes of priority and begin time always pass, as root's do."""
+    """Uid whose changes of priority and begin time always pass, as root's do."""
     wake_room_bytes: int
     """Free room in the wake pipe when the lease was written (`wake_room`). job_submit.lua cannot write without blocking, and a
     full pipe would stop slurmctld, so it writes no more than a fourth of this until the next lease. 0: it does not write."""
@@ -44,7 +44,7 @@ class Lease:
     """Holds of users that job_submit.lua may write down until the next lease; it refuses more."""
 
     def __post_init__(self) -> None:
-        """Refuse what a reader could not take apart again."""
+        """Refuse values that a reader could not parse. Raises ValueError."""
         if not 0 < self.stale_after_s <= _LONGEST_S:
             raise ValueError(f"stale_after_s must be positive and at most {_LONGEST_S:g}, not {self.stale_after_s}")
         for number in (self.time_s, self.controller_uid, self.wake_room_bytes):
@@ -56,14 +56,14 @@ class Lease:
 
 
 def wake_room(pipe: int) -> int:
-    """Free bytes in that pipe (any open descriptor of it)."""
+    """Return the free bytes in a pipe; `pipe` is any open descriptor of it."""
     unread = bytearray(4)
     fcntl.ioctl(pipe, termios.FIONREAD, unread)
     return max(0, fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - int.from_bytes(unread, sys.byteorder))
 
 
 def is_stale(lease: Lease | None, now_s: float) -> bool:
-    """Whether nobody should rely on the controller. True without a lease.
+    """Return whether the controller is not to be relied on. True without a lease.
 
     A lease from the future is as stale as one from the past: after the clock has been set back, a dead controller's last
     lease would otherwise look fresh for as long as the step was. job_submit.lua and the hooks judge in the same way.
@@ -90,7 +90,7 @@ def write_lease(path: Path, lease: Lease) -> None:
 
 
 def read_lease(path: Path) -> Lease | None:
-    """The lease, or None when it is missing, unreadable, no regular file, or not a lease. Never blocks, never follows a link."""
+    """Return the lease; None if it is missing, unreadable, no regular file, or no lease. Never blocks, never follows a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -106,7 +106,7 @@ def read_lease(path: Path) -> Lease | None:
 
 
 def parse_lease(text: str) -> Lease | None:
-    """The lease that a text says, or None. Keys that are not known are passed over, so that versions can meet."""
+    """Return the lease that the text describes, or None. Unknown keys are ignored, so that versions can be mixed."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     try:
         return Lease(

@@ -1,4 +1,4 @@
-"""SQLite files that Headway writes: opening them, telling damage from a full disk, and setting aside what cannot be used.
+"""SQLite files that Headway writes: opening them, distinguishing damage from a full disk, and moving unusable files aside.
 
 Nothing is destroyed: a file that cannot be used is renamed, with its write-ahead log, and a new one takes its place. The newest few
 of these are kept.
@@ -20,7 +20,7 @@ KEPT_ASIDE = 5
 _SIDE_FILES = ("-wal", "-shm")
 _BUSY_S = 5.0
 _STEPS = 10_000
-"""Instructions of SQLite between two looks at the clock."""
+"""Instructions of SQLite between two checks of the clock."""
 _DAMAGE = frozenset(
     {
         sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_MISMATCH,
@@ -96,14 +96,14 @@ def _require_files(path: Path, endings: tuple[str, ...]) -> None:
 
 
 def readable(db: sqlite3.Connection) -> sqlite3.Connection:
-    """Damaged text is read with replacement characters, so that it costs its own row and not the whole query."""
+    """Read damaged text with replacement characters, so that it costs its own row and not the whole query."""
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return db
 
 
 @contextmanager
 def time_limit(db: sqlite3.Connection, limit_s: float) -> Iterator[None]:
-    """End what is read within after so long (sqlite3.OperationalError): pages of a damaged file can form a loop."""
+    """End queries within after so many seconds (sqlite3.OperationalError): pages of a damaged file can form a loop."""
     end_s = time.monotonic() + limit_s
     db.set_progress_handler(lambda: time.monotonic() > end_s, _STEPS)
     try:
@@ -113,7 +113,7 @@ def time_limit(db: sqlite3.Connection, limit_s: float) -> Iterator[None]:
 
 
 def check(db: sqlite3.Connection, limit_s: float) -> str:
-    """Look at every page; return the first complaint, or an empty string. A file too large for the limit counts as sound.
+    """Check every page; return the first complaint, or an empty string. A file too large for the limit counts as sound.
 
     70 MB take 0.12 s. What this does not find shows when it is read, and is handled then.
     """
@@ -165,7 +165,7 @@ def move_aside(path: Path, aside: Path) -> None:
 
 
 def asides(path: Path, kind: str = "") -> list[Path]:
-    """Files that were set aside from this path, oldest first."""
+    """Return the files that were moved aside from this path, oldest first."""
     start = f"{path.name}.{kind}"
     names = (entry for entry in path.parent.iterdir() if entry.name.startswith(start) and entry.name != path.name)
     return sorted(entry for entry in names if not entry.name.endswith(_SIDE_FILES))

@@ -1,12 +1,13 @@
-"""Numbers in words, as users read them."""
+"""Numbers and names as text for users."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 
 def duration(seconds: float) -> str:
-    """45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    """Return a duration as text: "45 s", "12 min", "3 h 5 min", "2 d 4 h"."""
     whole = max(int(seconds + 0.5), 0)
     if whole < 90:
         return f"{whole} s"
@@ -22,22 +23,22 @@ def _two(large: int, unit: str, small: int, lesser: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 job, 3 jobs."""
+    """Return a number with its noun: "1 job", "3 jobs"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rate(steps_per_s: float) -> str:
-    """Three digits that count."""
+    """Return the number with three significant digits."""
     return f"{steps_per_s:.3g}" if steps_per_s < 1000 else f"{steps_per_s:.0f}"
 
 
 def clock_time(time_s: float) -> str:
-    """Local date and time of day, to the second."""
+    """Return the local date and time of day, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def capitalized(sentence: str) -> str:
-    """The first letter large, the rest as it is."""
+    """Return the text with a capital first letter, the rest unchanged."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -45,3 +46,8 @@ def clip(text: str | bytes, limit: int = 400) -> str:
     """Return text that others wrote so that it is safe and short enough for an error message."""
     shown = repr(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)[1:-1]
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
+
+
+def describe_placement(names: Iterable[str], gpus: Iterable[int]) -> str:
+    """Return a placement as text, with the GPUs on each node: "n1:8,n2:4"."""
+    return ",".join(f"{name}:{count}" for name, count in zip(names, gpus, strict=True))

@@ -19,7 +19,6 @@ import structlog
 
 from controller.agents.node_table import NodeStatus
 from controller.base.config import ControllerSettings
-from controller.cycle.cycle import CycleResult
 from controller.observe.model_profiles import KnownModels
 from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
 from controller.profiles.ideal import measured_priors
@@ -52,22 +51,14 @@ Listener = Callable[[Contention], None]
 """Called with every computed sensitivity, in the event loop: it must neither wait nor raise."""
 
 
-class Controlled(Protocol):
-    """What is asked of the controller, and told it."""
-
-    settings: ControllerSettings
-    measuring: Measurement | None
-
-    @property
-    def last(self) -> CycleResult | None:
-        """The last good cycle."""
-
-    def know(self, measured: Known) -> None:
-        """The next snapshot says this."""
+NewestSnapshot = Callable[[], SlurmSnapshot | None]
+"""Returns the snapshot of the last good cycle; None before the first."""
+Publish = Callable[[Known, KnownModels | None], None]
+"""Takes over the contention of running jobs and the profiles of models, for the next snapshot of policies."""
 
 
-class Served(Protocol):
-    """What is asked of the server of agents."""
+class AgentsView(Protocol):
+    """State of the agents' server."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
@@ -89,7 +80,7 @@ class Served(Protocol):
 class Measurement:
     """Contention of running jobs, and the state of the agents. Invariant: `known` is replaced, never changed."""
 
-    def __init__(self, agents: Served, path: Path, window_s: float) -> None:
+    def __init__(self, agents: AgentsView, path: Path, window_s: float) -> None:
         """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
         self.window_s = window_s
         self.known: Known = NOTHING
@@ -121,7 +112,7 @@ class Measurement:
             except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a damaged row
                 raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
 
-    async def go_on(self, controller: Controlled) -> None:
+    async def go_on(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
         """Update `known` at regular intervals until cancelled."""
         store = ProfileReader.open(self._path)
         worker = Worker("contention")
@@ -129,18 +120,19 @@ class Measurement:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 self.connected = sum(node.connected for node in self.agents.nodes.values())
-                if controller.last is None:
+                snapshot = newest_snapshot()
+                if snapshot is None:
                     continue
                 try:
                     store = await worker.run(partial(store.newest, self._path))
-                    await self.look(worker, store, controller.last.observation.snapshot)
+                    await self.look(worker, store, snapshot)
                 except sqlite3.Error as error:
                     self.known, self._seen = NOTHING, None
                     log.error("contention_not_worked_out", problem=str(error))
                 except Exception:  # after a bug, snapshots must not keep stale values
                     self.known, self._seen = NOTHING, None
                     log.exception("contention_not_worked_out")
-                controller.know(self.known)
+                publish(self.known, self.models)
         finally:
             worker.end(store.close)  # in that thread: closing during a read crashes SQLite
 
@@ -222,16 +214,20 @@ def _models(store: ProfileReader) -> KnownModels:
 
 @asynccontextmanager
 async def measure(
-    controller: Controlled, agents: Served | None, window_s: float, tasks: Tasks | None = None
-) -> AsyncIterator[None]:
-    """Measure contention for the controller within the context; without agents nothing is measured."""
+    newest_snapshot: NewestSnapshot,
+    publish: Publish,
+    agents: AgentsView | None,
+    settings: ControllerSettings,
+    window_s: float,
+    tasks: Tasks | None = None,
+) -> AsyncIterator[Measurement | None]:
+    """Measure contention within the context, and publish each result; without agents nothing is measured."""
     if agents is None:
-        yield
+        yield None
         return
-    measuring = controller.measuring = Measurement(agents, controller.settings.profiles_path, window_s)
+    measurement = Measurement(agents, settings.profiles_path, window_s)
     try:
-        async with (tasks or Tasks()).running("contention", lambda: measuring.go_on(controller)):
-            yield
+        async with (tasks or Tasks()).running("contention", lambda: measurement.go_on(newest_snapshot, publish)):
+            yield measurement
     finally:
-        controller.measuring = None
-        measuring.end()
+        measurement.end()

@@ -14,53 +14,27 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.base.clock import Clock
-from controller.base.config import ControllerSettings
 from controller.base.errors import HeadwayError
-from controller.base.events import EventLog
-from controller.contention.rehearsal import Rehearsals, Rehearsing
+from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Advice, Case, SlowRuns, judge, still_slow
-from controller.cycle.cycle import CycleResult
-from controller.cycle.health import CycleListener
+from controller.cycle.controller_view import ControllerView
+from controller.cycle.result import CycleResult
 from controller.observe.role import Role
 from controller.preempt.budget import BY_ITSELF, all_off, reach_s
-from controller.preempt.manager import Preempting
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Links, RunKey, own_nodes
-from controller.state.journal import Journal
-from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Stage
 from policies.serving.runtime.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 
 
-class Served(Protocol):
-    """What is asked of the server of agents."""
+class StoreAccess(Protocol):
+    """Access to the store of profiles, as the agents' server gives it."""
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Do something with the store, in the thread that it belongs to."""
-
-
-class Judged(Protocol):
-    """What is asked of the controller."""
-
-    settings: ControllerSettings
-    ledger: Ledger
-    events: EventLog
-    clock: Clock
-    journal: Journal
-    listeners: list[CycleListener]
-    judging: ContentionService | None
-
-    @property
-    def decider(self) -> Rehearsing:
-        """Who decides."""
-
-    @property
-    def preempting(self) -> Preempting:
-        """Who carries it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +48,7 @@ class StandingAdvice:
 class ContentionService:
     """Judgement of the running jobs. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
-    def __init__(self, controller: Judged, window_s: float, agents: Served | None = None) -> None:
+    def __init__(self, controller: ControllerView, window_s: float, agents: StoreAccess | None = None) -> None:
         """`window_s`: length of the measured windows. Without agents, jobs share nodes only."""
         self.advice: Mapping[RunKey, StandingAdvice] = {}
         """Advised moves, the most urgent first."""
@@ -134,18 +108,18 @@ class ContentionService:
         self.stays = stays
 
     def _case(self, result: CycleResult, now_s: float, links: Links) -> Case:
-        controller, preempting = self._controller, self._controller.preempting
-        history = {item.number: item for item in preempting.since(now_s - reach_s(controller.settings))}
-        history |= {item.number: item for item in preempting.open.values()}
+        controller, preemptions = self._controller, self._controller.preemptions
+        history = {item.number: item for item in preemptions.since(now_s - reach_s(controller.settings))}
+        history |= {item.number: item for item in preemptions.open.values()}
         line = () if result.decided is None else result.decided.plan.queue
         return Case(
             settings=controller.settings,
             observation=result.observation,
             relocations=Relocations(
-                result.observation, controller.ledger.originals, line, preempting.silent(result.observation.snapshot)
+                result.observation, controller.ledger.originals, line, preemptions.silent(result.observation.snapshot)
             ),
             history=tuple(history.values()),
-            comeback=preempting.comeback,
+            preemptibility=preemptions.preemptibility,
             now_s=now_s,
             links=links,
         )
@@ -155,7 +129,7 @@ class ContentionService:
         if advice.mode != "automatic":
             return ""
         try:
-            self._controller.preempting.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
+            self._controller.preemptions.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
         except HeadwayError as error:
             log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
             return str(error)
@@ -166,7 +140,7 @@ class ContentionService:
         controller = self._controller
         late = {
             row.raw_id
-            for row in controller.preempting.open.values()
+            for row in controller.preemptions.open.values()
             if row.cause in BY_ITSELF
             and row.stage is Stage.STOPPED
             and row.stopped_s is not None
@@ -176,7 +150,7 @@ class ContentionService:
             return
         waiting = [job for job in result.observation.with_role(Role.WAITING) if job.raw_id in late]
         for job in waiting:
-            if controller.ledger.let_go(job.key):
+            if controller.ledger.clear_constraint(job.key):
                 controller.journal.save_jobs(controller.ledger, [job.key])
                 controller.events.add("preempt", job.key.job_id, "may go anywhere again: its new place has been taken")
 
@@ -194,19 +168,18 @@ class ContentionService:
 
 @asynccontextmanager
 async def judge_contention(
-    controller: Judged, window_s: float, agents: Served | None = None, tasks: Tasks | None = None
-) -> AsyncIterator[None]:
+    controller: ControllerView, window_s: float, agents: StoreAccess | None = None, tasks: Tasks | None = None
+) -> AsyncIterator[ContentionService]:
     """Judge the controller's cycles within the context; `window_s` is the length of the measured windows."""
     settings = controller.settings
     if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
         log.warning(
             "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
         )
-    judging = controller.judging = ContentionService(controller, window_s, agents)
-    controller.listeners.append(judging.on_cycle)
+    contention = ContentionService(controller, window_s, agents)
+    controller.listeners.append(contention.on_cycle)
     try:
-        async with (tasks or Tasks()).running("threshold", judging.go_on):
-            yield
+        async with (tasks or Tasks()).running("threshold", contention.go_on):
+            yield contention
     finally:
-        controller.listeners.remove(judging.on_cycle)
-        controller.judging = None
+        controller.listeners.remove(contention.on_cycle)

@@ -16,8 +16,8 @@ from controller.base.text import duration, rate
 from controller.contention.relocation import Relocation, Relocations
 from controller.observe.observer import Observation
 from controller.observe.role import Role
-from controller.preempt.budget import UNDER_WAY, Allowance, mode_of
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.budget import UNDER_WAY, PreemptionBudget, mode_of
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import FRESH_WINDOWS, Contention, Known, run_of
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.slurm.client import SlurmJob
@@ -81,7 +81,7 @@ class Case:
     relocations: Relocations
     history: Collection[Preemption]
     """Preemptions begun within `budget.reach_s`, and open ones."""
-    comeback: Callable[[SlurmJob], Comeback]
+    preemptibility: Callable[[SlurmJob], Preemptibility]
     now_s: float
     links: Links = own_nodes
     """Links and hosts that a job on given nodes uses."""
@@ -117,7 +117,7 @@ class _Judge:
         self._case = case
         self._advised = frozenset(advised)
         self._measured = case.observation.measured
-        self._allowance = Allowance(case.settings, case.history, case.now_s)
+        self._allowance = PreemptionBudget(case.settings, case.history, case.now_s)
         self._going = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
         self._rows: dict[RunKey, int] = {}
         for row, job in enumerate(case.observation.rows):
@@ -202,7 +202,7 @@ class _Judge:
             return "is expected to end soon"
         if all(self._remaining_s(other.run) < least_s for other in self._measured[run].window.neighbours):
             return "has beside it only such as are expected to end soon"
-        return self._allowance.refusal(job) or self._case.comeback(job).why_not
+        return self._allowance.refusal(job) or self._case.preemptibility(job).why_not
 
     def _rank(self, run: RunKey) -> tuple[object, ...]:
         """Sort key, best candidate first: was advised before; may be moved automatically; reports when it has saved; has the
@@ -210,7 +210,7 @@ class _Judge:
         job = self._job(run)
         gpus = sum(share.gpus for share in job.allocated)
         slowed = round(10 * self._measured[run].value)
-        signal = self._case.comeback(job).way is not PreemptionMethod.CHECKPOINT
+        signal = self._case.preemptibility(job).way is not PreemptionMethod.CHECKPOINT
         return (
             run not in self._advised,
             self._mode(run) != "automatic",

@@ -1,1 +1,1 @@
-"""The path of one cycle: decide, plan, apply, and the steps between. Imports `preempt`, `observe`, `state`, `slurm`, `base`."""
+"""The path of one cycle: observe, decide, plan, apply; `cycle.py` is the whole of it. Imports `preempt` and all below it."""

@@ -1,4 +1,4 @@
-"""What changed between two snapshots: jobs that started, ended, were requeued, or are gone. Pure functions.
+"""Changes between two snapshots: jobs that started, ended, were requeued, or are gone. Pure functions.
 
 Runs are followed by job id and restart count, because a requeue gives a job a new submit time: not at once, but when the last
 task has ended, while the count rises before that (seen on 22.05).
@@ -16,8 +16,8 @@ from controller.state.ledger import Ledger, Served
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Since the snapshot before."""
+class JobChanges:
+    """Changes since the snapshot before."""
 
     new: tuple[SlurmJob, ...] = ()
     started: tuple[SlurmJob, ...] = ()
@@ -28,7 +28,7 @@ class Changes:
     """No longer known to Slurm, or under a new identity."""
 
 
-def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob]) -> Changes:
+def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob]) -> JobChanges:
     """Compare jobs in scope of two snapshots."""
     new: list[SlurmJob] = []
     started: list[SlurmJob] = []
@@ -53,11 +53,11 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
             started.append(job)
         if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
             ended.append(job)
-    return Changes(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
+    return JobChanges(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
 
 
 def _is_a_later_run(job: SlurmJob, former: SlurmJob) -> bool:
-    """Whether that id still means the same job: one that was issued again after a crash of slurmctld has not been restarted."""
+    """Return whether the id still means the same job: an id issued again after a crash of slurmctld has no more restarts."""
     ended_first = former.phase.holds_nodes and job.restarts == former.restarts > 0
     return job.restarts > former.restarts or ended_first
 
@@ -65,39 +65,39 @@ def _is_a_later_run(job: SlurmJob, former: SlurmJob) -> bool:
 def scoped(
     jobs: Iterable[SlurmJob], partitions: frozenset[str], before: Mapping[JobKey, SlurmJob] | None = None
 ) -> dict[JobKey, SlurmJob]:
-    """Jobs in scope by key. `before`: an earlier answer for these partitions; who is still in it is not looked at again."""
+    """Return the jobs in scope by key. `before`: an earlier result for these partitions; jobs in it are not checked again."""
     if not before:
         return {job.key: job for job in jobs if in_scope(job, partitions)}
     return {key: job for job in jobs if before.get(key := job.key) is job or in_scope(job, partitions)}
 
 
 def run_time_s(job: SlurmJob, now_s: float) -> float:
-    """How long the current or last run took so far, seconds."""
+    """Return the run time of the current or last run so far, seconds."""
     if job.start_time_s is None:
         return 0.0
     end_s = job.end_time_s if job.phase is Phase.ENDED and job.end_time_s is not None else now_s
     return max(end_s - job.start_time_s, 0.0)
 
 
-def held_gpus(job: SlurmJob) -> int:
-    """GPUs that the job holds or held; 0 when Slurm no longer tells."""
+def allocated_gpus(job: SlurmJob) -> int:
+    """Return the GPUs allocated to the job now or last; 0 when Slurm no longer tells."""
     return sum(share.gpus for share in job.allocated)
 
 
 def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
-    """What a requeued job has used in all its runs so far. A run counts when its end shows, by the count of restarts."""
+    """Return what a requeued job has used in all its runs so far. A run counts when the count of restarts shows its end."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
     counts = former.phase.holds_nodes and job.restarts > former.restarts
     run_s = run_time_s(former, now_s) if counts else 0.0
     return Served(
         service_s=earlier.service_s + run_s,
-        gpu_s=earlier.gpu_s + run_s * held_gpus(former),
+        gpu_s=earlier.gpu_s + run_s * allocated_gpus(former),
         first_submit_s=earlier.first_submit_s,
     )
 
 
 def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord:
-    """How an ended job ended. `former` is the job as last seen running, which still told what it held."""
+    """Return the record of an ended job. `former` is the job as last seen running, when its allocation was still known."""
     last = former if former is not None and former.allocated else job
     earlier = ledger.served.get(job.key)
     return RunRecord(
@@ -107,7 +107,7 @@ def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: fl
         start_time_s=job.start_time_s,
         end_time_s=job.end_time_s if job.end_time_s is not None else now_s,
         service_s=run_time_s(job, now_s) + (earlier.service_s if earlier else 0.0),
-        num_gpus=held_gpus(last),
+        num_gpus=allocated_gpus(last),
         num_nodes=len(last.allocated),
         state=job.state,
     )

@@ -7,49 +7,30 @@ read again one by one, so that slurmctld never sees a second bulk query for the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-import structlog
+from dataclasses import replace
 
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.apply import Applier
-from controller.cycle.changes import Changes
-from controller.cycle.decide import Decided, Decider
-from controller.cycle.decision_log import DecisionLog
+from controller.cycle.decision.decider import Decided, Decider
+from controller.cycle.decision.decision_log import DecisionLog
+from controller.cycle.decision.policy_stops import PolicyStops
+from controller.cycle.hold_files import HoldFiles
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.cycle.limit_backoff import put_off
-from controller.cycle.policy_stops import PolicyStops
-from controller.cycle.refusals import hopeless, overdue
-from controller.cycle.stranded import stranded
-from controller.observe.model_profiles import KnownModels
+from controller.cycle.result import CycleResult, is_in_transit
+from controller.cycle.settling import Settling
+from controller.cycle.steps.applier import Applier
+from controller.cycle.steps.errands import JobMarks, PreemptionErrands
+from controller.cycle.steps.hand_over import HandOver
+from controller.cycle.steps.own_requests import OwnRequests
+from controller.cycle.steps.verbs import JournaledVerbs
+from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observation, Observer
-from controller.observe.role import SETTLING, Role
-from controller.preempt.manager import Preempting
-from controller.profiles.current import NOTHING, Known
-from controller.profiles.racks import Racks
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, Phase, SlurmClient, SlurmSnapshot
-from controller.slurm.user_holds import HoldFolder, Holds, is_held_by_user, own_holds, settled
-from controller.state.journal import Journal, RunRecord
+from controller.preempt.manager import PreemptionManager
+from controller.slurm.client import SlurmClient, SlurmSnapshot
+from controller.slurm.user_holds import HoldFolder, Holds
+from controller.state.journal import Journal
 from controller.state.ledger import Ledger
-
-log = structlog.get_logger(__name__)
-
-_PASSING = frozenset({Phase.CONFIGURING, Phase.COMPLETING})
-
-
-@dataclass(frozen=True, slots=True)
-class CycleResult:
-    """What a cycle found and did."""
-
-    observation: Observation
-    changes: Changes
-    runs: tuple[RunRecord, ...]
-    """Jobs that ended since the cycle before."""
-    decided: Decided | None
-    in_transit: bool
-    """Something is about to change (a job starting, ending): look again soon."""
 
 
 class Cycle:
@@ -57,223 +38,86 @@ class Cycle:
 
     def __init__(
         self,
-        settings: ControllerSettings,
+        settings: Callable[[], ControllerSettings],
         client: SlurmClient,
         decider: Decider,
         journal: Journal,
         ledger: Ledger,
         events: EventLog,
         clock: Clock,
-        preempting: Preempting,
+        preemptions: PreemptionManager,
+        holds: HoldFolder,
+        knowledge: Knowledge,
+        progress: Callable[[], None] = lambda: None,
     ) -> None:
-        self.settings = settings
-        self._client = client
+        """`progress` is called whenever Slurm has carried something out, in the middle of a long cycle too."""
+        self._settings = settings
         self._decider = decider
-        self._journal = journal
         self._ledger = ledger
-        self._events = events
         self._clock = clock
-        self._observer = Observer()
-        self._preempting = preempting
-        self._stops = PolicyStops(preempting, events)
-        self.holds = HoldFolder(settings.holds_path)
-        self._applier = Applier(client, journal, ledger, events, clock, self.holds)
+        self._preemptions = preemptions
+        self._knowledge = knowledge
+        self._observer = Observer(knowledge)
         self._keeper = LedgerKeeper(journal, ledger, events)
+        self._hold_files = HoldFiles(holds, events)
+        self._stops = PolicyStops(preemptions, events)
         self._decisions = DecisionLog(journal, events, clock)
-        self._started: set[JobKey] = set()
-        """Jobs that have started, and may have the mark of those that are about to."""
-        self.measured: Known = NOTHING
-        """What is known of how running jobs do: the next snapshot says it."""
-
-    def learn(self, models: KnownModels | None) -> None:
-        """What is known of models: the next snapshot says it."""
-        self._observer.teller.known = models
-
-    def hang(self, racks: Racks) -> None:
-        """Nodes hang so: the next snapshot says it."""
-        self._observer.racks = racks
-
-    @property
-    def _partitions(self) -> frozenset[str]:
-        return frozenset(self.settings.partitions)
-
-    @property
-    def refused_in_a_row(self) -> int:
-        """Steps since Slurm last did anything that was asked of it; 0 while all were about one job."""
-        return self._applier.refused_in_a_row
-
-    @property
-    def slurm_errors(self) -> int:
-        """Steps that Slurm refused, since the start."""
-        return self._applier.errors
-
-    def on_progress(self, call: Callable[[], None]) -> None:
-        """Call this whenever Slurm has done something that was asked of it, in the middle of a long cycle too."""
-        self._applier.progress = call
+        self.verbs = JournaledVerbs(client, journal, events, clock, progress)
+        own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)
+        hand_over = HandOver(client, self.verbs, holds, own_requests)
+        self._applier = Applier(self.verbs, own_requests, hand_over, journal, ledger, events, clock)
+        self._settling = Settling(client, self._applier, hand_over, self._keeper, journal, ledger, events)
+        self._errands = PreemptionErrands(self.verbs, preemptions)
+        self._marks = JobMarks(self.verbs, preemptions)
 
     async def run(self, snapshot: SlurmSnapshot, holds: Holds | None = None) -> CycleResult:
-        """Everything that this snapshot calls for. `holds`: what users had held before the snapshot was read."""
-        found = self._keeper.follow(snapshot, self.settings)
+        """Do everything that this snapshot calls for. `holds`: users' holds, read before the snapshot."""
+        changes = self._keeper.update(snapshot, self._settings())
         self._applier.keep(self._keeper.jobs)
-        self._preempting.see(snapshot)
-        self._forget_holds(holds or {}, snapshot)
-        await self._applier.leave(self._preempting.called_off.marked)
+        self._preemptions.see(snapshot)
+        self._hold_files.tidy(holds or {}, snapshot)
+        await self._marks.clear_called_off()
         await self.errands()
-        await self._unmark_started(found)
-        may_stop = self._stops.preemptible(self._keeper.jobs.values(), self.settings, self._clock.now())
-        self._ledger.kept_off = self._preempting.kept_off(self._keeper.jobs.values(), snapshot)
-        observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured, may_stop)
-        observation = await self._settle(observation)
-        decided = None
-        if len(observation.state.pending):
-            decided = await self._decide(observation)
-        in_transit = self._preempting.moving or self._stops.look_again or _in_transit(observation, decided)
-        return CycleResult(observation, found, self._keeper.take_runs(), decided, in_transit)
+        await self._marks.clear_started(changes.started, self._keeper.jobs)
+        observation = self._observe(snapshot)
+        settled = await self._settling.settle(observation, self._settings().start_grace_s)
+        if settled is not None:
+            observation = self._observe_again(settled, observation)
+        decided = await self._decide(observation) if len(observation.state.pending) else None
+        in_transit = self._preemptions.moving or self._stops.look_again or is_in_transit(observation, decided)
+        return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit)
 
     async def errands(self) -> bool:
-        """Stop the jobs that have saved, and tell those that requeue themselves. Between two cycles too: nothing is read before.
+        """Stop and signal jobs that are preempted, between two cycles too. Returns whether Slurm has changed anything."""
+        return await self._errands.run()
 
-        Whether anything has changed in Slurm.
-        """
-        stops, signals = self._preempting.orders()
-        done = False
-        try:
-            for rows, order, told in (
-                (stops, self._applier.stop, self._preempting.stopped),
-                (signals, lambda why: self._applier.signal(why, "USR1"), self._preempting.signalled),
-            ):
-                if rows:
-                    why = {JobKey(row.job_id, row.submit_time_s): f"preemption {row.number}: {row.why}" for row in rows}
-                    failed = await order(why)
-                    for key, row in zip(why, rows, strict=True):
-                        told(row, failed.get(key))
-                    done = done or len(failed) < len(rows)
-        finally:
-            self._preempting.orders_over()
-        return done
+    def _observe(self, snapshot: SlurmSnapshot) -> Observation:
+        settings, jobs = self._settings(), self._keeper.jobs.values()
+        preemptible = self._stops.preemptible(jobs, settings, self._clock.now())
+        self._ledger.keep_off(self._preemptions.kept_off(jobs, snapshot))
+        partitions = frozenset(settings.partitions)
+        return self._observer.observe(snapshot, self._ledger, partitions, self._knowledge.measured, preemptible)
 
-    async def _unmark_started(self, found: Changes) -> None:
-        """Take marks that no longer hold off jobs that have started; what fails is tried again."""
-        self._started.update(job.key for job in found.started)
-        known = [job for key in self._started if (job := self._keeper.jobs.get(key)) is not None]
-        running = [job for job in known if job.phase.holds_nodes]
-        placed = [job.key for job in running if job.has_pin_mark]
-        # Its user has taken the hold off while nobody looked: whoever holds it next is somebody else.
-        let_go = [job.key for job in running if USER_HOLD_MARK in job.marks and not job.held]
-        # What is to be stopped may have been marked for that this moment; what is not to be stopped after all has been seen to.
-        to_stop = {raw_id for raw_id, row in self._preempting.open.items() if row.stopped_s is None}
-        marked = [job for job in running if HOLD_MARK in job.marks and not job.held and job.raw_id not in to_stop]
-        ours = [job.key for job in marked if job.key not in self._preempting.called_off.marked]
-        failed = {
-            **await self._applier.arrived(placed),
-            **await self._applier.unmark(let_go, USER_HOLD_MARK),
-            **await self._applier.unmark(ours, HOLD_MARK),
-        }
-        self._started = {key for key, failure in failed.items() if failure.unavailable}
-
-    def _forget_holds(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
-        """Holds that have become their users' own, or came too late, need no file any more."""
-        own = own_holds(holds, snapshot.jobs)
-        if own:
-            holds = {**holds, **self._write_holds(own)}
-        done = settled(holds, snapshot.jobs)
-        if not done:
-            return
-        late = [job for job in snapshot.jobs if job.phase.holds_nodes and is_held_by_user(job, holds)]
-        for job in late:
-            if job.key.job_id in done:
-                self._events.add("error", job.key.job_id, "its user's hold came when Slurm was starting it: it runs")
-        try:
-            self.holds.remove(done)
-        except OSError as error:  # they are tried again with every cycle, and do no harm
-            log.warning("holds_left", problem=str(error))
-
-    def _write_holds(self, holds: Holds) -> Holds:
-        """Write holds down as far as there is room. Returns those that are written."""
-        written: dict[str, float] = {}
-        for job_id, time_s in list(holds.items())[: self.holds.room]:
-            try:
-                self.holds.write(job_id, time_s)
-            except OSError as error:  # the hold of its array stays
-                log.warning("hold_not_written", job=job_id, problem=str(error))
-                break
-            written[job_id] = time_s
-        return written
-
-    async def _settle(self, observation: Observation) -> Observation:
-        """Holds, refusals and jobs that only Slurm can place come first; the policy sees the queue after them."""
-        handed = await self._applier.hand_over(observation.jobs.values())
-        interrupted = [key for key in observation.twice_marked if key not in handed]
-        await self._applier.finish_hand_over(interrupted)
-        changed = [*handed, *interrupted]
-        to_adopt = [key for key in observation.to_adopt if key not in handed]
-        if to_adopt:
-            failed = await self._applier.adopt([observation.jobs[key] for key in to_adopt])
-            changed += [key for key in to_adopt if key not in failed]
-        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in handed}
-        refused = overdue(observation, self._ledger, self.settings.start_grace_s)
-        refused = {key: why for key, why in refused.items() if key not in handed}
-        if refused:
-            alike = put_off(observation, refused, self._ledger)
-            await self._applier.refuse(refused)
-            self._applier.put_off(alike)
-            to_slurm |= hopeless(refused, self._ledger)
-            changed += refused
-        if to_slurm:
-            await self._applier.give_to_slurm(observation.jobs, to_slurm)
-            changed += to_slurm
-        let_go = stranded(observation, self._ledger)
-        if let_go:
-            self._let_go(let_go)
-        if not changed and not let_go:
-            return observation
-        snapshot = await self._reread(observation.snapshot, changed)
-        measured, may_stop = observation.measured, observation.preemptible
-        return self._observer.observe(snapshot, self._ledger, self._partitions, measured, may_stop)
-
-    def _let_go(self, reasons: dict[JobKey, str]) -> None:
-        for key, why in reasons.items():
-            self._ledger.let_go(key)
-            self._events.add("preempt", key.job_id, why)
-        self._journal.save_jobs(self._ledger, reasons)
-
-    async def _reread(self, snapshot: SlurmSnapshot, keys: list[JobKey]) -> SlurmSnapshot:
-        fresh = await self._client.read(keys)
-        wanted = set(keys)
-        kept = [fresh.get(job.key, job) if job.key in wanted else job for job in snapshot.jobs]
-        known = {job.key for job in snapshot.jobs}
-        # Changing one task of an array makes it a job of its own, still under the same key.
-        kept += [job for key, job in fresh.items() if key not in known]
-        jobs = tuple(kept)
-        self._keeper.refresh(job for job in jobs if job.key in wanted)
-        return replace(snapshot, jobs=jobs)
+    def _observe_again(self, snapshot: SlurmSnapshot, before: Observation) -> Observation:
+        """Observe the same queue after the changes of this cycle."""
+        partitions = frozenset(self._settings().partitions)
+        return self._observer.observe(snapshot, self._ledger, partitions, before.measured, before.preemptible)
 
     async def _decide(self, observation: Observation) -> Decided | None:
+        """Have the queue decided on and carry the decision out. None: the jobs wait, or were given to Slurm."""
         decided = await self._decider.decide(observation.state)
         if decided is None:
-            if self._decider.undecided_s < self.settings.stale_after_s:
-                return None  # the next cycle asks again; they wait no longer than for a controller that is away
-            waiting = {
-                observation.rows[row].key: "no policy could decide" for row in observation.state.pending.tolist()
-            }
-            await self._applier.give_to_slurm(observation.jobs, waiting)
+            # Until then the next cycle asks again: jobs wait no longer than for a controller that is away.
+            if self._decider.undecided_s >= self._settings().stale_after_s:
+                rows = observation.state.pending.tolist()
+                why = {observation.rows[row].key: "no policy could decide" for row in rows}
+                await self._applier.give_to_slurm(observation.jobs, why)
             return None
         # A plan may start thousands: the rest is decided on again, once these are on their way.
-        decided = replace(decided, plan=decided.plan.first(self._applier.most_starts))
+        decided = replace(decided, plan=decided.plan.first(self.verbs.most_starts))
         self._decisions.record(observation, decided)
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)
         if decided.plan.stops:
-            self._stops.begin(decided.plan, observation, decided.policy, self.settings, self._clock.now())
+            self._stops.begin(decided.plan, observation, decided.policy, self._settings(), self._clock.now())
         return decided
-
-
-def _in_transit(observation: Observation, decided: Decided | None) -> bool:
-    if decided is not None and decided.plan.starts:
-        return True
-    starting, running = Role.STARTING, Role.RUNNING
-    for key, found in observation.standings.items():
-        role = found.role
-        if role is starting or found is SETTLING or (role is running and observation.jobs[key].phase in _PASSING):
-            return True
-    return False

@@ -1,30 +1,30 @@
-"""How the controller itself is doing, cycle by cycle."""
+"""Health of the controller itself, updated with every cycle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.cycle.cycle import CycleResult
+from controller.cycle.result import CycleResult
 
 CycleListener = Callable[[CycleResult], None]
-"""Called in the event loop with the result of every good cycle: it must not wait, and must not raise."""
+"""Called in the event loop with the result of every successful cycle: it must not wait, and must not raise."""
 
 
 @dataclass(slots=True)
 class Health:
-    """What `headway status` tells of the controller itself."""
+    """Times and errors of the cycles, for `headway status`, the lease and metrics."""
 
     started_s: float
     last_good_s: float = 0.0
-    """End of the last cycle that succeeded, or of the last step that Slurm carried out, on the wall clock, for people and for
-    metrics; 0 = none yet,"""
+    """End of the last successful cycle, or of the last step that Slurm carried out, on the wall clock, for people and for
+    metrics; 0 = none yet."""
     good_at_s: float | None = None
-    """and on the monotonic clock, for what follows from it; None = none yet."""
+    """The same on the monotonic clock, by which the lease is renewed; None = none yet."""
     begun_at_s: float = 0.0
     """Start of the controller on the monotonic clock."""
     last_cycle_s: float | None = None
-    """End of the last cycle, however it ended, or of such a step, on the monotonic clock."""
+    """End of the last cycle, successful or not, or of such a step, on the monotonic clock."""
     snapshot_time_s: float = 0.0
     read_s: float = 0.0
     cycles: int = 0

@@ -1,6 +1,6 @@
-"""The ledger's bookkeeping: what a snapshot shows to have happened in Slurm is written into ledger and journal, once.
+"""The ledger's bookkeeping: changes that a snapshot shows are written into ledger and journal, once.
 
-It is the first step of a cycle, and asks nothing of Slurm.
+It is the first step of a cycle, and does not call Slurm.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import structlog
 
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.apply import describe_placement
-from controller.cycle.changes import Changes, changes, held_gpus, run_record, scoped, served_after
-from controller.cycle.limit_backoff import may_let_go
+from controller.base.text import describe_placement
+from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
+from controller.cycle.limit_backoff import may_unblock
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 8
 _MOST_UNTOLD = 10_000
-"""Ended jobs that policies hear of after cycles that failed; the journal has all."""
+"""Ended jobs that are kept for policies while cycles fail; the journal has all."""
 
 
 class LedgerKeeper:
@@ -41,11 +41,11 @@ class LedgerKeeper:
         self.jobs: dict[JobKey, SlurmJob] = {}
         """Jobs in scope, as of the last snapshot."""
         self._scope: frozenset[str] = frozenset()
-        """The partitions that made them so."""
+        """Partitions by which these jobs are in scope."""
         self._history = (0, 0)
-        """Runs that an estimate is made of: at most, at least."""
+        """Most and fewest runs that an estimate is made from."""
         self._runs: list[RunRecord] = []
-        """Jobs that have ended, until a cycle comes to its end and reports them."""
+        """Jobs that have ended, until a cycle succeeds and reports them."""
         self._first = True
 
     def take_runs(self) -> tuple[RunRecord, ...]:
@@ -54,13 +54,13 @@ class LedgerKeeper:
         return runs
 
     def refresh(self, jobs: Iterable[SlurmJob]) -> None:
-        """Take over jobs that were read again within the cycle; of those that have gone on, the next snapshot tells."""
+        """Take over jobs that were read again within the cycle. A job whose stage has changed is left to the next snapshot."""
         self.jobs.update(
             (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
         )
 
-    def follow(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> Changes:
-        """Bring ledger and journal up to date with what happened in Slurm since the snapshot before. Raises JournalError."""
+    def update(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> JobChanges:
+        """Bring ledger and journal up to date with the changes since the snapshot before. Raises JournalError."""
         partitions, before = frozenset(settings.partitions), self.jobs
         self._history = (settings.history_runs, settings.history_min_runs)
         jobs = scoped(snapshot.jobs, partitions, before if partitions == self._scope else None)
@@ -72,7 +72,7 @@ class LedgerKeeper:
             touched = self._learn_changes(found, snapshot)
             runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
             if found.gone or self._first:
-                # Facts of a job that only left the scope are still needed to give it back.
+                # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
                 self._ledger.forget(forgotten)
                 touched |= forgotten
@@ -82,15 +82,15 @@ class LedgerKeeper:
                 self._journal.save_jobs(self._ledger, touched)
             if self._first:
                 self._close_books(jobs, snapshot.time_s)
-                self._ledger.estimates = self._journal.estimates(*self._history)
-                self._journal.found_all()  # last: whatever fails before it is all done again in the next cycle
+                self._ledger.set_estimates(self._journal.estimates(*self._history))
+                self._journal.found_all()  # last: if anything before it fails, all of it is done again in the next cycle
         self.jobs, self._scope, self._first = jobs, partitions, False
         self._runs = (self._runs + runs)[-_MOST_UNTOLD:]
-        self._tell(found)
+        self._report(found)
         return found
 
-    def _learn_changes(self, found: Changes, snapshot: SlurmSnapshot) -> set[JobKey]:
-        """What the ledger learns of jobs that were requeued or have started. Returns those that it is about."""
+    def _learn_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
+        """Update the ledger for jobs that were requeued or have started. Returns the keys whose facts have changed."""
         touched: set[JobKey] = set()
         for former, job in found.requeued:
             self._ledger.succeed(former.key, job.key, served_after(former, job, self._ledger, snapshot.time_s))
@@ -100,10 +100,10 @@ class LedgerKeeper:
                 touched.add(job.key)
         return touched
 
-    def _tell(self, found: Changes) -> None:
+    def _report(self, found: JobChanges) -> None:
         for former, job in found.requeued:
             if job.restarts > former.restarts:
-                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
+                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed again")
         for job in found.started:
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)
@@ -111,7 +111,7 @@ class LedgerKeeper:
             self._events.add("ended", job.key.job_id, job.state)
 
     def _settle_absence(self, snapshot: SlurmSnapshot) -> None:
-        """Jobs that were requeued while nobody looked have another identity now: their facts go over."""
+        """Move facts of jobs that were requeued while the controller was away: they have another identity now."""
         known = self._ledger.keys()
         lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs}}
         for job in snapshot.jobs:
@@ -125,7 +125,7 @@ class LedgerKeeper:
                 self._journal.save_jobs(self._ledger, [old, job.key])
 
     def _rebuild(self, snapshot: SlurmSnapshot, jobs: dict[JobKey, SlurmJob]) -> None:
-        """What a lost journal knew of jobs is put together from what Slurm shows."""
+        """Rebuild facts that a lost journal had, from what Slurm shows."""
         seen_here = any(job.marks or job.has_pin_mark for job in snapshot.jobs)
         found = rebuild(jobs.values(), self._ledger, lambda key: self._journal.may_lack(key, seen_here=seen_here))
         if found:
@@ -137,7 +137,7 @@ class LedgerKeeper:
 
     def _record_ended(
         self,
-        found: Changes,
+        found: JobChanges,
         runs: list[RunRecord],
         jobs: Mapping[JobKey, SlurmJob],
         now_s: float,
@@ -148,7 +148,7 @@ class LedgerKeeper:
         self._journal.record_runs(runs)
         names = {(run.user, run.name) for run in runs}
         self._ledger.learn_estimates(self._journal.estimates(*self._history, names))
-        # Somebody's end is what jobs refused for a limit are waiting for.
+        # Jobs that were refused for a limit wait for another job to end.
         ended = {
             (job.user, job.account, job.qos, job.licenses): job for job in found.ended
         }.values()  # one of each kind
@@ -160,11 +160,11 @@ class LedgerKeeper:
             touched.add(key)
 
     def _has_arrived(self, job: SlurmJob | None) -> bool:
-        """Of a job that is to go elsewhere: whether it runs, so that the ledger has changed."""
-        return job is not None and job.phase is Phase.RUNNING and self._ledger.arrive(job.key, held_gpus(job))
+        """Note that a relocated job runs again. Returns whether the ledger has changed."""
+        return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
 
     def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
-        """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
+        """After a restart, settle every step that was under way with the present state of its job; the snapshot does the rest."""
         for intent in self._journal.open_intents():
             job = jobs.get(intent.key)
             outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
@@ -173,9 +173,9 @@ class LedgerKeeper:
 
 
 def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
-    """What `changes` goes by: a job that went on unnoticed would never be told of. One that is not known yet waits."""
+    """Return what `changes` compares: a change taken over here would never be reported. An unknown job counts as waiting."""
     return (0, False, False) if job is None else (job.restarts, job.phase.holds_nodes, job.phase is Phase.ENDED)
 
 
 def _may_go(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
-    return job is not None and any(may_let_go(other, job, refusal.reason) for other in ended)
+    return job is not None and any(may_unblock(other, job, refusal.reason) for other in ended)

@@ -1,7 +1,7 @@
-"""What a refusal for a limit says of other jobs, and whose end it waits for. Pure functions of Slurm's words.
+"""Refusals for a limit: the other jobs that they hold for, and the jobs whose end may lift them. Pure functions of Slurm's reasons.
 
 Slurm counts limits by association (user and account), quality of service, license and array. A user far over a limit may
-have thousands of jobs waiting: if each were tried, nodes would be promised to one hopeless job after another, and other
+have thousands of jobs waiting: if each were tried, nodes would be pinned to one hopeless job after another, and other
 users would wait for them.
 """
 
@@ -18,9 +18,9 @@ from controller.state.ledger import Ledger
 
 
 def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger) -> dict[JobKey, JobKey]:
-    """Waiting jobs that Slurm would refuse for the same limit, each with the refused job that tells so.
+    """Return the waiting jobs that Slurm would refuse for the same limit, each with the refused job that shows it.
 
-    The refused ones must still have their original request in the ledger.
+    The refused jobs must still have their original request in the ledger.
     """
     by_limit: dict[Any, list[SlurmJob]] = {}
     for key in refused:
@@ -40,8 +40,8 @@ def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger)
     return found
 
 
-def may_let_go(ended: SlurmJob, job: SlurmJob, reason: str) -> bool:
-    """Whether the end of one job may be what another waits for that was refused with that reason."""
+def may_unblock(ended: SlurmJob, job: SlurmJob, reason: str) -> bool:
+    """Return whether the end of one job may lift the limit for which `job` was refused with this reason."""
     return (
         ended.user == job.user
         or ("AssocGrp" in reason and ended.account == job.account)
@@ -51,8 +51,10 @@ def may_let_go(ended: SlurmJob, job: SlurmJob, reason: str) -> bool:
 
 
 def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
-    """What Slurm counts together for that reason; None when the reason says nothing of other jobs."""
-    if reason.startswith(("Assoc", "QOS")) and not reason.startswith("QOSMin"):  # too small is nobody else's trouble
+    """Return the key of what Slurm counts together for this reason; None: nothing that concerns other jobs."""
+    if reason.startswith(("Assoc", "QOS")) and not reason.startswith(
+        "QOSMin"
+    ):  # a request below the minimum is no matter of other jobs
         return (reason, job.user, job.account, job.qos, job.partition)
     if reason == "Licenses":
         return (reason, job.licenses)
@@ -62,7 +64,7 @@ def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
 
 
 def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
-    """Of what the limit of `like` may be about; whatever else they ask for."""
+    """Return whether `job` asks for at least as much as `like` of everything that the limit may count."""
     reason = like.reason
     if not reason.startswith(("Assoc", "QOS")):
         return True
@@ -75,7 +77,7 @@ def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
 
 
 def _gpus(request: ResourceRequest) -> int:
-    """At least."""
+    """Return the least number of GPUs that the request may get."""
     if request.gpus_per_job is not None:
         return request.gpus_per_job
     if request.gpus_per_task is not None:

@@ -1,7 +1,7 @@
-"""Released jobs that Slurm does not start: what its reason says, and what is to be done next. Pure functions.
+"""Released jobs that Slurm does not start: the meaning of its reason, and what is done next. Pure functions.
 
-A job that is refused is held again and waits, for longer after every refusal. Where the nodes may be the reason it is placed on
-other nodes for a while, and after some refusals of that kind Slurm places it: nothing waits for ever for nodes that only look free.
+A refused job is held again and waits, for longer after every refusal. Where the nodes may be the reason, it is placed on other
+nodes for a while, and after some refusals of that kind Slurm places it: no job waits for ever for nodes that only look free.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _RETRY = Backoff(first_s=5.0, longest_s=LAST_RETRY_S)
 _NO_ROOM = frozenset({"", "None", "Priority", "Resources"})
 _NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
 _STILL_DECIDING = _NO_ROOM | {"BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
-"""Reasons that Slurm shows of a released job that it may yet start; every other one means that it will not for now."""
+"""Reasons that Slurm shows for a released job that it may still start; every other reason means that it will not for now."""
 _NEVER = frozenset({"DependencyNeverSatisfied"})
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Slurm has made of a released job that has not started."""
+    """Assessment of a released job that has not started."""
 
     why: str
-    """In words for users."""
+    """Reason, as text for users."""
     blames_nodes: bool = False
-    """The nodes may be at fault: elsewhere it may start."""
+    """True if the nodes may be the reason: on others it may start."""
     never: bool = False
-    """It will not start wherever it is placed."""
+    """True if it will start on no nodes."""
     slurm_reason: str = ""
     """Slurm's own word for it; empty when it only waits."""
 
@@ -49,10 +49,10 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
     for job in observation.with_role(Role.STARTING):
         pin = ledger.pins.get(job.key)
         if pin is None:
-            continue  # it has just been taken back, for its user
+            continue  # its pin has just been taken back, because its user holds it
         waited_s = now_s - pin.pinned_at_s
         refusal = ledger.refusals.get(job.key)
-        # Behind a long queue Slurm may look seldom: each try waits longer. A wait below zero: the clock was set back.
+        # With a long queue Slurm may consider a job seldom: each try waits longer. A wait below zero: the clock was set back.
         patience_s = patience.pause_s(refusal.count if refusal else 0)
         reason = job.reason.split(",")[0]
         why, said = "", ""
@@ -75,7 +75,7 @@ def refused_again(
     blames_nodes: bool = False,
     slurm_reason: str = "",
 ) -> Refusal:
-    """Return what is known of a job that Slurm has refused once more, on the nodes `unfit` if these may be at fault."""
+    """Return the refusal of a job that Slurm has refused once more; `unfit`: the nodes, if they may be the reason."""
     count = before.count + 1 if before else 1
     known = before.unfit_nodes(now_s) if before else frozenset()
     return Refusal(
@@ -95,7 +95,7 @@ def hopeless(verdicts: Mapping[JobKey, Verdict], ledger: Ledger) -> dict[JobKey,
     for key, verdict in verdicts.items():
         refusal = ledger.refusals.get(key)
         if refusal is None or key in ledger.pins:
-            continue  # it could not be held: it is looked at again
+            continue  # it could not be held: the next cycle looks at it again
         if verdict.never:
             found[key] = verdict.why
         elif refusal.places >= MOST_PLACES:

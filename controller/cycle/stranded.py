@@ -1,7 +1,7 @@
-"""Jobs that were sent to certain nodes, or away from some, and can no longer be placed like that. Pure.
+"""Jobs with a relocation constraint under which they can no longer be placed. Pure functions.
 
-A job that is sent somewhere waits there for room, like any other. But it is not to wait for nodes that are gone: when an empty
-cluster of the nodes that take jobs now could not hold it where it is sent, and could hold it elsewhere, it may go anywhere.
+A job that is bound to certain nodes waits for room there, like any other. But it must not wait for nodes that are gone: when the
+available nodes, all empty, could not hold it under its constraint, and could hold it without, its constraint is cleared.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _NAMED = 5
 
 
 def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
-    """Waiting jobs that are to be let go anywhere, each with the words for it."""
+    """Return the waiting jobs whose constraints are to be cleared, each with the text for its event."""
     if not observation.sent:
         return {}
     state = observation.state
     there = Requests(state)
-    # A job that is kept off silent nodes is so for a bounded time: it may go there when that is over.
+    # A job is kept off silent nodes for a limited time only: then it may go there.
     sent = [row for row in observation.sent if observation.rows[row].key not in ledger.kept_off]
     stuck = [row for row in sent if not there.of(row).parts]
     if not stuck:
@@ -33,13 +33,13 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
     anywhere = Requests(replace(state, jobs=replace(state.jobs, node_set=node_set)))
     keys = {row: observation.rows[row].key for row in stuck}
     return {
-        key: f"may go anywhere again: {_words(ledger.elsewhere[key])}"
+        key: f"may go anywhere again: {_text(ledger.elsewhere[key])}"
         for row, key in keys.items()
         if anywhere.of(row).parts
     }
 
 
-def _words(sent: RelocationConstraint) -> str:
+def _text(sent: RelocationConstraint) -> str:
     if sent.only:
         return f"it was to run on {_few(sent.only)} only; these cannot hold it now"
     return f"it was to keep off {_few(sent.avoid)}; no others can hold it now"

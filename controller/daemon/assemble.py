@@ -15,15 +15,17 @@ from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.agents.topology import load_topology
 from controller.base.clock import RealClock
-from controller.base.config import ControllerSettings, load_settings
+from controller.base.config import RESTART_KEYS, ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
 from controller.contention.measurement import measure
 from controller.contention.service import judge_contention
-from controller.cycle.decide import Decider
-from controller.daemon.daemon import Controller, stop_signals
+from controller.cycle.decision.decider import Decider
+from controller.daemon.daemon import Controller
 from controller.daemon.policy_users import trusted_users
+from controller.daemon.stop_signals import stop_signals
 from controller.daemon.wake_pipe import WakePipe
-from controller.preempt.service import drive_preemptions
+from controller.preempt.service import run_preemptions
+from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_client
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
@@ -33,17 +35,6 @@ from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
-
-RESTART_KEYS = frozenset(
-    {
-        "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "embedded_cluster", "runtime_dir", "state_dir",
-        "policy_address", "policy_users", "fallback_policy",
-        "metrics_address", "admin_group", "agents_address", "agents_munge", "munge_socket",
-        "agents_addresses", "agents_most",
-        "agents_certificate", "agents_private_key", "agents_report_interval_s", "agents_profile_steps", "agents_window_s",
-    }
-)  # fmt: skip
-"""Keys that a reload cannot change."""
 
 
 async def run_controller(path: Path) -> None:
@@ -65,23 +56,40 @@ async def run_controller(path: Path) -> None:
         wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
         HoldFolder(settings.holds_path).make()
         controller = Controller(settings, client, decider, journal, clock, connect=connect)
-        await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
-        agents = await stack.enter_async_context(
-            serve_agents(settings, lambda: controller.newest_snapshot, controller.tasks)
-        )
-        await stack.enter_async_context(load_topology(controller, agents, client.facts, controller.tasks))
-        await stack.enter_async_context(measure(controller, agents, settings.agents_window_s, controller.tasks))
-        await stack.enter_async_context(drive_preemptions(controller.preempting, agents, controller.tasks))
-        await stack.enter_async_context(
-            judge_contention(controller, settings.agents_window_s, agents, controller.tasks)
-        )
-        stack.enter_context(serve_metrics(controller, settings.metrics_address))
+        await _serve_beside(stack, controller)
         notifier = Notifier()
-        stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))
+        stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)
         await controller.run(wake, notifier)
         notifier.stopping()
     log.info("stopped")
+
+
+async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
+    """Start the services around the cycles: agents, measurement, preemptions, the contention threshold, Admin and metrics."""
+    settings, tasks, knowledge = controller.settings, controller.tasks, controller.knowledge
+    window_s = settings.agents_window_s
+
+    def newest_snapshot() -> SlurmSnapshot | None:
+        return controller.newest_snapshot
+
+    agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
+    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.facts, tasks))
+    measurement = await stack.enter_async_context(
+        measure(newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks)
+    )
+    await stack.enter_async_context(run_preemptions(controller.preemptions, agents, tasks))
+    contention = await stack.enter_async_context(judge_contention(controller, window_s, agents, tasks))
+    await stack.enter_async_context(
+        serve_admin(
+            controller,
+            settings.runtime_dir,
+            settings.admin_group,
+            measurement=measurement,
+            contention=contention,
+        )
+    )
+    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement))
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:

@@ -43,8 +43,8 @@ def watchdog(
     every: Annotated[float | None, typer.Option(help="Look again every so many seconds; once when left out.")] = None,
 ) -> None:
     """Release the jobs that Headway holds when the controller's lease has run out."""
-    from controller.daemon.watchdog import run_watchdog
-    from controller.daemon.watchdog_settings import watchdog_settings
+    from controller.daemon.watchdog.settings import watchdog_settings
+    from controller.daemon.watchdog.watchdog import run_watchdog
     from policies.serving.runtime.logs import set_up_logging
 
     settings, _ = watchdog_settings(config)

@@ -16,8 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from controller.base.config import ControllerSettings
-from controller.daemon.assemble import RESTART_KEYS
+from controller.base.config import RESTART_KEYS, ControllerSettings
 from controller.slurm.embedded.description import (
     ClusterDescription,
     Delays,

@@ -1,4 +1,4 @@
-"""What policies learn from: how jobs ended, told to the policy server beside the cycles."""
+"""Outcomes of jobs, from which policies learn: they are reported to the policy server beside the cycles."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _MOST = 10_000
 
 
 class Learner(Protocol):
-    """The one who passes outcomes on to the policy server."""
+    """Receiver of outcomes: it passes them on to the policy server."""
 
     async def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Tell the policy how jobs ended. Does not raise when the server is away."""
+        """Report how jobs ended. Does not raise when the server is away."""
 
 
 class Lessons:
-    """Outcomes that the policy has not been told of. Invariant: at most `_MOST`; beyond that the oldest are dropped."""
+    """Outcomes that were not reported to the policy yet. Invariant: at most `_MOST`; beyond that the oldest are dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[Outcome] = deque(maxlen=_MOST)
         self._news = asyncio.Event()
 
     def add(self, runs: Iterable[RunRecord]) -> None:
-        """These jobs have ended."""
+        """Add jobs that have ended."""
         self._waiting.extend(_outcome(run) for run in runs)
         if self._waiting:
             self._news.set()
 
     async def teach(self, learner: Learner) -> None:
-        """Tell the policy of all that end, until cancelled; what ends during one telling is told in the next."""
+        """Report all outcomes to the policy, until cancelled; jobs that end during one report are part of the next."""
         while True:
             await self._news.wait()
             self._news.clear()

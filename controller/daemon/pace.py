@@ -1,31 +1,31 @@
-"""When to look at Slurm next: never so soon that slurmctld sees more than one bulk query an interval, and not amid a burst."""
+"""Times of readings: never so soon that slurmctld sees two bulk queries in one interval, and not in the middle of a burst."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 _GAP_IN_BURST_S = 0.025
-"""Jobs that follow each other so closely are submitted by a loop: more will come."""
+"""Longest gap between jobs that a loop submits: more will come."""
 _MOST_GAPS = 20
 
 
 _LEISURE = 3.0
-"""Intervals between two readings while nobody waits. A user's new job must wait for the interval to end: so readings that
-nobody waits for are few."""
+"""Intervals between two readings while no job waits. A new job has to wait for the interval to end, so readings that no job
+waits for are few."""
 
 
 class Pace:
-    """Invariant: two readings never begin less than an interval apart, whoever is in a hurry."""
+    """Invariant: two readings never begin less than an interval apart, however urgent the next one is."""
 
     def __init__(self) -> None:
         self._taken_s: float | None = None
 
     def taken(self, now_s: float) -> None:
-        """A reading begins."""
+        """Note that a reading begins at this time."""
         self._taken_s = now_s
 
     def wait_s(self, now_s: float, interval_s: float, *, hurry: bool = True) -> float:
-        """How long until the next reading may begin, or should, when nobody is in a hurry. Times are of a monotonic clock."""
+        """Return how long the next reading may not begin (`hurry`), or should not. Times are on the monotonic clock."""
         if self._taken_s is None:
             return 0.0
         apart_s = interval_s if hurry else _LEISURE * interval_s
@@ -33,9 +33,9 @@ class Pace:
 
 
 async def let_burst_end(submitted: Callable[[], int], sleep: Callable[[float], Awaitable[None]]) -> None:
-    """While one job after the other is submitted, wait, for half a second at most: seen and placed together they start sooner.
+    """Wait while one job after the other is submitted, for half a second at most: read and placed together they start sooner.
 
-    `submitted` is how many jobs have been announced so far. One alone is no burst, and does not wait.
+    `submitted` returns the number of jobs announced so far. One alone is no burst, and does not wait.
     """
     seen = 1
     for _ in range(_MOST_GAPS):

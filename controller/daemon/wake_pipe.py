@@ -1,9 +1,9 @@
-"""The wake pipe: job_submit.lua and the hooks tell the controller that something happened.
+"""The wake pipe: through it job_submit.lua and the hooks notify the controller that something happened.
 
 Two named pipes that the controller keeps open for reading and writing, so that a writer never blocks on opening one and it
 never reports its end. One is for job_submit.lua alone, which counts what it writes because a write to a full pipe would stop
-slurmctld; the other, "-hooks", is for the hooks, which give up when it is full. What is written there only says *when* to look;
-what happened is read from Slurm, so a lost or forged line costs a reading and nothing else. The holds of users lie in files
+slurmctld; the other, "-hooks", is for the hooks, which give up when it is full. A line only says *when* to read Slurm; what
+happened is read from Slurm itself, so a lost or forged line costs a reading and nothing else. The holds of users lie in files
 beside it (controller.slurm.user_holds).
 """
 
@@ -24,18 +24,18 @@ _MAX_LINE = 256
 
 @dataclass(slots=True)
 class Woken:
-    """What came through the pipe since the last look."""
+    """Counts of the lines that came through the pipe since the last `take`."""
 
     submitted: int = 0
     started: int = 0
     ended: int = 0
-    """Ended jobs, and whatever else there is to see."""
+    """Ended jobs, and lines of any other kind."""
     user_holds: int = 0
-    """Holds that users asked for."""
+    """Holds that users requested."""
 
     @property
     def any(self) -> bool:
-        """Whether anything came at all."""
+        """True if any line came."""
         return bool(self.submitted or self.started or self.ended or self.user_holds)
 
 
@@ -43,7 +43,7 @@ class WakePipe:
     """Reader of the pipes. Invariant: lines are counted, never stored, so that a flood costs no memory."""
 
     def __init__(self, path: Path) -> None:
-        """Make the pipes. Raises ConfigurationError when something else lies there."""
+        """Make the pipes. Raises ConfigurationError when the path exists and is no pipe."""
         self._path = path
         self._event = asyncio.Event()
         self._woken = Woken()
@@ -54,14 +54,14 @@ class WakePipe:
             asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
 
     def grant(self, group_id: int) -> None:
-        """Let members of a group write: slurmctld's, when the controller runs as somebody else. Raises OSError."""
+        """Let members of a group write: slurmctld's group, when the controller runs as another user. Raises OSError."""
         for descriptor in self._fds:
             os.fchown(descriptor, -1, group_id)
             os.fchmod(descriptor, 0o660)
 
     @property
     def room_bytes(self) -> int:
-        """What job_submit.lua can write before it would block; the lease tells it."""
+        """Number of bytes that job_submit.lua can write without blocking; it is part of the lease."""
         return wake_room(self._fds[0])
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class WakePipe:
             os.close(descriptor)
 
     async def wait(self, timeout_s: float, until: Callable[[Woken], bool] = lambda _: True) -> None:
-        """Until somebody has written since the last `take`, and what came since then is as `until` says; or the time is over."""
+        """Wait until lines have come since the last `take` for which `until` is true, or the time is over."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -81,7 +81,7 @@ class WakePipe:
         except TimeoutError:
             pass
         if self._woken.any:
-            self._event.set()  # whoever waits next sees it as well
+            self._event.set()  # the next wait sees it as well
 
     def nudge(self) -> None:
         """End every `wait` from within, until the next `take`."""
@@ -90,11 +90,11 @@ class WakePipe:
 
     @property
     def so_far(self) -> Woken:
-        """What came since the last `take`; it grows."""
+        """Counts since the last `take`; they grow."""
         return self._woken
 
     def take(self) -> Woken:
-        """What came since the last call."""
+        """Return the counts since the last call, and begin anew."""
         woken, self._woken = self._woken, Woken()
         self._nudged = False
         self._event.clear()

@@ -34,28 +34,28 @@ STATIC = np.dtype(
         ("user", np.int64),
     ]
 )
-"""What does not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns."""
+"""Values that do not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What the job columns are made of; entries at the same position belong to the same job."""
+    """Source of the job columns; entries at the same position belong to the same job."""
 
     ids: Sequence[str]
     statics: npt.NDArray[np.void]
     holders: npt.NDArray[np.int64]
-    """Positions of the jobs that hold something."""
-    held: Sequence[Sequence[tuple[int, int, int]]]
-    """(node, GPUs, mask) of each of those."""
+    """Positions of the jobs that have an allocation."""
+    occupied: Sequence[Sequence[tuple[int, int, int]]]
+    """(node, GPUs, mask) of each share of these jobs."""
     estimates: Sequence[tuple[float, float] | None] | None
-    """Run time from past runs and its spread, seconds; None where there are none, or for nobody."""
+    """Run time from past runs and its spread, seconds; None for jobs without past runs, or if no job has any."""
     served: Sequence[Served | None] | None
-    """What earlier runs used."""
+    """Service that earlier runs of the same jobs attained."""
     users: tuple[str, ...]
     preemptible: Sequence[bool] = ()
-    """Whether each of `holders` may be stopped, to come back; empty: nobody may."""
+    """For each of `holders`: whether it may be stopped, to come back; empty: none may."""
     measured: Sequence[Contention | None] = ()
-    """What is known of how each of `holders` does; empty: nothing of anybody."""
+    """Contention measured of each of `holders`; empty: none was measured."""
 
 
 def build_state(
@@ -68,7 +68,7 @@ def build_state(
     node_sets: Sequence[npt.NDArray[np.bool_]],
     racks: Racks = ONE_RACK,
 ) -> ClusterState:
-    """Lay out the columns. A job counts as running when it holds a placement."""
+    """Lay out the columns. A job counts as running when it has an allocation."""
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
@@ -101,9 +101,9 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
     count = len(rows.ids)
     column: dict[str, npt.NDArray[Any]] = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
     entries = np.zeros(count, dtype=np.int64)
-    entries[rows.holders] = [len(placement) for placement in rows.held]
+    entries[rows.holders] = [len(placement) for placement in rows.occupied]
     offset = np.append(0, np.cumsum(entries))
-    held = np.array([entry for placement in rows.held for entry in placement], dtype=np.uint64).reshape(-1, 3)
+    occupied = np.array([entry for placement in rows.occupied for entry in placement], dtype=np.uint64).reshape(-1, 3)
     column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
     column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
     for row, before in enumerate(rows.served or ()):
@@ -122,15 +122,15 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         preemptible=_preemptible(rows),
         users=rows.users,
         placement_offset=offset,
-        placement_node=held[:, 0].astype(np.int64),
-        placement_gpus=held[:, 1].astype(np.int64),
-        placement_gpu_mask=held[:, 2],
+        placement_node=occupied[:, 0].astype(np.int64),
+        placement_gpus=occupied[:, 1].astype(np.int64),
+        placement_gpu_mask=occupied[:, 2],
         **column,
     )
 
 
 def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Waiting jobs hold nothing that could be taken from them."""
+    """Return the column of preemptibility; waiting jobs have nothing that could be taken from them."""
     column = np.zeros(len(rows.ids), dtype=np.bool_)
     if rows.preemptible:
         column[rows.holders] = rows.preemptible
@@ -138,7 +138,7 @@ def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
 
 
 def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:
-    """The columns of what was measured; none where nothing is known."""
+    """Return the columns of measurements; empty if there are none."""
     if not any(rows.measured):
         return {}
     sensitivity, confidence, throughput = (np.full(len(rows.ids), empty) for empty in (np.nan, 0.0, np.nan))

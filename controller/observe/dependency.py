@@ -1,8 +1,8 @@
-"""Whether the jobs that a held job waits for have let it go.
+"""Dependencies of held jobs: whether they are met.
 
-slurmctld does not look at the dependencies of a held job (measured on 22.05), so Headway has to: a job whose dependencies
-seem met is offered to the policy, and Slurm, which stays the authority, judges again when the job is released. One that can
-never be met is given to Slurm, which cancels it or lets it wait as the site has set (kill_invalid_depend).
+slurmctld does not check the dependencies of a held job (measured on 22.05), so Headway has to: a job whose dependencies
+seem met is offered to the policy, and Slurm, which stays the authority, checks again when the job is released. A job whose
+dependency can never be met is given to Slurm, which cancels it or lets it wait as the site has set (kill_invalid_depend).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Met(Enum):
 
 
 class Dependencies:
-    """Answers from one snapshot. Jobs that slurmctld has forgotten count as ended well: Slurm judges again at the release."""
+    """Dependencies as of one snapshot. Jobs that slurmctld has forgotten count as completed: Slurm checks again at the release."""
 
     def __init__(self, jobs: Iterable[SlurmJob]) -> None:
         self._by_id: dict[str, list[SlurmJob]] = {}
@@ -37,7 +37,7 @@ class Dependencies:
             self._by_name.setdefault((job.user, job.name), []).append(job)
 
     def of(self, job: SlurmJob) -> Met:
-        """Whether the job's dependencies are met. Text that is not understood counts as met: Slurm judges at the release."""
+        """Return whether the job's dependencies are met. An unknown form counts as met: Slurm checks at the release."""
         if "?" in job.dependency:
             answers = [self._clause(job, clause) for clause in job.dependency.split("?")]
             if Met.YES in answers:
@@ -76,7 +76,7 @@ class Dependencies:
         return Met.YES
 
     def _singleton(self, job: SlurmJob) -> Met:
-        """No job of the same user and name that was submitted before is left."""
+        """Return whether no earlier job of the same user and name is left."""
         before = (
             other
             for other in self._by_name.get((job.user, job.name), [])

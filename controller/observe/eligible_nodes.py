@@ -1,6 +1,6 @@
-"""Nodes that a job may use, besides there being room: partition, features, GPU type, reservations, node lists.
+"""Eligible nodes of a job, free or not: by partition, features, GPU type, reservations and node lists.
 
-Masks are memoized by what they depend on, because ten thousand jobs ask for the same few things.
+Masks are cached by what they depend on, because ten thousand jobs ask for the same few things.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Demand:
     gpu_type: str
     reservation: str
     barred: frozenset[str]
-    """Reservations of others that overlap the job's time limit."""
+    """Reservations of other users that overlap the job's time limit."""
     required: tuple[str, ...]
     excluded: tuple[str, ...]
     avoid: frozenset[str]
@@ -56,7 +56,7 @@ class Feasibility:
 
     @property
     def signature(self) -> Hashable:
-        """Two snapshots with the same signature give every job the same mask, while no reservation is near."""
+        """Key of all masks: equal signatures of two snapshots give every job the same mask, while no reservation is near."""
         return (
             tuple((node.name, node.features, node.gpu_type, node.partitions) for node in self._nodes.values()),
             tuple((partition.name, partition.up) for partition in self._partitions.values()),
@@ -64,9 +64,9 @@ class Feasibility:
         )
 
     def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: RelocationConstraint = ANYWHERE) -> int:
-        """Row of the job's node set, as far as it is sent there. Raises UnsupportedRequestError for what only Slurm can place.
+        """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
 
-        Of several partitions, the first counts that is up and whose nodes can hold the job: Slurm tries them in that order.
+        Of several partitions, the first that is up and whose nodes can hold the job counts: Slurm tries them in that order.
         """
         names = job.partition.split(",")
         if len(names) == 1:
@@ -103,7 +103,7 @@ class Feasibility:
         return row
 
     def eventually(self, job: SlurmJob) -> Mask:
-        """Nodes that the job could use if every partition were up and nothing reserved. Raises UnsupportedRequestError."""
+        """Return its nodes if every partition were up and no node reserved. Raises UnsupportedRequestError."""
         wanted = job.request
         asked = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
         if asked not in self._eventually:
@@ -170,7 +170,7 @@ class Feasibility:
 
 
 def _has_features(features: frozenset[str], expression: str) -> bool:
-    """Slurm's feature expressions: `a&b` (or `a,b`) and `a|b`. Counts, brackets and parentheses are for Slurm alone."""
+    """Evaluate Slurm's feature expressions `a&b` (or `a,b`) and `a|b`. Counts, brackets and parentheses are left to Slurm."""
     if not expression:
         return True
     if any(sign in expression for sign in "[]()*!"):

@@ -1,4 +1,4 @@
-"""What is worked out for one job once, and holds as long as Slurm shows the same job on the same nodes."""
+"""Rows of jobs: values that are worked out once per job, and hold while Slurm shows the same job on the same nodes."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from controller.observe.columns import STATIC
 from controller.observe.eligible_nodes import ANYWHERE, Feasibility, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
-from controller.observe.shape import Shape, shape_of
+from controller.observe.shape import JobShape, shape_of
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from policies.model import EstimateSource, Split
 
 NO_NODES: frozenset[str] = frozenset()
-Held = tuple[tuple[int, int, int], ...]
-"""(node, GPUs, mask) by node."""
+Occupied = tuple[tuple[int, int, int], ...]
+"""(node, GPUs, mask) for each node of an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """Invariant: nothing in it depends on the time, nor on what the ledger learns while the job stays as it is, but for where
-    the job is sent, and which nodes it is kept off."""
+    """Values of one job. Invariant: they depend neither on the time nor on the ledger, except for the job's relocation constraint
+    and the nodes that it is kept off."""
 
     job: SlurmJob
     key: JobKey
-    """The job's: here as well because it is asked for in every cycle."""
+    """Key of the job: repeated here because every cycle reads it."""
     standing: Standing | None
-    """None: it depends on the time or on the ledger, and is looked up in every cycle."""
+    """None: it depends on the time or on the ledger, and is worked out in every cycle."""
     order: tuple[int, ...]
-    """Place in line."""
+    """Sort key of the order of submission."""
     who: tuple[str, str]
     """(user, job name), the key of estimates."""
     static: bytes
     """One row of `columns.STATIC`."""
-    held: Held
-    """What Slurm says that it holds, on managed nodes."""
+    occupied: Occupied
+    """Its allocation on managed nodes, as Slurm shows it."""
     unsupported: str
-    """What it asks for that only Slurm can place; empty when nothing."""
+    """Part of its request that only Slurm can place; empty if there is none."""
     problem: str
-    """Why no placement can ever suit it; empty when one can."""
+    """Reason why no placement can ever suit it; empty if one can."""
     waits: bool
-    """It waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
+    """True if it waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
     anywhere: int | None = None
-    """Row of the node set that it would have if it were not sent to certain nodes, or away from some; None: it is not."""
+    """Row of the node set that it would have without its relocation constraint; None: it has no constraint."""
 
 
 Column = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Nodes:
-    """What the rows depend on besides the job; one entry per managed node in every column, which nobody changes."""
+    """The managed nodes, on which rows depend besides the job. Columns have one entry per node, and are never changed."""
 
     index: Mapping[str, int]
     feasibility: Feasibility
@@ -66,7 +66,7 @@ class Nodes:
     cpus: Column
     memory_mib: Column
     users: dict[str, int]
-    """Numbers given to user names so far; grows."""
+    """Numbers given to user names so far; it grows."""
     _rooms: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -75,13 +75,13 @@ class Nodes:
         return int(self.gpus.max(initial=0))
 
     def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
-        """GPUs of each node, when it is empty, that have so many CPUs and so much memory beside them."""
-        wishes = (cpus_per_gpu, memory_mib_per_gpu)
-        if wishes not in self._rooms:
-            if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs wish for the same few
+        """Return the GPUs of each empty node that have so many CPUs and so much memory beside them."""
+        demand = (cpus_per_gpu, memory_mib_per_gpu)
+        if demand not in self._rooms:
+            if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs ask for the same few
                 self._rooms.clear()
-            self._rooms[wishes] = self._room(*wishes)
-        return self._rooms[wishes]
+            self._rooms[demand] = self._room(*demand)
+        return self._rooms[demand]
 
     def _room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         room = self.gpus
@@ -103,9 +103,9 @@ def job_row(
     sent_to: Mapping[JobKey, RelocationConstraint],
     unfit: frozenset[str] = NO_NODES,
 ) -> JobRow:
-    """Work it out. The request that counts is the user's own, in the size that the job has now, not what Headway made of it.
+    """Return the row of a job. The user's own request counts, in the size that the job has now, not the one that Headway wrote.
 
-    `sent_to`: nodes on which, or off which, jobs are placed again. `unfit`: nodes that it is kept off while others can hold it.
+    `sent_to`: relocation constraints by job. `unfit`: nodes that it is kept off while others can hold it.
     """
     request = request_now(job, ledger)
     shape = shape_of(request, nodes.most_gpus)
@@ -121,6 +121,7 @@ def job_row(
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
         node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
+    occupied = [(nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index]
     return JobRow(
         job=job,
         key=job.key,
@@ -128,9 +129,7 @@ def job_row(
         order=_order(job, ledger),
         who=(job.user, job.name),
         static=_static(job, request, shape or _shape_held(job), node_set, nodes),
-        held=tuple(
-            sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index)
-        ),
+        occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
         problem=problem,
         waits=lasting is WAITING and not (job.dependency or unsupported or problem),
@@ -138,8 +137,8 @@ def job_row(
     )
 
 
-def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, str, str]:
-    """Row of the job's node set; what it asks for that only Slurm can place; why no placement can ever suit it."""
+def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int, str, str]:
+    """Return the row of its node set; the request that only Slurm can place; the reason why no placement can ever suit it."""
     if shape is None:
         return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
     required = job.request.required_nodes
@@ -156,13 +155,13 @@ def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, s
     return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
 
 
-def _nodes_of_running(job: SlurmJob, shape: Shape, nodes: Nodes) -> int:
-    """Row of the set of nodes that a running job could be moved to; every node, where only Slurm knows."""
+def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
+    """Return the row of the set of nodes that a running job could be moved to; all nodes, if only Slurm can place it."""
     return _nodes_for(job, shape, nodes)[0]
 
 
-def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
-    """Row of its node set where it is sent; of several partitions, none of which can hold it there, the first is left as it is."""
+def _nodes_sent_to(job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
+    """Return the row of its node set under its constraint; `otherwise`, if none of its partitions can hold it there."""
     room = nodes.room(*_per_gpu(job, job.request, shape))
     try:
         return nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]), sent)
@@ -171,36 +170,36 @@ def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: RelocationCo
 
 
 def _nodes_besides(
-    job: SlurmJob, shape: Shape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
+    job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
 ) -> int:
-    """Row of its node set without those nodes; with them, where the others cannot hold it even when they are empty."""
+    """Return the row of its node set without those nodes; with them, if the others could not hold it even when empty."""
     found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)
     room = nodes.room(*_per_gpu(job, job.request, shape))
     return found if _enough(shape, room if found < 0 else room[nodes.feasibility.masks[found]]) else otherwise
 
 
-def _enough(shape: Shape, room: Column) -> bool:
-    """Whether empty nodes with room for so many GPUs each hold the job."""
+def _enough(shape: JobShape, room: Column) -> bool:
+    """Return whether empty nodes with room for so many GPUs each hold the job."""
     if shape.split is Split.FIXED:
         return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
     return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
 
 
-def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: Shape) -> tuple[float, float]:
-    """CPUs, and memory in MiB, that come with each GPU."""
+def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: JobShape) -> tuple[float, float]:
+    """Return the CPUs, and the memory in MiB, that come with each GPU."""
     if job.exclusive:
         return 0.0, 0.0
     cpus = max(request.num_cpus, request.num_tasks)
     return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
 
 
-def _shape_held(job: SlurmJob) -> Shape:
-    """Shape of a running job that would not fit as it asks: what it holds."""
+def _shape_held(job: SlurmJob) -> JobShape:
+    """Return the shape of a running job's allocation, for a job whose request would not fit."""
     nodes = max(len(job.allocated), 1)
-    return Shape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
+    return JobShape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
 
 
-def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int, nodes: Nodes) -> bytes:
+def _static(job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes) -> bytes:
     row = np.zeros(1, dtype=STATIC)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.holds_nodes
@@ -225,14 +224,14 @@ def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int
     return row.tobytes()
 
 
-def _memory_mib(request: ResourceRequest, shape: Shape) -> float:
+def _memory_mib(request: ResourceRequest, shape: JobShape) -> float:
     if request.memory_mib_per_node is not None:
         return request.memory_mib_per_node * shape.min_nodes
     return (request.memory_mib_per_cpu or 0) * max(request.num_cpus, request.num_tasks)
 
 
 def _order(job: SlurmJob, ledger: Ledger) -> tuple[int, ...]:
-    """Submit time, then id by number: 9 before 10, task 2 before task 11. A requeued job keeps its first submit time."""
+    """Return submit time, then id by number: 9 before 10, task 2 before task 11. A requeued job keeps its first submit time."""
     served = ledger.served.get(job.key)
     submit_s = job.key.submit_time_s if served is None else served.first_submit_s
     return (submit_s, *(int(part) for part in re.findall(r"\d+", job.key.job_id)))

@@ -1,8 +1,8 @@
-"""What is known of models, as policies read it: computing time, bytes, overlap, losses beside neighbours, and speeds of NICs.
+"""Profiles of models, as policies read them: computing time, bytes, overlap, losses beside neighbours, and speeds of NICs.
 
-From the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A job that runs is of the model that agents
-see; one that waits is taken for what a job of the same user and name was last seen to train since the controller started. Of all
-others, and of what nobody measured, nothing is said: policies take the usual numbers.
+They come from the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A running job is of the model
+that agents report; a waiting job, of the model that a job of the same user and name was last seen to train since the controller
+started. All other jobs, and models that were not measured, have no profile: policies take the usual numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_REMEMBERED = 100_000
 
 @dataclass(frozen=True)
 class KnownModels:
-    """One look at the store. Invariant: columns have one entry per model."""
+    """Profiles of one reading of the store. Invariant: columns have one entry per model."""
 
     names: Names
     models: tuple[str, ...]
@@ -42,12 +42,12 @@ class KnownModels:
     overlap: tuple[float, ...]
     pairs: Mapping[Pair, float]
     nic_gbyte_s: Mapping[str, float]
-    """By node."""
+    """Speed of the NIC by node, GB/s."""
 
     @staticmethod
     def of(store: ProfileReader, since_s: float) -> KnownModels:
-        """What was measured since then. Raises sqlite3.Error."""
-        # Only here, where agents have told something: it brings the simulator's models with it, which a start does not wait for.
+        """Return the profiles measured since then. Raises sqlite3.Error."""
+        # Imported only here, once agents have reported: it imports the simulator's models, for which a start does not wait.
         from controller.profiles.fit_rows import Names, rows
 
         found = rows(store, since_s=since_s)
@@ -67,11 +67,11 @@ class KnownModels:
         )
 
     def has(self, trained: Trained, shape: RunShape | None) -> bool:
-        """Whether that model was measured."""
+        """Return whether that model was measured."""
         return self.names.of(trained, shape) in self.models
 
     def profiles(self, jobs: Sequence[_Seen | None]) -> ProfileTable:
-        """For jobs that train that; None: not known."""
+        """Return the profiles for jobs that train these models; None: not known."""
         row = {model: place for place, model in enumerate(self.models)}
         of_job = [-1 if seen is None or not seen[0].signature else row.get(self.names.of(*seen), -1) for seen in jobs]
         count, losses = len(self.models), mean_losses(self.pairs)
@@ -89,17 +89,16 @@ class KnownModels:
         )
 
 
-class Teller:
-    """Adds what is known of models to states. It remembers who was seen to train what."""
+class ModelColumns:
+    """Adds the profiles of models to states. It remembers which model each user and job name was last seen to train."""
 
     def __init__(self) -> None:
-        self.known: KnownModels | None = None
-        """None: nothing yet."""
         self._last: dict[Hashable, _Seen] = {}
 
-    def told(self, state: ClusterState, visible: Sequence[JobRow], measured: Known) -> ClusterState:
-        """That state, whose jobs are those rows, with what is known."""
-        known = self.known
+    def added(
+        self, state: ClusterState, visible: Sequence[JobRow], measured: Known, known: KnownModels | None
+    ) -> ClusterState:
+        """Return the state, whose jobs are these rows, with the profiles of their models; unchanged where none are known."""
         if known is None:
             return state
         jobs: list[_Seen | None] = []
@@ -112,7 +111,7 @@ class Teller:
                 self._last[row.who] = window.trained, window.shape
             jobs.append(self._last.get(row.who))
         nic = np.array([known.nic_gbyte_s.get(name, nan) for name in state.nodes.names], dtype=np.float64)
-        told = replace(state, profiles=known.profiles(jobs)) if known.models else state
+        added = replace(state, profiles=known.profiles(jobs)) if known.models else state
         if np.isnan(nic).all():
-            return told
-        return replace(told, nodes=replace(state.nodes, nic_gbyte_s=nic))
+            return added
+        return replace(added, nodes=replace(state.nodes, nic_gbyte_s=nic))

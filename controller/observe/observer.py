@@ -1,4 +1,4 @@
-"""From what Slurm says to what a policy sees.
+"""From Slurm's snapshot to the cluster state that a policy reads.
 
 `Observer.observe` is a pure function of the snapshot and the ledger; the observer only remembers work already done for
 jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
@@ -17,11 +17,11 @@ import numpy as np
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import Feasibility
-from controller.observe.job_row import NO_NODES, Held, JobRow, Nodes, job_row
-from controller.observe.model_profiles import Teller
+from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
+from controller.observe.knowledge import Knowledge
+from controller.observe.model_profiles import ModelColumns
 from controller.observe.role import WAITING, Role, Standing, standing
 from controller.profiles.current import NOTHING, Contention, Known, run_of
-from controller.profiles.racks import ONE_RACK
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger
@@ -29,20 +29,20 @@ from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
-"""Reservations begin, end and come near by themselves: node sets are worked out anew this often while there are any."""
+"""Time for which node sets are kept while there are reservations, seconds: these begin and end by themselves."""
 
 _MOST_USERS = 1000
-"""Names of users go to the policy with every snapshot: beyond so many, those of the past are dropped."""
+"""User names that are kept: they go to the policy with every snapshot, so beyond this those of past jobs are dropped."""
 _MOST_NODE_SETS = 1000
-"""Sets that jobs of the past have asked for go to the policy with every snapshot: beyond so many, all are worked out anew."""
+"""Node sets that are kept: sets of past jobs go to the policy with every snapshot, so beyond this all are worked out anew."""
 
-# What is asked of ten thousand rows in every cycle, and answered without a step in Python for each.
+# Read from ten thousand rows in every cycle, without a step in Python for each.
 _key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one snapshot means to Headway. `rows[i]` is the job behind row i of `state.jobs`."""
+    """One snapshot with roles and columns. `rows[i]` is the job behind row i of `state.jobs`."""
 
     snapshot: SlurmSnapshot
     state: ClusterState
@@ -53,18 +53,18 @@ class Observation:
     to_adopt: tuple[JobKey, ...] = ()
     """Pending jobs of ours that Slurm may start any moment: they are held before anything else."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs that only Slurm can place, and what they ask for."""
+    """Jobs that only Slurm can place, and the reasons."""
     twice_marked: tuple[JobKey, ...] = ()
-    """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
+    """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
     measured: Known = field(default_factory=dict)
-    """What is known of how running jobs do."""
+    """Contention of running jobs."""
     preemptible: frozenset[RunKey] = frozenset()
     """Runs that policies may stop, or that leave anyway."""
     sent: Mapping[int, int] = field(default_factory=dict)
-    """Rows of waiting jobs that are sent to certain nodes, or away from some, and the node set that they would have otherwise."""
+    """Rows of waiting jobs with a relocation constraint, and the node sets that they would have without it."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
-        """Jobs in that role."""
+        """Return the jobs in that role."""
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
 
 
@@ -73,23 +73,22 @@ class Observer:
     is known of models and racks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, knowledge: Knowledge | None = None) -> None:
+        self._knowledge = Knowledge() if knowledge is None else knowledge
         self._rows: dict[int, JobRow] = {}
-        """By identity of the SlurmJob: clients give the same object while nothing changed.
+        """Rows by identity of the SlurmJob: clients return the same object while nothing has changed.
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
         self._sent: dict[JobKey, RelocationConstraint] = {}
-        """What the rows know of where jobs are sent."""
+        """Relocation constraints that the rows were worked out with."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
-        """And of the nodes that jobs are kept off, because Slurm did not start them there."""
+        """Nodes that jobs are kept off because Slurm did not start them there, as the rows have them."""
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
         self._sequence = 0
-        self.teller = Teller()
-        """Says in states what is known of models."""
-        self.racks = ONE_RACK
+        self._model_columns = ModelColumns()
 
     def observe(
         self,
@@ -104,41 +103,47 @@ class Observer:
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._forget_sent(ledger, snapshot.time_s)
-        sight = _Sight(snapshot, ledger, partitions, nodes)
+        classified = _Classification(snapshot, ledger, partitions, nodes)
+        seen = self._rows_of(snapshot, ledger, nodes, partitions)
+        for alike, run in groupby(seen, _never if ledger.refusals else _waits):
+            if alike:
+                classified.see_waiting(list(run))
+            else:
+                for row in run:
+                    classified.see(row.job, row)
+        classified.visible.sort(key=_order)
+        return Observation(
+            snapshot=snapshot,
+            state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible),
+            rows=tuple(map(_job, classified.visible)),
+            standings=classified.standings,
+            jobs=classified.jobs,
+            to_adopt=tuple(classified.to_adopt),
+            to_yield=classified.to_yield,
+            twice_marked=tuple(classified.twice_marked),
+            measured=measured,
+            preemptible=preemptible,
+            sent=_sent(classified.visible, ledger),
+        )
+
+    def _rows_of(
+        self, snapshot: SlurmSnapshot, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]
+    ) -> list[JobRow]:
+        """Return the row of each job; only rows of jobs that have changed are worked out."""
         rows = self._rows
         known = list(map(rows.get, map(id, snapshot.jobs)))
         for number in [number for number, row in enumerate(known) if row is None]:
             job = snapshot.jobs[number]
             unfit = self._unfit.get(job.key, NO_NODES)
             known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._sent, unfit)
-        seen = cast("list[JobRow]", known)
-        for alike, run in groupby(seen, _never if ledger.refusals else _waits):
-            if alike:
-                sight.see_waiting(list(run))
-            else:
-                for row in run:
-                    sight.see(row.job, row)
         if len(rows) > 2 * len(snapshot.jobs):
             self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
-        sight.visible.sort(key=_order)
-        return Observation(
-            snapshot=snapshot,
-            state=self._state(snapshot, managed, nodes, sight, ledger, measured, preemptible),
-            rows=tuple(map(_job, sight.visible)),
-            standings=sight.standings,
-            jobs=sight.jobs,
-            to_adopt=tuple(sight.to_adopt),
-            to_yield=sight.to_yield,
-            twice_marked=tuple(sight.twice_marked),
-            measured=measured,
-            preemptible=preemptible,
-            sent=_sent(sight.visible, ledger),
-        )
+        return cast("list[JobRow]", known)
 
     def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
-        """Rows of jobs that are sent elsewhere than before, or kept off other nodes, are worked out anew."""
+        """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
         unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
-        sent = ledger.sent()
+        sent = ledger.constraints()
         if sent == self._sent and unfit == self._unfit:
             return
         changed = _differing(self._sent, sent) | _differing(self._unfit, unfit)
@@ -146,7 +151,7 @@ class Observer:
         self._sent, self._unfit = sent, unfit
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
-        """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
+        """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
         feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
@@ -161,7 +166,7 @@ class Observer:
         return self._nodes
 
     def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
-        """Whether too much is remembered of jobs of the past."""
+        """Return whether too much is remembered about jobs of the past."""
         if len(nodes.feasibility.masks) > _MOST_NODE_SETS:
             return True
         return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
@@ -171,19 +176,19 @@ class Observer:
         snapshot: SlurmSnapshot,
         managed: list[SlurmNode],
         nodes: Nodes,
-        sight: _Sight,
+        classified: _Classification,
         ledger: Ledger,
         measured: Known,
         preemptible: frozenset[RunKey],
     ) -> ClusterState:
-        visible = sight.visible
-        holds = np.fromiter(map(sight.held.__contains__, map(id, visible)), np.bool_, len(visible))
+        visible = classified.visible
+        holds = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
         holders = np.flatnonzero(holds)
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
             holders=holders,
-            held=[sight.held[id(visible[place])] for place in holders.tolist()],
+            occupied=[classified.occupied[id(visible[place])] for place in holders.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
             served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
@@ -196,12 +201,12 @@ class Observer:
             sequence=self._sequence,
             time_s=snapshot.time_s,
             nodes=managed,
-            foreign=[(nodes.index[share.node], share) for share in sight.foreign if share.node in nodes.index],
+            foreign=[(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index],
             rows=rows,
             node_sets=nodes.feasibility.masks,
-            racks=self.racks,
+            racks=self._knowledge.racks,
         )
-        return self.teller.told(state, visible, measured)
+        return self._model_columns.added(state, visible, measured, self._knowledge.models)
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:
@@ -218,8 +223,8 @@ def _never(_row: JobRow) -> bool:
     return False
 
 
-class _Sight:
-    """One look over all jobs."""
+class _Classification:
+    """Classification of all jobs of one snapshot."""
 
     def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
         self._snapshot = snapshot
@@ -233,20 +238,20 @@ class _Sight:
         self.to_yield: dict[JobKey, str] = {}
         self.visible: list[JobRow] = []
         """Rows that policies see."""
-        self.held: dict[int, Held] = {}
-        """What those of them hold that hold anything, by identity of the row."""
+        self.occupied: dict[int, Occupied] = {}
+        """Allocations of those of them that have one, by identity of the row."""
         self.foreign: list[NodeShare] = []
         self.twice_marked: list[JobKey] = []
 
     def see_waiting(self, rows: list[JobRow]) -> None:
-        """The same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
+        """Do the same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
         self.visible += rows
         jobs = dict(zip(map(_key, rows), map(_job, rows), strict=True))
         self.jobs.update(jobs)
         self.standings.update(dict.fromkeys(jobs, WAITING))
 
     def see(self, job: SlurmJob, row: JobRow) -> None:
-        """Sort one job in."""
+        """Classify one job."""
         found = row.standing
         if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
             found = standing(job, self._partitions, self._ledger, self._snapshot.time_s)
@@ -257,10 +262,10 @@ class _Sight:
             if found.role is Role.WAITING:
                 self.visible.append(row)
         elif role is Role.RUNNING or role is Role.STARTING:
-            held = row.held if role is Role.RUNNING and row.held else self._pinned(job)
-            if held:
+            occupied = row.occupied if role is Role.RUNNING and row.occupied else self._pinned(job)
+            if occupied:
                 self.visible.append(row)
-                self.held[id(row)] = held
+                self.occupied[id(row)] = occupied
         elif role is Role.FOREIGN:
             if job.phase.holds_nodes:
                 self.foreign.extend(job.allocated)
@@ -275,7 +280,7 @@ class _Sight:
         self.standings[job.key] = found
 
     def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
-        """A held job of ours that perhaps cannot be placed."""
+        """Return the standing of a held job of ours that perhaps cannot be placed."""
         if job.dependency:
             if self._dependencies is None:
                 self._dependencies = Dependencies(self._snapshot.jobs)
@@ -284,7 +289,7 @@ class _Sight:
                 return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
             if met is Met.NEVER:
                 return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
-        # Slurm checks a request when it is submitted, but not that of a held job: what can never start is for Slurm to say.
+        # Slurm checks a request at the submission, but not that of a held job: a job that can never start is left to Slurm.
         why = row.unsupported or row.problem
         return self._yielded(job, why) if why else Standing(Role.WAITING)
 
@@ -292,8 +297,8 @@ class _Sight:
         self.to_yield[job.key] = why
         return Standing(Role.INELIGIBLE, why)
 
-    def _pinned(self, job: SlurmJob) -> Held:
-        """Where a job that starts was pinned."""
+    def _pinned(self, job: SlurmJob) -> Occupied:
+        """Return the nodes on which a starting job was pinned."""
         pin = self._ledger.pins.get(job.key)
         if pin is None:
             return ()

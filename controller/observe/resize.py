@@ -1,10 +1,10 @@
-"""A user's request with another number of GPUs: what else the user asked for goes along in the user's own ratios. Pure.
+"""A user's request with another number of GPUs: the rest of the request changes with it, in the user's own ratios. Pure functions.
 
 - GPUs by node (--gres, --gpus-per-node, or --gpus with a fixed number of nodes that divides it): so many whole nodes, as the
   user drew them, or a part of one. Tasks come by node, CPUs by task, memory by node or CPU.
 - GPUs in all (--gpus, nodes left open): any number, as long as the tasks come out whole.
-- GPUs by task: so many tasks, on no node more than the user asked for in all: Slurm works out what a node may hold of such a job
-  when it is submitted, and not again (BadConstraints; seen on 22.05).
+- GPUs by task: so many tasks, on no node more than the user asked for in all: Slurm works out how much of such a job a node
+  may hold when it is submitted, and not again (BadConstraints; seen on 22.05).
 
 A single task on a node (torchrun, or a script without srun) shrinks to a part of the node by its CPUs; several tasks only as far
 as each keeps its GPUs. Every request is worked out from the user's first one, so that a job resized twice is not a copy of a copy.
@@ -19,7 +19,7 @@ from itertools import chain, islice
 
 from controller.base.errors import HeadwayError
 from controller.observe.shape import shape_of
-from controller.observe.user_options import NO_WISHES, Wishes
+from controller.observe.user_options import NO_OPTIONS, UserOptions
 from controller.slurm.client import ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 
@@ -32,8 +32,8 @@ class ResizeError(HeadwayError):
 
 
 def request_now(job: SlurmJob, ledger: Ledger) -> ResourceRequest:
-    """What is to be asked for the job when it is placed next, or was when it was placed last: the user's own request, or that
-    request in the size that the job was given."""
+    """Return the request with which the job is placed next, or was placed last: the user's own, or the same in the size that the
+    job was given."""
     first = ledger.originals.get(job.key, job.request)
     elsewhere = ledger.elsewhere.get(job.key)
     if elsewhere is None or elsewhere.gpus is None:
@@ -42,69 +42,69 @@ def request_now(job: SlurmJob, ledger: Ledger) -> ResourceRequest:
 
 
 def resized(
-    request: ResourceRequest, num_gpus: int, *, node_gpus: int, all_gpus: int, wishes: Wishes = NO_WISHES
+    request: ResourceRequest, num_gpus: int, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
 ) -> ResourceRequest:
-    """The user's request for that many GPUs. Raises ResizeError.
+    """Return the user's request for that many GPUs. Raises ResizeError.
 
     `node_gpus` are those of the largest node, `all_gpus` those of the whole cluster.
     """
 
     def at(number: int) -> ResourceRequest | None:
-        return _in_size(request, number, node_gpus, wishes) if 1 <= number <= all_gpus else None
+        return _in_size(request, number, node_gpus, options) if 1 <= number <= all_gpus else None
 
     found = at(num_gpus)
     if found is not None:
         return found
-    words = _possible_words(num_gpus, all_gpus, lambda number: at(number) is not None)
-    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, wishes)}; {words}")
+    words = _possible_text(num_gpus, all_gpus, lambda number: at(number) is not None)
+    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {words}")
 
 
 def possible_sizes(
-    request: ResourceRequest, *, node_gpus: int, all_gpus: int, wishes: Wishes = NO_WISHES
+    request: ResourceRequest, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
 ) -> Iterator[int]:
-    """Numbers of GPUs that a job with that request can have on an empty cluster, rising."""
-    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, wishes) is not None)
+    """Return the numbers of GPUs that a job with this request can have on an empty cluster, ascending."""
+    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, options) is not None)
 
 
-def _in_size(request: ResourceRequest, number: int, node_gpus: int, wishes: Wishes) -> ResourceRequest | None:
-    """The request for that many GPUs; None where it is not possible."""
-    found = _scaled(request, number) if wishes.allows(number) else None
+def _in_size(request: ResourceRequest, number: int, node_gpus: int, options: UserOptions) -> ResourceRequest | None:
+    """Return the request for that many GPUs; None if it is not possible."""
+    found = _scaled(request, number) if options.allows(number) else None
     return found if found is not None and shape_of(found, node_gpus) is not None else None
 
 
-def _why_not(request: ResourceRequest, number: int, all_gpus: int, wishes: Wishes) -> str:
+def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: UserOptions) -> str:
     if number < 1:
         return f"{number} is no number of GPUs"
     if number > all_gpus:
         return f"the cluster has {all_gpus} GPUs, not {number}"
-    if not wishes.allows(number):
-        limits = (("at least", wishes.min_gpus), ("at most", wishes.max_gpus))
+    if not options.allows(number):
+        limits = (("at least", options.min_gpus), ("at most", options.max_gpus))
         said = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
-        return f"its user wishes for {said} GPUs, not {number}"
-    return f"{number} GPUs do not go with {_asked_words(request)}"
+        return f"its user allows {said} GPUs, not {number}"
+    return f"{number} GPUs do not go with {_request_text(request)}"
 
 
-def _asked_words(request: ResourceRequest) -> str:
-    """What stands in the way of any number."""
+def _request_text(request: ResourceRequest) -> str:
+    """Return the part of the request that prevents this number."""
     if request.gpus_fixed:
-        return "a request that Slurm cannot be told anew: GPUs of several types, with other resources, or counted in two ways"
+        return "a request that cannot be written to Slurm anew: GPUs of several types, with other resources, or counted in two ways"
     if request.gpus_per_task:
-        return f"{request.gpus_per_task} for each task{_nodes_words(request)}"
+        return f"{request.gpus_per_task} for each task{_nodes_text(request)}"
     by_node = _gpus_by_node(request)
     if by_node:
         tasks = f" and {request.num_tasks} tasks" if request.num_tasks > max(request.min_nodes, 1) else ""
         return f"{by_node} on each node{tasks}"
     if request.gpus_per_job:
-        return f"{request.num_tasks} tasks for {request.gpus_per_job} GPUs{_nodes_words(request)}"
+        return f"{request.num_tasks} tasks for {request.gpus_per_job} GPUs{_nodes_text(request)}"
     return "a request without GPUs"
 
 
-def _nodes_words(request: ResourceRequest) -> str:
+def _nodes_text(request: ResourceRequest) -> str:
     return "" if request.min_nodes <= 1 and not request.max_nodes else f" on {request.min_nodes} nodes or more"
 
 
-def _possible_words(wanted: int, all_gpus: int, may: Callable[[int], bool]) -> str:
-    """The sizes nearest to what was wanted. However large the cluster is, a bounded number of sizes is looked at."""
+def _possible_text(wanted: int, all_gpus: int, may: Callable[[int], bool]) -> str:
+    """Return the possible sizes nearest to the wanted one. However large the cluster is, a bounded number of sizes is checked."""
     middle = min(max(wanted, 0), all_gpus + 1)
     around = chain.from_iterable((middle - step, middle + step) for step in range(1, all_gpus + 2))
     looked = list(islice((number for number in around if 1 <= number <= all_gpus), _LOOKED_AT))
@@ -121,7 +121,7 @@ def _possible_words(wanted: int, all_gpus: int, may: Callable[[int], bool]) -> s
 
 
 def _scaled(request: ResourceRequest, number: int) -> ResourceRequest | None:
-    """The request for that many GPUs; None where the user's ratios do not come out whole."""
+    """Return the request for that many GPUs; None if the user's ratios give no whole numbers."""
     if request.gpus_fixed:
         return None
     if request.gpus_per_task:
@@ -138,7 +138,7 @@ def _scaled(request: ResourceRequest, number: int) -> ResourceRequest | None:
 
 
 def _gpus_by_node(request: ResourceRequest) -> int | None:
-    """GPUs on each of the user's nodes; None where the user leaves the division open, or it is uneven."""
+    """Return the GPUs on each of the user's nodes; None if the user leaves the division open, or it is uneven."""
     if request.gpus_per_node:
         return request.gpus_per_node
     nodes = request.min_nodes
@@ -166,7 +166,7 @@ def _by_node(request: ResourceRequest, by_node: int, number: int) -> ResourceReq
 def _part_of_a_node(
     request: ResourceRequest, tasks_here: int, by_node: int, number: int, total: int | None
 ) -> ResourceRequest | None:
-    """On one node, with fewer GPUs than the user wanted on each."""
+    """Return the request on one node, with fewer GPUs than the user wanted on each."""
     tasks, uneven = divmod(tasks_here * number, by_node)
     cpus_per_task = _cpus_per_task(request)
     if tasks_here == 1:
@@ -215,7 +215,7 @@ def _by_task(request: ResourceRequest, gpus_per_task: int, number: int) -> Resou
 
 
 def _tasks_by_node(request: ResourceRequest) -> int | None:
-    """Tasks on each of the user's nodes; None where the user leaves the division open, or it is uneven."""
+    """Return the tasks on each of the user's nodes; None if the user leaves the division open, or it is uneven."""
     if request.tasks_per_node:
         return request.tasks_per_node
     nodes = request.min_nodes
@@ -225,7 +225,7 @@ def _tasks_by_node(request: ResourceRequest) -> int | None:
 
 
 def _node_range(request: ResourceRequest, ratio: float) -> tuple[int, int]:
-    """Least and most nodes when everything is that much larger; an open end stays open."""
+    """Return the least and most nodes when everything is larger by that ratio; an open upper end stays open."""
     least = max(math.floor(request.min_nodes * ratio), 1) if request.min_nodes > 1 else 1
     return least, max(math.ceil(request.max_nodes * ratio), least) if request.max_nodes else 0
 
@@ -237,7 +237,7 @@ def _cpus_per_task(request: ResourceRequest) -> int:
 def _with_tasks(
     request: ResourceRequest, tasks: int, cpus_per_task: int | None = None, **changes: int | None
 ) -> ResourceRequest:
-    """The request with so many tasks, and CPUs for them."""
+    """Return the request with so many tasks, and CPUs for them."""
     each = cpus_per_task or _cpus_per_task(request)
     known = each if request.cpus_per_task is not None else None
     return replace(request, num_tasks=tasks, num_cpus=tasks * each, cpus_per_task=known, **changes)  # type: ignore[arg-type]
@@ -248,5 +248,5 @@ def _less(amount: int | None, number: int, of: int) -> int | None:
 
 
 def _part(amount: int, number: int, of: int) -> int:
-    """That share of it, at least one."""
+    """Return that share of the amount, at least one."""
     return max(-(-amount * number // of), 1)

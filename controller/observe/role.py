@@ -1,4 +1,4 @@
-"""Which jobs Headway schedules, and which of those may be placed now. Pure functions of one job."""
+"""Roles of jobs: those that Headway schedules, and those that may be placed now. Pure functions of one job."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from controller.state.ledger import Ledger, Refusal
 
 
 class Role(Enum):
-    """What Headway does with a job."""
+    """Treatment of a job by Headway."""
 
     FOREIGN = "foreign"
-    """Not ours: it only takes room."""
+    """A job that Headway does not schedule: it only takes room."""
     ADOPT = "adopt"
-    """Ours, pending and free to be started by Slurm: hold it first."""
+    """A job of ours that is pending and that Slurm may start: it is held first."""
     WAITING = "waiting"
     """Held by Headway, to be placed by the policy."""
     INELIGIBLE = "ineligible"
-    """Ours, but not to be placed yet: a dependency, a begin time, a user's hold, a refusal."""
+    """A job of ours that may not be placed yet: a dependency, a begin time, a user's hold, a refusal."""
     YIELDED = "yielded"
     """Given to Slurm to place."""
     STARTING = "starting"
-    """Placed and released; Slurm is about to start it."""
+    """Placed and released: Slurm is about to start it."""
     RUNNING = "running"
-    """Holds nodes."""
+    """Has an allocation."""
     STRAY = "stray"
-    """In Headway's hands, but not for Headway to place: given back to Slurm at once."""
+    """Held or pinned by Headway, but not for Headway to place: given back to Slurm at once."""
     ENDED = "ended"
 
 
 class Obstacle(Enum):
-    """What keeps an ineligible job from being placed, where `headway why` has more to say of it than `Standing.why`."""
+    """Obstacle to placing an ineligible job, for which `headway why` has more to say than `Standing.why`."""
 
     OTHER = "other"
     REFUSAL = "refusal"
@@ -43,7 +43,7 @@ class Obstacle(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Role of a job now, and why, in words for users."""
+    """Role of a job now, and the reason as text for users."""
 
     role: Role
     why: str = ""
@@ -54,7 +54,7 @@ _FOREIGN = Standing(Role.FOREIGN)
 _ENDED = Standing(Role.ENDED)
 _RUNNING = Standing(Role.RUNNING)
 WAITING = Standing(Role.WAITING)
-"""Nothing is in the job's way."""
+"""Standing of a job with no obstacle."""
 _HELD_BY_USER = Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
@@ -63,9 +63,9 @@ _REFUSED = Standing(Role.STRAY, f"Slurm cannot carry it out on the nodes that He
 _IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can carry it out as it asks ({IMPOSSIBLE})")
 
 SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
-"""It may be placed in a second."""
+"""Standing of a job that was just requeued; it may be placed in a second."""
 SETTLING_S = 1.0
-"""Seconds from a requeue on in which nobody is placed anew.
+"""Seconds after a requeue within which the job is not placed anew.
 
 Nodes refuse a run whose credential was made in the very second in which Slurm ended the run before, and the job then FAILS for
 good ("Job credential revoked": of six jobs that were released at once, again and again, five had failed by the third time;
@@ -79,7 +79,10 @@ LAST_RETRY_S = 300.0
 
 
 def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
-    """Batch jobs with GPUs whose every partition is managed. Het jobs, salloc and srun pass through untouched."""
+    """Return whether Headway schedules the job: a batch job with GPUs, all of whose partitions are managed.
+
+    Het jobs, salloc and srun pass through untouched.
+    """
     request = job.request
     wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
     return (
@@ -91,7 +94,7 @@ def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
 
 
 def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | None:
-    """The standing that a job has as long as Slurm shows it like this, refusals aside; None when there is more to it."""
+    """Return the standing that a job has while Slurm shows it like this, without refusals; None if it depends on more."""
     if job.phase is Phase.ENDED:
         return _ENDED
     if not in_scope(job, partitions):
@@ -104,7 +107,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
 
 
 def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
-    """Role of the job now, by itself: whether the jobs that it depends on let it go is for `Dependencies`."""
+    """Return the role of the job now, by itself; `Dependencies` checks the jobs that it depends on."""
     lasting = lasting_standing(job, partitions)
     if lasting is not None and lasting.role is not Role.WAITING:
         return lasting
@@ -121,9 +124,9 @@ def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: f
 
 
 def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
-    """A pending job that its user, or a reload of the settings, may have taken out of the scope while we had hands on it."""
+    """Return the standing of a pending job out of scope, perhaps since its user or a reload took it out while it was ours."""
     if job.held:
-        refused = job.is_impossible and _in_our_hands(job, ledger)
+        refused = job.is_impossible and _is_ours(job, ledger)
         return _STRAY if refused or job.marks == {HOLD_MARK} else _FOREIGN
     return _ADOPT if job.key in ledger.originals else _FOREIGN
 
@@ -149,23 +152,23 @@ def _held_by_others(job: SlurmJob) -> str:
 
 
 def _impossible(job: SlurmJob, ledger: Ledger) -> Standing:
-    """A job that Slurm has put on hold by itself: its own request is judged only once it asks for that again."""
+    """Return the standing of a job that Slurm itself has put on hold: its own request counts only once it is restored."""
     if USER_HOLD_MARK in job.marks:
         return _HELD_BY_USER
-    return _REFUSED if _in_our_hands(job, ledger) else _IMPOSSIBLE
+    return _REFUSED if _is_ours(job, ledger) else _IMPOSSIBLE
 
 
-def _in_our_hands(job: SlurmJob, ledger: Ledger) -> bool:
-    """Whether a job on hold asks for what Headway chose, or has a mark of ours that its user did not put there."""
+def _is_ours(job: SlurmJob, ledger: Ledger) -> bool:
+    """Return whether a job on hold has a request that Headway wrote, or a mark of ours that is not from its user."""
     if USER_HOLD_MARK in job.marks:
         return False
     return job.has_pin_mark or HOLD_MARK in job.marks or job.key in ledger.originals
 
 
 def _is_true(refusal: Refusal, now_s: float) -> bool:
-    """Whether the times of a refusal can be so; `now_s` may be some seconds before it, from the start of the same cycle.
+    """Return whether the times of a refusal are plausible; `now_s` may be some seconds before it, from the start of the cycle.
 
-    A refusal further ahead is from before the clock was set back, and a pause longer than the longest is no pause of ours.
+    A refusal further in the future is from before the clock was set back, and a pause longer than the longest is not ours.
     """
     pause_s = refusal.retry_at_s - refusal.refused_at_s
     return refusal.refused_at_s <= now_s + _CLOCKS_DIFFER_S and pause_s <= LAST_RETRY_S + _ROUNDED_S

@@ -1,6 +1,6 @@
 """From what a job asks Slurm for to how a policy may divide its GPUs.
 
-Slurm can be told the same number of GPUs for every node of a job, never different numbers. So a request for a total is
+Slurm accepts one number of GPUs for all nodes of a job, never different numbers. So a request for a total is
 offered to policies as an even split wherever that wastes no more than twice the nodes, and as `Split.ANY` (Slurm divides)
 only where no even division exists.
 """
@@ -16,19 +16,19 @@ _UNBOUNDED_NODES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How many GPUs a job holds, and how they may lie on nodes."""
+class JobShape:
+    """Number of GPUs of a job, and how they may be divided over nodes."""
 
     num_gpus: int
     split: Split
     min_nodes: int
     max_nodes: int
     gpus_per_node: int
-    """With Split.FIXED; else 0."""
+    """GPUs on each node with Split.FIXED; else 0."""
 
 
-def shape_of(request: ResourceRequest, node_gpus: int) -> Shape | None:
-    """Shape of a request on nodes of at most `node_gpus` GPUs; None when the request asks for no GPUs, or never fits."""
+def shape_of(request: ResourceRequest, node_gpus: int) -> JobShape | None:
+    """Return the shape of a request on nodes of at most `node_gpus` GPUs; None if it asks for no GPUs, or never fits."""
     if request.gpus_per_node:
         fits = request.gpus_per_node <= node_gpus
         return _fixed(max(request.min_nodes, 1), request.gpus_per_node) if fits else None
@@ -39,12 +39,12 @@ def shape_of(request: ResourceRequest, node_gpus: int) -> Shape | None:
     return None
 
 
-def _fixed(nodes: int, gpus_per_node: int) -> Shape:
-    return Shape(nodes * gpus_per_node, Split.FIXED, nodes, nodes, gpus_per_node)
+def _fixed(nodes: int, gpus_per_node: int) -> JobShape:
+    return JobShape(nodes * gpus_per_node, Split.FIXED, nodes, nodes, gpus_per_node)
 
 
-def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> Shape | None:
-    """Tasks are spread evenly, on as few nodes as hold them."""
+def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> JobShape | None:
+    """Return the shape whose tasks are spread evenly, on as few nodes as hold them."""
     most = min(request.max_nodes or request.num_tasks, request.num_tasks)
     # Tasks on a node are few, nodes may be thousands: most tasks first is fewest nodes first.
     for tasks_here in range(min(node_gpus // gpus_per_task, request.num_tasks), 0, -1):
@@ -54,7 +54,7 @@ def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> Sh
     return None
 
 
-def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> Shape | None:
+def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> JobShape | None:
     if node_gpus <= 0:
         return None
     fewest = max(request.min_nodes, -(-total // node_gpus), 1)
@@ -63,10 +63,10 @@ def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> Shape | N
         return None
     even_up_to = min(most, max(2 * fewest, request.min_nodes))
     if not _divides(total, fewest, even_up_to):
-        return Shape(total, Split.ANY, fewest, most, 0)
-    return Shape(total, Split.EVEN, fewest, even_up_to, 0)
+        return JobShape(total, Split.ANY, fewest, most, 0)
+    return JobShape(total, Split.EVEN, fewest, even_up_to, 0)
 
 
 def _divides(total: int, fewest: int, most: int) -> bool:
-    """Whether any number of nodes in that range divides the GPUs. GPUs on a node are few, nodes may be thousands."""
+    """Return whether any number of nodes in the range divides the GPUs. GPUs on a node are few, nodes may be thousands."""
     return any(total % here == 0 for here in range(-(-total // most), total // fewest + 1))

@@ -1,6 +1,6 @@
-"""Whether a running job may be stopped to be placed anew: an operator's bounds, over what was done before. Pure.
+"""The preemption budget: the operator's bounds on stopping running jobs, given the preemptions of the past. Pure functions.
 
-They hold for threshold and policies. Operators by hand are not bound, but what they stop counts for the job.
+The bounds hold for the threshold and for policies. Preemptions by operators are not bounded, but count for the job.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from controller.base.backoff import Backoff
 from controller.base.config import ControllerSettings, Mode
 from controller.base.text import count, duration
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
@@ -19,35 +20,40 @@ from controller.state.preemption import Cause, Preemption, Stage
 HOUR_S = 3600.0
 _MOST_DOUBLINGS = 5
 UNDER_WAY = frozenset({Stage.ASKED, Stage.SAVED, Stage.STOPPED})
-"""Of a job that is about to leave, or has not come back."""
+"""Stages of a job that is about to be stopped, or has not come back."""
 BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
-"""No operator has said so."""
+"""Causes other than an operator."""
 
 
 def mode_of(settings: ControllerSettings, partition: str) -> Mode:
-    """What may come of it in that partition. Of a job in several ("a,b") the strictest counts."""
+    """Return the mode of preemption in the partition; for a job in several ("a,b"), the strictest."""
     modes: list[Mode] = [settings.preemption_partitions.get(name, settings.preemption) for name in partition.split(",")]
     return next(mode for mode in ("off", "advise", "automatic") if mode in modes)
 
 
 def all_off(settings: ControllerSettings) -> bool:
-    """Whether nothing comes of it in any partition."""
+    """Return whether preemption is off in every partition."""
     return {settings.preemption, *settings.preemption_partitions.values()} == {"off"}
 
 
 def reach_s(settings: ControllerSettings) -> float:
-    """How far back preemptions matter."""
-    return max(HOUR_S, settings.preemption_cooldown_s * float(2**_MOST_DOUBLINGS))
+    """Return the time for which past preemptions matter, seconds."""
+    return max(HOUR_S, _longest_s(settings.preemption_cooldown_s))
 
 
-class Allowance:
-    """The bounds as of one moment. Invariant: however many are taken, none is exceeded within any hour.
+def _longest_s(cooldown_s: float) -> float:
+    """Return the longest cool-down after repeated preemptions of one job, seconds."""
+    return cooldown_s * float(2**_MOST_DOUBLINGS)
 
-    A preemption counts from when it was asked for, one that was called off too: the ranks have stood still for it.
+
+class PreemptionBudget:
+    """The bounds at one moment. Invariant: however many jobs are taken, no bound is exceeded within any hour.
+
+    A preemption counts from the request on, also one that was called off: the ranks have stood still for it.
     """
 
     def __init__(self, settings: ControllerSettings, history: Iterable[Preemption], now_s: float) -> None:
-        """`history`: all that was asked for within `reach_s`, and what is open."""
+        """`history`: all preemptions requested within `reach_s`, and the open ones."""
         self._settings = settings
         self._now_s = now_s
         self._of_job: dict[int, list[Preemption]] = defaultdict(list)
@@ -58,22 +64,22 @@ class Allowance:
         self._spent = sum(item.cause in BY_ITSELF for item in lately)
 
     def take(self, job: SlurmJob) -> None:
-        """One more, now."""
+        """Count one more preemption, of this job, now."""
         self._spent += 1
         if job.raw_id is not None:
             self._moves[job.raw_id] += 1
 
-    def may_be_preempted(self, job: SlurmJob, comeback: Callable[[SlurmJob], Comeback]) -> bool:
-        """Whether a policy may stop it now."""
+    def may_be_preempted(self, job: SlurmJob, preemptibility: Callable[[SlurmJob], Preemptibility]) -> bool:
+        """Return whether a policy may stop the job now."""
         automatic = mode_of(self._settings, job.partition) == "automatic"
-        return automatic and not self.refusal(job) and comeback(job).may
+        return automatic and not self.refusal(job) and preemptibility(job).may
 
     def refusal(self, job: SlurmJob) -> str:
-        """Why it may not be stopped now, in words that go behind "job 12 "; empty: it may. The mode is not looked at."""
+        """Return why the job may not be stopped now, as a text that continues "job 12 "; empty: it may. The mode is not checked."""
         return self.own_refusal(job) or self._none_left()
 
     def own_refusal(self, job: SlurmJob) -> str:
-        """The same, but for what the cluster's budget has left: of jobs that are stopped together that is asked of all at once."""
+        """Return the same without the cluster's budget, which is checked at once for all jobs that are stopped together."""
         if job.raw_id is None or job.phase is not Phase.RUNNING or job.start_time_s is None:
             return "does not run"
         if any(item.stage in UNDER_WAY for item in self._of_job.get(job.raw_id, ())):
@@ -82,7 +88,7 @@ class Allowance:
 
     @property
     def left(self) -> int:
-        """How many more the cluster's budget allows now."""
+        """Number of further preemptions that the cluster's budget allows now."""
         return max(self._settings.preemption_budget_per_hour - self._spent, 0)
 
     def _too_early(self, ran_s: float, raw_id: int) -> str:
@@ -91,7 +97,7 @@ class Allowance:
             return f"has run for {ran_s:.0f} s only (preemption_min_run_s is {least_s:g} s)"
         rests_s = self.rests_until_s(raw_id) - self._now_s
         if rests_s > 0:
-            return f"was preempted a short while ago, and is left alone for {duration(rests_s)} more"
+            return f"was preempted a short while ago, and is not preempted for another {duration(rests_s)}"
         return ""
 
     def _too_often(self, moves: int) -> str:
@@ -107,18 +113,19 @@ class Allowance:
         return f"has to wait: {self._spent} were preempted within an hour (preemption_budget_per_hour is {most})"
 
     def rests_until_s(self, raw_id: int) -> float:
-        """End of its cool-down; in the past where there is none."""
+        """Return the end of the job's cool-down; in the past if there is none."""
         items = self._of_job.get(raw_id)
         if not items:
             return float("-inf")
-        doublings = max(min(_in_vain_in_a_row(items) - 1, _MOST_DOUBLINGS), 0)
-        return _newest_s(items[-1]) + self._settings.preemption_cooldown_s * float(2**doublings)
+        cooldown_s = self._settings.preemption_cooldown_s
+        pause = Backoff(cooldown_s, _longest_s(cooldown_s))
+        return _newest_s(items[-1]) + pause.pause_s(_useless_in_a_row(items) - 1)
 
 
-def _in_vain_in_a_row(items: Sequence[Preemption]) -> int:
-    """Of the newest ones. A move by the threshold counts, too: were it of use, the job would not be in question again.
+def _useless_in_a_row(items: Sequence[Preemption]) -> int:
+    """Return how many of the newest preemptions were useless. A move by the threshold counts: else the job would not be slow again.
 
-    They are forgotten when the job was left alone for `reach_s`.
+    They are forgotten when the job was not preempted for `reach_s`.
     """
     number = 0
     for item in reversed(items):
@@ -129,7 +136,7 @@ def _in_vain_in_a_row(items: Sequence[Preemption]) -> int:
 
 
 def _newest_s(item: Preemption) -> float:
-    """When it last went on."""
+    """Return the time of the preemption's newest stage."""
     times = (item.asked_s, item.saved_s, item.stopped_s, item.started_s, item.resumed_s, item.ended_s)
     return max(time_s for time_s in times if time_s is not None)
 
@@ -138,15 +145,15 @@ def may_be_preempted(
     jobs: Iterable[SlurmJob],
     settings: ControllerSettings,
     history: Iterable[Preemption],
-    comeback: Callable[[SlurmJob], Comeback],
+    preemptibility: Callable[[SlurmJob], Preemptibility],
     now_s: float,
 ) -> frozenset[RunKey]:
-    """The runs among these jobs that policies may stop now."""
+    """Return the runs among these jobs that policies may stop now."""
     if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
         return frozenset()
-    bounds = Allowance(settings, history, now_s)
+    bounds = PreemptionBudget(settings, history, now_s)
     return frozenset(
         run
         for job in jobs
-        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, comeback)
+        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, preemptibility)
     )

@@ -1,48 +1,48 @@
-"""What is left of preemptions that were called off: ranks that may stand still yet, and marks on jobs that run on."""
+"""Cleaning up after preemptions that were called off: ranks that may still stand still, and marks on jobs that run on."""
 
 from __future__ import annotations
 
 from controller.agents.commands import AgentCommands
 from controller.base.clock import Clock
-from controller.preempt.attempt import Drive
+from controller.preempt.attempt import PreemptionAttempt
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmSnapshot
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from controller.state.preemption_table import PreemptionTable
 
 _ASKED_BEFORE_S = 7200.0
-"""What is called off was asked for within that time: to save takes an hour at most, and so does it to stop it."""
+"""Longest time from a request to its end, seconds: to save takes an hour at most, and so does the stop."""
 _MARK_WATCH_S = 3600.0
-"""A mark that a job was given to be stopped is looked for if that was called off so long before the controller was started."""
+"""Time before the controller's start within which a called off preemption may have left its mark, seconds."""
 
 
 class CalledOff:
     """Invariant: a mark is taken off a job only if Slurm has shown it running, as the run that was to be stopped."""
 
     def __init__(self, table: PreemptionTable, clock: Clock) -> None:
-        """Also of those that a controller before has called off."""
+        """Includes preemptions that an earlier controller has called off."""
         self._table = table
         self._clock = clock
         self.marked: tuple[JobKey, ...] = ()
-        """Jobs that run on, and have the mark that they were given to be stopped: the cycle takes it off."""
+        """Jobs that run on and still have the mark from the stop: the cycle takes it off."""
         self._left = {_key(row) for row in self._lately(_MARK_WATCH_S)}
 
     def add(self, row: Preemption) -> None:
-        """Somebody may have marked it."""
+        """Look for a mark on the job of this preemption."""
         self._left.add(_key(row))
 
     def look(self, snapshot: SlurmSnapshot, open_: frozenset[int]) -> None:
-        """Find the marks. `open_`: Slurm's own numbers of jobs that are to be stopped anew."""
+        """Find the marks. `open_`: Slurm's own numbers of jobs with another preemption under way."""
         running = [job for job in snapshot.jobs if job.key in self._left and job.phase is Phase.RUNNING]
         self._left = {job.key for job in running}
         self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in open_)
 
-    def say_go_on(self, commands: AgentCommands, still_s: float, now: float) -> None:
-        """To those that may stand still yet: what was said when it was called off may not have got through. `now`: monotonic."""
+    def say_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:
+        """Let ranks train on that may still stand still: an earlier command may not have got through. `now`: monotonic."""
         now_s = self._clock.now()
-        for row in self._lately(still_s):
+        for row in self._lately(quiesce_s):
             if row.attempt and row.way is PreemptionMethod.CHECKPOINT:
-                left = still_s - max(now_s - (row.ended_s or now_s), 0.0)
-                Drive(row, deadline=now).go_on(commands, now + left)
+                left = quiesce_s - max(now_s - (row.ended_s or now_s), 0.0)
+                PreemptionAttempt(row, deadline=now).go_on(commands, now + left)
 
     def _lately(self, within_s: float) -> list[Preemption]:
         now_s = self._clock.now()

@@ -1,4 +1,4 @@
-"""Have all ranks of a job saved the same step? What the agents of its nodes answered, put together. Pure."""
+"""Decides from the agents' answers whether all ranks of a job have saved the same step. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PASSING = frozenset(
 
 
 def saved_step(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> int | None:
-    """Steps done at the checkpoint that all ranks have taken part in; None: not all have, as far as was answered.
+    """Return the steps done at the checkpoint in which all ranks took part; None: not all have answered that they did.
 
-    Nodes of the job on which none of its ranks trains may say so: the ranks of the others are counted.
+    Nodes of the job on which none of its ranks trains may answer so: the ranks of the others are counted.
     """
     saved = {node: answer.saved for node, answer in answers.items() if answer.accepted}
     if set(answers) != set(nodes) or any(refusal(node, answers) for node in nodes) or not saved:
@@ -27,35 +27,35 @@ def saved_step(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAn
 
 
 def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
-    """Why that node will not have saved; empty: it has, has not answered yet, or has no ranks while another has."""
+    """Return why that node will not save; empty: it has saved, has not answered yet, or has no ranks while another has."""
     answer = answers.get(node)
     if answer is None or answer.accepted:
         return ""
-    if nobody_trains(answer) and any(other.accepted for other in answers.values()):
+    if no_rank_trains(answer) and any(other.accepted for other in answers.values()):
         return ""
     return f"{node}: {answer.problem or 'no reason given'}"
 
 
-def nobody_trains(answer: agent_pb2.CommandAnswer) -> bool:
-    """The agent knows of no process of the job that trains. One that gives no reason, as before there were any, does not say so."""
+def no_rank_trains(answer: agent_pb2.CommandAnswer) -> bool:
+    """Return whether the agent knows no process of the job that trains. An answer without a reason (of older agents) is no."""
     return not answer.accepted and answer.reason == agent_pb2.ANSWER_REASON_NO_TRAINERS
 
 
 def may_pass(answer: agent_pb2.CommandAnswer) -> bool:
-    """An agent that has lost its ranks, or they their agent, may say otherwise when it is asked anew."""
+    """Return whether a later answer may differ: agents and ranks that have lost each other find each other again."""
     return not answer.accepted and answer.reason in _PASSING
 
 
 def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
-    """Why this will come to nothing; empty: it may still, or has been done."""
+    """Return why the save cannot succeed any more; empty: it still may, or has succeeded."""
     pending = set(answers) != set(nodes)
-    # That nobody trains on a node says nothing while others have not answered.
-    telling = sorted(node for node in answers if not (pending and nobody_trains(answers[node])))
+    # While others have not answered, a node without training processes is no failure.
+    telling = sorted(node for node in answers if not (pending and no_rank_trains(answers[node])))
     firm = [said for node in telling if (said := refusal(node, answers))]
     if firm:
         return "; ".join(firm[:3])
     if pending or saved_step(nodes, answers) is not None:
         return ""
     saved = [(node, answers[node].saved) for node in sorted(answers) if answers[node].accepted]
-    told = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
-    return f"the ranks that saved are not all of one program ({told})"
+    counts = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
+    return f"the ranks that saved are not all of one program ({counts})"

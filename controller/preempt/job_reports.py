@@ -1,6 +1,6 @@
-"""What agents last said of each run of a job, node by node: who trains there, what can be saved, how far it has come.
+"""Newest reports of agents about each run of a job, node by node: its ranks there, checkpoints, and steps.
 
-Only the present counts here: what was measured of jobs is in the store of profiles.
+Only the present counts here: measurements of jobs are in the store of profiles.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from controller.profiles.windows import NS, RunKey
 from protos.headway.v1 import agent_pb2
 
-_NOBODY: Mapping[str, NodeTold] = {}
+_NOBODY: Mapping[str, NodeReport] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Usr1:
-    """What SIGUSR1, sent by Slurm, would do to the run's processes there."""
+    """Effect that SIGUSR1, sent by Slurm, would have on the run's processes on one node."""
 
     caught: int
     """Processes that it reaches and that catch it."""
@@ -25,11 +25,11 @@ class Usr1:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTold:
-    """One run on one node, as its agent last told of it."""
+class NodeReport:
+    """One run on one node, as its agent last reported it."""
 
     ranks: tuple[int, ...]
-    """That train there, ascending."""
+    """Ranks that train there, ascending."""
     world_size: int | None
     saving: tuple[int, ...]
     """Ranks that save when they are asked, ascending."""
@@ -38,28 +38,28 @@ class NodeTold:
     saved_step: int | None
     """Steps done at its newest complete checkpoint; None: none yet."""
     stepped_ago_s: float | None
-    """When its first step ended, before the report; None: it has not made one."""
+    """Time from the end of its first step to the report, seconds; None: it has not made one."""
     usr1: Usr1 | None = None
     """None: the agent does not know."""
 
 
-class Told:
-    """Invariant: of one run and node only the newest report counts, and of runs that are gone nothing is kept."""
+class ReportTable:
+    """Invariant: for each run and node only the newest report is kept, and none for runs that are gone."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
-        """Nodes whose agents have told what signals do to a run: they tell it of every run."""
-        self._runs: dict[RunKey, dict[str, NodeTold]] = {}
+        """Nodes whose agents have reported the effect of signals on a run: they report it for every run."""
+        self._runs: dict[RunKey, dict[str, NodeReport]] = {}
 
-    def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeTold] | None:
-        """Take a report in. What it says of a run; None where nothing."""
+    def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
+        """Take a report in. Returns what it says about a run; None if nothing."""
         match report.WhichOneof("kind"):
             case "job":
-                run, told = _run(report.job.job), _told(report.job)
-                self._runs.setdefault(run, {})[node] = told
-                if told.usr1 is not None:
+                run, found = _run(report.job.job), _node_report(report.job)
+                self._runs.setdefault(run, {})[node] = found
+                if found.usr1 is not None:
                     self.watching.add(node)
-                return run, told
+                return run, found
             case "ended":
                 run = _run(report.ended.job)
                 nodes = self._runs.get(run, {})
@@ -70,8 +70,8 @@ class Told:
             case _:
                 return None
 
-    def of(self, run: RunKey) -> Mapping[str, NodeTold]:
-        """What is known of a run, by node."""
+    def of(self, run: RunKey) -> Mapping[str, NodeReport]:
+        """Return the reports about a run, by node."""
         return self._runs.get(run, _NOBODY)
 
     def keep(self, job_ids: Collection[int]) -> None:
@@ -80,9 +80,9 @@ class Told:
             del self._runs[run]
 
 
-def newest_step(told: Mapping[str, NodeTold]) -> int | None:
-    """Steps done at the newest checkpoint that the run could come back from, as far as all nodes know of it."""
-    known = [node.saved_step if node.saved_step is not None else node.restored_step for node in told.values()]
+def newest_step(reports: Mapping[str, NodeReport]) -> int | None:
+    """Return the steps done at the newest checkpoint that all nodes have; None: a node has none."""
+    known = [node.saved_step if node.saved_step is not None else node.restored_step for node in reports.values()]
     steps = [step for step in known if step is not None]
     return min(steps) if steps and len(steps) == len(known) else None
 
@@ -91,14 +91,14 @@ def _run(job: agent_pb2.JobName) -> RunKey:
     return RunKey(job.job_id, job.restart)
 
 
-def _told(job: agent_pb2.JobReport) -> NodeTold:
+def _node_report(job: agent_pb2.JobReport) -> NodeReport:
     checkpoint = job.checkpoint
     stepped_ago_s: float | None = None
     if job.HasField("first_step_ns"):
         stepped_ago_s = max(job.monotonic_ns - job.first_step_ns, 0) * NS
     elif job.HasField("steps") and job.steps > 0:
         stepped_ago_s = 0.0
-    return NodeTold(
+    return NodeReport(
         ranks=tuple(job.ranks),
         world_size=job.world_size if job.HasField("world_size") else None,
         saving=tuple(checkpoint.ranks),

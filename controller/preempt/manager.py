@@ -1,34 +1,33 @@
-"""Preemptions under way: asks agents, follows what Slurm shows, and says what is to be stopped. The rim around `preemption`.
+"""Preemptions under way: begins them, follows what agents and Slurm show of them, and orders stops from the cycle.
 
-Nothing here changes anything in Slurm: what is to be stopped or signalled is ordered from the cycle, which does it through
-the Applier. Every change of a stage is in the journal before anybody acts on it, so that a controller that was killed goes on
-with each. Deadlines run on a clock that nobody sets, and only over a restart on the wall's.
+Nothing here changes anything in Slurm: the cycle does it, through its journaled verbs. Every change of a stage is in the journal
+before anything is done about it, so that a controller that was killed goes on with each preemption. Deadlines are on a clock
+that is never set; only over a restart they are on the wall clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
-import structlog
-
-from controller.agents.commands import AgentCommands, CommandSender
-from controller.agents.node_table import NodeStatus
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
-from controller.base.errors import JournalError, PreemptionRefusedError
+from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.observe.role import in_scope
-from controller.preempt.attempt import Drive, Outcome, first_to_stop
+from controller.preempt.attempt import PreemptionAttempt
 from controller.preempt.called_off import CalledOff
-from controller.preempt.job_reports import NodeTold, Told, newest_step
-from controller.preempt.preemptibility import Comeback, comeback
-from controller.preempt.silent_nodes import kept_off, silent_nodes
-from controller.preempt.text import event_words, forced_words, lost_words
+from controller.preempt.job_agents import Agents, JobAgents
+from controller.preempt.job_reports import NodeReport, newest_step
+from controller.preempt.open_preemptions import Listener, OpenPreemptions
+from controller.preempt.preemptibility import Preemptibility, preemptibility
+from controller.preempt.saving import Saving
+from controller.preempt.silent_nodes import kept_off
+from controller.preempt.stop_orders import StopOrders
+from controller.preempt.text import forced_text
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal
@@ -40,43 +39,24 @@ from controller.state.preemption import (
     RelocationConstraint,
     Stage,
     after_look,
-    left_s,
     moved,
 )
 from protos.headway.v1 import agent_pb2
 
-log = structlog.get_logger(__name__)
-
-STEP_WATCH_S = 900.0
-"""A job that runs again, and of whose steps nobody tells for so long, is let out of sight."""
 UNWATCHED_S = 60.0
-"""The same where none of its nodes has an agent connected: then its steps cannot be told of."""
+"""Time after which a job that runs again is no longer watched, where no agent on its nodes could report its steps."""
 _TICK_S = 0.25
-_ASK_AGAIN_S = 1.0
-STILL_AT_LEAST_S = 30.0
-"""Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
 _PLACED_SOON_S = 15.0
-"""So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
-_NOWHERE = RelocationConstraint()
-
-Listener = Callable[[Preemption], None]
-"""Told of every change of a stage, in the event loop: it must not wait, and must not raise."""
+"""Time after a stop in which Slurm is read as often as possible: its processes end, Slurm settles, and the job is placed."""
+_ANYWHERE = RelocationConstraint()
 
 
-class Agents(CommandSender, Protocol):
-    """What is asked of the server of agents."""
-
-    @property
-    def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node that was heard of lately."""
-
-
-class Preempting:
-    """Invariant: at most one open preemption by job, and of each the journal has the stage that is acted on."""
+class PreemptionManager:
+    """The preemptions of one controller. Invariant: a preemption begins only for a job that can come back, or by force."""
 
     def __init__(
         self,
-        settings: ControllerSettings,
+        settings: Callable[[], ControllerSettings],
         journal: Journal,
         ledger: Ledger,
         events: EventLog,
@@ -84,109 +64,99 @@ class Preempting:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Goes on with what the journal has open, from the first `see` on."""
-        self.settings = settings
-        self.listeners: list[Listener] = []
-        self.wanted = asyncio.Event()
-        """Set while `orders` has something for the cycle."""
-        self.told = Told()
-        self._journal = journal
+        self._settings = settings
         self._table = journal.preemptions
-        self._ledger = ledger
-        self._events = events
         self._clock = clock
         self._monotonic = monotonic
-        self._agents: Agents | None = None
-        self._commands: AgentCommands | None = None
-        self._news = asyncio.Event()
-        now_s, now = clock.now(), monotonic()
+        self.wanted = asyncio.Event()
+        """Set while `orders` has something for the cycle."""
         self.called_off = CalledOff(journal.preemptions, clock)
-        self._drives = {row.raw_id: Drive(row, deadline=now + left_s(row, now_s)) for row in self._table.open()}
+        self._agents = JobAgents()
+        self._open = OpenPreemptions(journal, ledger, events, clock.now(), monotonic())
+        self._saving = Saving(settings, self._open, self._agents, self.called_off, clock, monotonic, self.wanted)
+        self._orders = StopOrders(self._open, clock, monotonic, self.wanted)
 
     def serve(self, agents: Agents | None) -> None:
-        """These are the agents from now on."""
-        self._agents = agents
-        self._commands = None if agents is None else AgentCommands(agents)
-        if self._commands is not None:
-            self.called_off.say_go_on(self._commands, self.settings.preemption_still_s, self._monotonic())
+        """Use this server of agents from now on; None: no agents are served."""
+        self._agents.serve(agents)
+        if self._agents.commands is not None:
+            self.called_off.say_go_on(self._agents.commands, self._settings().preemption_still_s, self._monotonic())
 
     # --- for others
 
     @property
-    def open(self) -> Mapping[int, Preemption]:
-        """Those that have not ended, by Slurm's own number of the job; also STARTED ones, of which no step was told yet."""
-        return {
-            raw_id: drive.row for raw_id, drive in list(self._drives.items())
-        }  # also asked by the exporter's thread
+    def listeners(self) -> list[Listener]:
+        """Functions that are called after every change of a stage."""
+        return self._open.listeners
 
-    def comeback(self, job: SlurmJob) -> Comeback:
-        """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
-        if not in_scope(job, frozenset(self.settings.partitions)):
-            return Comeback(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
-        drive = self._drives.get(job.raw_id) if job.raw_id is not None else None
-        row = None if drive is None else drive.row
-        return comeback(job, self._told_of(job), self._connected(job), row, self.told.watching)
+    @property
+    def open(self) -> Mapping[int, Preemption]:
+        """Preemptions that have not ended, by Slurm's own number of the job; also STARTED ones without a reported step.
+
+        The exporter's thread calls it too.
+        """
+        return self._open.rows
+
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
+        """Return whether this job may be preempted now, and how it comes back. Cheap enough for every job in every cycle."""
+        if not in_scope(job, frozenset(self._settings().partitions)):
+            return Preemptibility(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
+        attempt = self._open.of_job(job.raw_id)
+        row = None if attempt is None else attempt.row
+        watching = self._agents.reports.watching
+        return preemptibility(job, self._agents.of_run(job), self._agents.connected(job), row, watching)
 
     def begin(
         self,
         job: SlurmJob,
         cause: Cause,
         why: str,
-        elsewhere: RelocationConstraint = _NOWHERE,
+        elsewhere: RelocationConstraint = _ANYWHERE,
         *,
         force: bool = False,
         within_s: float | None = None,
     ) -> Preemption:
         """Ask the job to save, so that it can be stopped. Does not wait. `why` is a sentence for people, without a full stop.
 
-        `within_s` None: preemption_within_s of the settings. Raises PreemptionRefusedError with words that say why not, and
-        JournalError.
+        `within_s` None: preemption_within_s of the settings. Raises PreemptionRefusedError with the reason, and JournalError.
         """
-        found = self.comeback(job)
+        found = self.preemptibility(job)
         if found.final or (found.why_not and not force) or job.raw_id is None:
-            raise PreemptionRefusedError(f"job {job.key.job_id} {found.why_not}")
-        former = self._drives.get(job.raw_id)
+            raise PreemptionRefusedError(job.key.job_id, found.why_not)
+        former = self._open.of_job(job.raw_id)
         if former is not None:
-            self._change(
-                former,
-                replace(former.row, ended_s=self._clock.now(), problem="preempted anew before a step was told of"),
-            )
-        row = Preemption(
-            number=0,
-            job_id=job.key.job_id,
-            raw_id=job.raw_id,
-            submit_time_s=job.key.submit_time_s,
-            restarts=job.restarts,
+            problem = "preempted again before a step was reported"
+            self._open.change(former, replace(former.row, ended_s=self._clock.now(), problem=problem))
+        cannot = found.way is PreemptionMethod.NONE
+        row = _row_of(
+            job,
             cause=cause,
             why=why,
             way=found.way,
             force=force,
-            nodes=tuple(share.node for share in job.allocated),
             elsewhere=elsewhere,
-            within_s=self.settings.preemption_within_s if within_s is None else within_s,
-            stage=Stage.ASKED,
+            within_s=self._settings().preemption_within_s if within_s is None else within_s,
             asked_s=self._clock.now(),
-            problem=forced_words(found, newest_step(self._told_of(job))) if found.way is PreemptionMethod.NONE else "",
+            problem=forced_text(found, newest_step(self._agents.of_run(job))) if cannot else "",
         )
-        drive = Drive(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
-        self._drives[job.raw_id] = drive
-        self._tell(drive.row)
+        attempt = self._open.add(row, self._monotonic() + row.within_s)
         self.tick()
-        return drive.row
+        return attempt.row
 
     def recent(self, job: SlurmJob, limit: int = 20) -> list[Preemption]:
-        """The newest preemptions of that job, open ones too, newest first."""
+        """Return the newest preemptions of that job, open ones too, newest first."""
         return [] if job.raw_id is None else self._table.of_job(job.raw_id, limit)
 
     def since(self, time_s: float) -> list[Preemption]:
-        """All that were asked for since then (Unix time), oldest first: for budgets."""
+        """Return all preemptions that were begun since then (Unix time), oldest first: for budgets."""
         return self._table.since(time_s)
 
     def newest(self, limit: int) -> list[Preemption]:
-        """The newest of all, newest first."""
+        """Return the newest preemptions of all jobs, newest first."""
         return self._table.newest(limit)
 
     def find(self, number: int) -> Preemption | None:
-        """The one of that number."""
+        """Return the preemption with that number."""
         return self._table.find(number)
 
     # --- agents
@@ -194,292 +164,137 @@ class Preempting:
     def on_report(self, node: str, report: agent_pb2.AgentReport) -> None:
         """Take in what an agent reports, or answers."""
         if report.WhichOneof("kind") == "answer":
-            if self._commands is not None and self._commands.on_answer(node, report.answer):
+            commands = self._agents.commands
+            if commands is not None and commands.on_answer(node, report.answer):
                 self.tick()
             return
-        found = self.told.take(node, report)
+        found = self._agents.reports.take(node, report)
         if found is not None:
             self._note_step(*found)
 
     def on_connected(self, node: str) -> None:
-        """An agent's stream has begun."""
-        if self._commands is not None:
-            self._commands.on_connected(node)
-        for drive in list(self._drives.values()):
-            if drive.row.stage is Stage.SAVED and not drive.busy and node in drive.row.nodes:
-                self._ask_anew(drive, node)
+        """Repeat what an agent may have missed whose stream has begun."""
+        self._saving.on_connected(node)
 
-    def _ask_anew(self, drive: Drive, node: str) -> None:
-        """Ranks that lost their agent may have trained on: what was saved then is not all that they have done."""
-        drive.forget(self._commands)
-        drive.failure = f"the agent of {node} was away after it had saved"
-        drive.deadline = self._monotonic() + left_s(drive.row, self._clock.now())
-        try:
-            self._change(drive, replace(drive.row, stage=Stage.ASKED))
-        except JournalError as error:
-            drive.seen = False  # then it is done at the next look, and nobody stops it before
-            log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
-        else:
-            self.tick()
-
-    def _note_step(self, run: RunKey, told: NodeTold) -> None:
-        drive = self._drives.get(run.job_id)
-        if drive is None or run.restart <= drive.row.restarts or told.stepped_ago_s is None:
+    def _note_step(self, run: RunKey, report: NodeReport) -> None:
+        """Note the first step of a job that runs again."""
+        attempt = self._open.of_job(run.job_id)
+        if attempt is None or run.restart <= attempt.row.restarts or report.stepped_ago_s is None:
             return
-        row, now_s = drive.row, self._clock.now()
+        row, now_s = attempt.row, self._clock.now()
         started_s = row.started_s if row.started_s is not None else now_s
-        first_s = min(max(now_s - told.stepped_ago_s, started_s), now_s)
+        first_s = min(max(now_s - report.stepped_ago_s, started_s), now_s)
         lost = ""
-        if row.step is not None and (told.restored_step or 0) < row.step:
-            began = "anew" if told.restored_step is None else f"at step {told.restored_step}"
+        if row.step is not None and (report.restored_step or 0) < row.step:
+            began = "anew" if report.restored_step is None else f"at step {report.restored_step}"
             lost = f"it began {began}, though step {row.step} was saved"
-        self._change(drive, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
-
-    def _told_of(self, job: SlurmJob) -> Mapping[str, NodeTold]:
-        """Only what agents of the job's own nodes say: another node has no part in whether it may be preempted."""
-        known = {} if job.raw_id is None else self.told.of(RunKey(job.raw_id, job.restarts))
-        nodes = {share.node for share in job.allocated} if known else set()
-        return {node: told for node, told in known.items() if node in nodes}
-
-    def _connected(self, job: SlurmJob) -> set[str]:
-        nodes = {} if self._agents is None else self._agents.nodes
-        found = ((share.node, nodes.get(share.node)) for share in job.allocated)
-        return {node for node, status in found if status is not None and status.connected}
+        self._open.change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
-        """Nodes whose agent is not connected; none where no agent is."""
-        known = {} if self._agents is None else self._agents.nodes
-        connected = {node for node, status in known.items() if status.connected}
-        return silent_nodes((node.name for node in snapshot.nodes), connected) if connected else frozenset()
+        """Return the nodes whose agents are not connected; none where no agent at all is."""
+        return self._agents.silent(snapshot)
 
     def kept_off(self, jobs: Iterable[SlurmJob], snapshot: SlurmSnapshot) -> dict[JobKey, frozenset[str]]:
-        """Nodes that stopped jobs are not to be placed on now, because the agents there are silent."""
-        return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._drives else {}
+        """Return the nodes that stopped jobs are kept off for now, because the agents there are silent."""
+        return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._open else {}
 
     # --- time
 
-    async def drive(self) -> None:
-        """See to deadlines and to what has to be said again, until cancelled."""
+    async def run(self) -> None:
+        """Follow deadlines, and repeat commands that were not answered, until cancelled."""
         while True:
             self.tick()
-            if self._drives:
+            if self._open:
                 await asyncio.sleep(_TICK_S)
             else:
-                self._news.clear()
-                await self._news.wait()
+                self._open.changed.clear()
+                await self._open.changed.wait()
 
     def tick(self) -> None:
-        """Everything that is due now."""
-        now = self._monotonic()
-        for drive in list(self._drives.values()):
-            try:
-                self._go_on(drive, now)
-            except JournalError as error:  # it stays as it was, and is tried again
-                log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
-                break  # nor can the others be written; where the file is locked, each try takes seconds
-            except Exception:  # a bug here must cost no other job its deadline
-                log.exception("preemption_stuck", job=drive.row.job_id)
-        if self._commands is not None:
-            self._commands.repeat(now)
-
-    def _go_on(self, drive: Drive, now: float) -> None:
-        row = drive.row
-        if drive.busy or not drive.seen:
-            return
-        match row.stage:
-            case Stage.ASKED:
-                self._asked(drive, now)
-            case Stage.SAVED:
-                if now >= drive.still_until:
-                    self._call_off(drive, f"Slurm did not stop it in time: {drive.failure or 'it was not asked'}")
-            case Stage.STARTED:
-                started_s = row.started_s if row.started_s is not None else row.asked_s
-                now_s = self._clock.now()
-                if now_s - started_s > STEP_WATCH_S:
-                    self._change(drive, replace(row, ended_s=now_s, problem=row.problem or "no step was told of"))
-        if drive.due(now):
-            self.wanted.set()
-
-    def _asked(self, drive: Drive, now: float) -> None:
-        """Ask the ranks where that is its way; take in what they answered; and mind the deadline."""
-        if drive.row.way is PreemptionMethod.CHECKPOINT and self._commands is not None:
-            if drive.asking is None and drive.ask_at <= now < drive.deadline:
-                self._ask(drive, self._commands, now)
-            outcome = drive.outcome()
-            if outcome.step is not None:
-                self._saved(drive, outcome.step)
-                return
-            if outcome.problem:
-                self._not_saved(drive, outcome, now)
-        if not drive.row.open or now < drive.deadline:
-            return
-        if not drive.row.force or now >= drive.deadline + self.settings.preemption_still_s:
-            self._call_off(drive, drive.late_words())
-        elif not drive.row.problem:
-            lost = f"{drive.late_words()}; stopped by force: {lost_words(self._newest_step(drive.row))}"
-            self._change(drive, replace(drive.row, problem=lost, step=self._newest_step(drive.row)), silent=True)
-
-    def _ask(self, drive: Drive, commands: AgentCommands, now: float) -> None:
-        """Before anybody is asked, the number of the attempt is in the journal: an id is never used twice."""
-        row = replace(drive.row, attempt=drive.row.attempt + 1)
-        self._change(drive, row, silent=row.attempt == 1)
-        still_s = max(self.settings.preemption_still_s, row.within_s + STILL_AT_LEAST_S)
-        drive.ask(commands, still_s, now, self._monotonic)
-
-    def _saved(self, drive: Drive, step: int) -> None:
-        self._change(drive, moved(replace(drive.row, step=step), Stage.SAVED, self._clock.now()))
-        drive.try_at = 0.0
-        self.wanted.set()
-
-    def _not_saved(self, drive: Drive, outcome: Outcome, now: float) -> None:
-        """An agent that has come anew may not know its ranks yet: it is asked again. With force so is every other."""
-        if outcome.again or drive.row.force:
-            drive.forget(self._commands)
-            drive.failure = outcome.problem
-            drive.ask_at = now + _ASK_AGAIN_S
-        else:
-            self._call_off(drive, outcome.problem)
-
-    def _call_off(self, drive: Drive, problem: str) -> None:
-        self._change(drive, moved(drive.row, Stage.CALLED_OFF, self._clock.now(), problem))
-        self.called_off.add(drive.row)
-        if self._commands is not None and drive.row.attempt and drive.row.way is PreemptionMethod.CHECKPOINT:
-            drive.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
+        """Do everything that is due now."""
+        self._saving.tick()
 
     # --- the cycle
 
     def see(self, snapshot: SlurmSnapshot) -> None:
         """Follow what Slurm shows of the jobs. Raises JournalError."""
-        self.told.keep(
-            {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
-        )
-        self.called_off.look(snapshot, frozenset(self._drives))
-        if not self._drives:
-            self.tick()
-            return
-        wanted = {drive.row.job_id for drive in self._drives.values()}
-        jobs: dict[str, SlurmJob] = {}
-        for job in snapshot.jobs:
-            job_id = job.key.job_id
-            if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
-                jobs[job_id] = job
-        for drive in list(self._drives.values()):
-            self._see(drive, jobs.get(drive.row.job_id))
+        present = {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None}
+        open_ids = frozenset(self._open.rows)
+        self._agents.reports.keep(present | open_ids)
+        self.called_off.look(snapshot, open_ids)
+        if self._open:
+            wanted = {attempt.row.job_id for attempt in self._open.all}
+            jobs: dict[str, SlurmJob] = {}
+            for job in snapshot.jobs:
+                job_id = job.key.job_id
+                if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
+                    jobs[job_id] = job
+            for attempt in self._open.all:
+                self._see(attempt, jobs.get(attempt.row.job_id))
         self.tick()
 
-    def _see(self, drive: Drive, job: SlurmJob | None) -> None:
-        before = drive.row
+    def _see(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:
+        if attempt.over:
+            self._orders.end(attempt)
+            return
+        before = attempt.row
         after = self._unwatched(after_look(before, job, self._clock.now()), job)
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
-            self._send(job.key, after)
+            self._open.constrain(job.key, after)
         if after != before:
-            self._change(drive, after)
-        elif drive.refused and job is not None and job.phase is Phase.RUNNING:
-            self._call_off(drive, f"Slurm refused to stop it: {drive.refused}")
-        elif not drive.seen and before.stage is Stage.SAVED:
-            # While nobody looked its ranks may have trained on: what was saved then is not all that it has done.
-            self._change(drive, replace(before, stage=Stage.ASKED))
-        drive.seen = True
+            self._open.change(attempt, after)
+        elif attempt.refused and job is not None and job.phase is Phase.RUNNING:
+            self._saving.call_off(attempt, f"Slurm refused to stop it: {attempt.refused}")
+        elif not attempt.seen and before.stage is Stage.SAVED:
+            # Between the controller's end and its start the ranks may have trained on: they have to save once more.
+            self._open.change(attempt, replace(before, stage=Stage.ASKED))
+        attempt.seen = True
 
     def _unwatched(self, row: Preemption, job: SlurmJob | None) -> Preemption:
-        """The row, ended where the job has run for a while and no agent is there to tell of its steps."""
+        """Return the row, ended where the job has run for a while and no agent is there to report its steps."""
         now_s = self._clock.now()
         runs = row.open and row.stage is Stage.STARTED and job is not None and job.phase is Phase.RUNNING
-        if not runs or now_s - (row.started_s or now_s) <= UNWATCHED_S or job is None or self._connected(job):
+        if not runs or now_s - (row.started_s or now_s) <= UNWATCHED_S or job is None or self._agents.connected(job):
             return row
-        problem = f"it has run for {UNWATCHED_S:.0f} s; no agent on its nodes tells of its steps"
+        problem = f"it has run for {UNWATCHED_S:.0f} s; no agent on its nodes reports its steps"
         return replace(row, ended_s=now_s, problem=row.problem or problem)
 
     def orders(self) -> tuple[list[Preemption], list[Preemption]]:
-        """What the cycle is to stop now, and what it is to signal. Each is to be told of by `stopped` or `signalled`."""
-        self.wanted.clear()
-        now = self._monotonic()
-        due = [drive for drive in self._drives.values() if drive.due(now)]
-        stops = first_to_stop(due, now)
-        signals = self._recorded([drive for drive in due if not drive.to_stop(now)])
-        for drive in (*stops, *signals):
-            drive.busy = True
-        return [drive.row for drive in stops], [drive.row for drive in signals]
-
-    def _recorded(self, signals: Iterable[Drive]) -> list[Drive]:
-        """Those of them of which the journal has it now that they are signalled; the others come next time."""
-        recorded: list[Drive] = []
-        try:
-            for drive in signals:
-                self._change(drive, replace(drive.row, attempt=1), silent=True)
-                recorded.append(drive)
-        except JournalError as error:
-            log.error("signal_not_recorded", problem=str(error))
-        return recorded
+        """Return what the cycle is to stop now, and what it is to signal; it reports by `stopped`, `signalled`, `orders_over`."""
+        return self._orders.give()
 
     def stopped(self, row: Preemption, failure: Failure | None) -> None:
-        """How the order to stop it went."""
-        drive = self._drives.get(row.raw_id)
-        if drive is None or drive.row.number != row.number:
-            return
-        if failure is None:
-            self._send(JobKey(row.job_id, row.submit_time_s), row)
-            self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
-        elif failure.unavailable:
-            drive.tried(failure.message, self._monotonic())
-        else:
-            drive.refused, drive.try_at = failure.message, math.inf
-        drive.busy = False
+        """Take in how the order to stop a job went. Raises JournalError."""
+        self._orders.stopped(row, failure)
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
-        """How the signal went. One that may have got through is waited for."""
-        drive = self._drives.get(row.raw_id)
-        if drive is None or drive.row.number != row.number:
-            return
-        drive.busy = False
-        if failure is None:
-            return
-        if failure.unavailable:
-            drive.failure = failure.message
-        else:
-            drive.refused = failure.message
+        """Take in how the signal to a job went."""
+        self._orders.signalled(row, failure)
 
     def orders_over(self) -> None:
-        """Nobody is stopped or signalled now. What was not told of may have been done or not: what shows it is waited for."""
-        for drive in self._drives.values():
-            if drive.busy:
-                drive.busy = False
-                drive.tried("it is not known whether it was asked", self._monotonic())
+        """End all orders, those without a report too."""
+        self._orders.close()
 
     @property
     def moving(self) -> bool:
-        """Something is about to show in Slurm, or somebody to be placed: look again soon."""
-        return any(self._moves(drive.row) for drive in self._drives.values())
+        """True if something is about to show in Slurm, or a stopped job to be placed: read Slurm again soon."""
+        return any(self._moves(row) for row in self.open.values())
 
     def _moves(self, row: Preemption) -> bool:
         if row.stage is Stage.STOPPED and row.stopped_s is not None:
             return abs(self._clock.now() - row.stopped_s) < _PLACED_SOON_S
         return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is PreemptionMethod.SIGNAL)
 
-    # --- rows
 
-    def _send(self, key: JobKey, row: Preemption) -> None:
-        """Where it goes is written down before it is said to be stopped: the row would not say so again."""
-        self._ledger.send(key, row.elsewhere)
-        self._journal.save_jobs(self._ledger, [key])
-
-    def _change(self, drive: Drive, row: Preemption, *, silent: bool = False) -> None:
-        """Write it down, then let it be so."""
-        self._table.save(row)
-        drive.row = row
-        if not row.open:
-            del self._drives[row.raw_id]
-        if not silent:
-            self._tell(row)
-
-    def _tell(self, row: Preemption) -> None:
-        words = event_words(row)
-        log.info("preemption", number=row.number, job=row.job_id, stage=row.stage.value, text=words)
-        self._events.add("preempt", row.job_id, words)
-        for listener in self.listeners:
-            listener(row)
-        self._news.set()
-
-    def _newest_step(self, row: Preemption) -> int | None:
-        known = self.told.of(RunKey(row.raw_id, row.restarts))
-        return newest_step({node: told for node, told in known.items() if node in row.nodes})
+def _row_of(job: SlurmJob, **more: Any) -> Preemption:
+    """Return the row of a preemption that begins; the table gives it its number."""
+    return Preemption(
+        number=0,
+        job_id=job.key.job_id,
+        raw_id=job.raw_id or 0,
+        submit_time_s=job.key.submit_time_s,
+        restarts=job.restarts,
+        nodes=tuple(share.node for share in job.allocated),
+        stage=Stage.ASKED,
+        **more,
+    )

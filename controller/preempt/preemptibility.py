@@ -1,8 +1,8 @@
-"""May this job be taken off its nodes, and how does it come back? Pure.
+"""Preemptibility: whether a job may be taken off its nodes, and by which method it comes back. Pure functions.
 
-A job comes back where all its ranks save when they are asked, and say so; or where its user has declared that it saves and
-requeues itself on SIGUSR1, and no agent sees that the signal would end it, or that nobody would heed it. Any other is left alone,
-whoever asks, unless an operator forces it.
+A job comes back if all its ranks save on request and confirm it; or if its user has declared that it saves and requeues itself on
+SIGUSR1, and no agent reports that the signal would end it, or that no process would catch it. Any other job is not preempted,
+unless an operator forces it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 
-from controller.observe.user_options import read_wishes
-from controller.preempt.job_reports import NodeTold
+from controller.observe.user_options import read_user_options
+from controller.preempt.job_reports import NodeReport
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
@@ -27,49 +27,54 @@ _NOT_RUNNING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Comeback:
-    """The answer."""
+class Preemptibility:
+    """Answer for one job: whether it may be preempted, and how it comes back."""
 
     way: PreemptionMethod
-    """How it would come back; NONE: it cannot."""
+    """Method by which it would come back; NONE: it cannot."""
     why_not: str = ""
-    """Why it is not to be preempted, in words that go behind "job 12 "; empty: it may be."""
+    """Reason against it, as a text that continues "job 12 "; empty: it may be preempted."""
     final: bool = False
-    """Not by force either."""
+    """True if it cannot be preempted by force either."""
 
     @property
     def may(self) -> bool:
-        """Whether it may be preempted."""
+        """True if it may be preempted."""
         return not self.why_not
 
 
-def comeback(
+def preemptibility(
     job: SlurmJob,
-    told: Mapping[str, NodeTold],
+    reports: Mapping[str, NodeReport],
     connected: Collection[str],
     under_way: Preemption | None,
     watching: Collection[str] = (),
-) -> Comeback:
-    """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there; `watching`: nodes
-    whose agents tell what signals do to jobs."""
+) -> Preemptibility:
+    """Work out the preemptibility of a job.
+
+    `reports`: reports about its present run, by node; `connected`: nodes whose agents are connected; `watching`: nodes whose
+    agents report the effect of signals.
+    """
     final = _never(job, under_way)
     if final:
-        return Comeback(PreemptionMethod.NONE, final, final=True)
+        return Preemptibility(PreemptionMethod.NONE, final, final=True)
     nodes = [share.node for share in job.allocated]
     silent = [node for node in nodes if node not in connected]
-    lacking = _lacking_ranks(told)
+    lacking = _lacking_ranks(reports)
     if not lacking and not silent:
-        return Comeback(PreemptionMethod.CHECKPOINT)
-    if read_wishes(job.comment).preemptible:
-        unheeded = _unheeded(told, nodes, connected, watching)
-        return Comeback(PreemptionMethod.NONE, unheeded) if unheeded else Comeback(PreemptionMethod.SIGNAL)
+        return Preemptibility(PreemptionMethod.CHECKPOINT)
+    if read_user_options(job.comment).preemptible:
+        usr1_fails = _why_usr1_fails(reports, nodes, connected, watching)
+        return (
+            Preemptibility(PreemptionMethod.NONE, usr1_fails) if usr1_fails else Preemptibility(PreemptionMethod.SIGNAL)
+        )
     if not lacking:
-        return Comeback(PreemptionMethod.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
-    return Comeback(PreemptionMethod.NONE, _no_way(told, silent, lacking))
+        return Preemptibility(PreemptionMethod.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
+    return Preemptibility(PreemptionMethod.NONE, _no_way(reports, silent, lacking))
 
 
 def _never(job: SlurmJob, under_way: Preemption | None) -> str:
-    """What stands in the way of force too."""
+    """Return the obstacle that even force cannot overcome; empty: there is none."""
     if under_way is not None and under_way.stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED}:
         return f"is being preempted already ({under_way.stage.value}, by {under_way.cause.value})"
     if job.phase is Phase.ENDED:
@@ -83,11 +88,11 @@ def _never(job: SlurmJob, under_way: Preemption | None) -> str:
     return "has no number that its agents know it by" if job.raw_id is None else ""
 
 
-def _lacking_ranks(told: Mapping[str, NodeTold]) -> str:
-    """Why asking the ranks is no way; empty: all of them save when they are asked."""
-    ranks = {rank for node in told.values() for rank in node.ranks}
-    saving = [rank for node in told.values() for rank in node.saving]
-    sizes = {node.world_size for node in told.values() if node.world_size is not None}
+def _lacking_ranks(reports: Mapping[str, NodeReport]) -> str:
+    """Return why the ranks cannot be asked to save; empty: all of them save on request."""
+    ranks = {rank for node in reports.values() for rank in node.ranks}
+    saving = [rank for node in reports.values() for rank in node.saving]
+    sizes = {node.world_size for node in reports.values() if node.world_size is not None}
     if not saving:
         return "no rank has called headway_job.checkpoint"
     if len(sizes) > 1 or len(set(saving)) < len(saving):
@@ -96,7 +101,7 @@ def _lacking_ranks(told: Mapping[str, NodeTold]) -> str:
 
 
 def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
-    """Which of so many ranks, and of those that train, do not save. The size is what a job says: it is never counted through."""
+    """Return which ranks do not save. `size` is the job's own claim, and may be huge: the ranks up to it are not enumerated."""
     beyond = sorted(rank for rank in ranks if rank >= size and rank not in saving)
     number = size - sum(rank < size for rank in saving) + len(beyond)
     if number == 0:
@@ -106,12 +111,12 @@ def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
     return f"{who} {'have' if number > 1 else 'has'} not called headway_job.checkpoint"
 
 
-def _unheeded(
-    told: Mapping[str, NodeTold], nodes: list[str], connected: Collection[str], watching: Collection[str]
+def _why_usr1_fails(
+    reports: Mapping[str, NodeReport], nodes: list[str], connected: Collection[str], watching: Collection[str]
 ) -> str:
-    """Why USR1 would not bring it back; empty: it would, or where agents cannot tell, its user says so."""
+    """Return why USR1 would not bring it back; empty: it would, or agents do not know and its user says that it would."""
     there = [node for node in nodes if node in connected]
-    shown = {node: told[node].usr1 for node in there if node in told}
+    shown = {node: reports[node].usr1 for node in there if node in reports}
     fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
     if fatal:
         return (
@@ -119,17 +124,17 @@ def _unheeded(
             "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
         )
     if not shown and there and all(node in watching for node in there):
-        return "cannot be sent USR1 yet: its agents have not told whether that would end it; ask again in some seconds"
+        return "cannot be sent USR1 yet: its agents have not reported yet whether that would end it; try again in some seconds"
     if len(there) < len(nodes) or not shown or any(usr1 is None or usr1.caught for usr1 in shown.values()):
         return ""
-    return "would not heed USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
+    return "would not react to USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
 
 
-def _no_way(told: Mapping[str, NodeTold], silent: list[str], lacking: str) -> str:
+def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) -> str:
     declared = "nor does its comment say headway=preemptible"
-    if silent and not told:
-        return f"cannot come back: {_agents(silent)} not connected, so nobody knows whether it saves, {declared}"
-    if not told:
+    if silent and not reports:
+        return f"cannot come back: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
+    if not reports:
         return f"cannot come back: no process in it tells its agent that it trains (yet), {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
     return f"cannot come back: {lacking}{also}, {declared}"
@@ -140,7 +145,7 @@ def _agents(nodes: list[str]) -> str:
 
 
 def _few(names: Iterable[str], number: int | None = None) -> str:
-    """The first names, and how many more there are of `number`, or of those given."""
+    """Return the first names, and how many more there are of `number` (None: of those given)."""
     listed = list(names)
     more = (len(listed) if number is None else number) - _NAMED
     return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Preemptions beside the controller's cycles: agents tell them what they report, and deadlines are kept."""
+"""The preemption manager beside the controller's cycles: it gets the agents' reports, and follows its deadlines."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controller.agents.server import AgentsServer
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from policies.serving.runtime.supervise import Tasks
 
 
 @asynccontextmanager
-async def drive_preemptions(
-    preempting: Preempting, agents: AgentsServer | None, tasks: Tasks | None = None
+async def run_preemptions(
+    preemptions: PreemptionManager, agents: AgentsServer | None, tasks: Tasks | None = None
 ) -> AsyncIterator[None]:
-    """Within, agents are asked and deadlines kept; without agents only jobs that requeue themselves can be preempted."""
-    preempting.serve(agents)
+    """Ask agents and follow deadlines within; without agents only jobs that requeue themselves can be preempted."""
+    preemptions.serve(agents)
     if agents is not None:
-        agents.listeners.append(preempting.on_report)
-        agents.greeters.append(preempting.on_connected)
+        agents.listeners.append(preemptions.on_report)
+        agents.greeters.append(preemptions.on_connected)
     try:
-        async with (tasks or Tasks()).running("preemptions", preempting.drive):
+        async with (tasks or Tasks()).running("preemptions", preemptions.run):
             yield
     finally:
         if agents is not None:
-            agents.listeners.remove(preempting.on_report)
-            agents.greeters.remove(preempting.on_connected)
-        preempting.serve(None)
+            agents.listeners.remove(preemptions.on_report)
+            agents.greeters.remove(preemptions.on_connected)
+        preemptions.serve(None)

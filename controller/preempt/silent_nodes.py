@@ -1,4 +1,4 @@
-"""Nodes whose agents are silent, and the stopped jobs that are kept off them. Pure.
+"""Nodes whose agents are silent, and the stopped jobs that are kept off them. Pure functions.
 
 A job that goes on from a checkpoint needs on its new nodes what it had on the old ones, and an agent that has gone is often the
 first sign of a node that is not well. So no job is moved to a node whose agent is silent, while agents are in use. A job
@@ -18,7 +18,7 @@ _NAMED = 5
 
 
 def silent_nodes(nodes: Iterable[str], connected: Collection[str]) -> frozenset[str]:
-    """Return the nodes without a connected agent; none where no agent at all is connected: then agents tell nodes not apart."""
+    """Return the nodes without a connected agent; none if no agent at all is connected: then agents are not in use."""
     names = frozenset(nodes)
     return names.difference(connected) if names.intersection(connected) else frozenset()
 
@@ -42,7 +42,7 @@ def _is_due(row: Preemption, now_s: float) -> bool:
     return row.stopped_s is None or 0 <= now_s - row.stopped_s < KEPT_OFF_S
 
 
-def kept_off_words(nodes: Collection[str]) -> str:
+def kept_off_text(nodes: Collection[str]) -> str:
     """Return a sentence for `headway why`, without a full stop."""
     names = sorted(nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

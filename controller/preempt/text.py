@@ -1,33 +1,33 @@
-"""Preemptions in words, for events, `headway why` and the log. Pure."""
+"""Preemptions as text, for events, `headway why` and the log. Pure functions."""
 
 from __future__ import annotations
 
 from controller.base.text import count, duration
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
 _BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold", Cause.POLICY: "the policy"}
 
 
-def event_words(preemption: Preemption) -> str:
-    """What has just happened."""
+def event_text(preemption: Preemption) -> str:
+    """Return the text for the stage that the preemption has just come to."""
     stage, but = preemption.stage, _but(preemption)
-    at, where = at_step(preemption), elsewhere_words(preemption.elsewhere)
+    at, where = at_step(preemption), constraint_text(preemption.elsewhere)
     again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
-    words = {
+    texts = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
         Stage.SAVED: f"saved{at}, stands still; it is requeued",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
-        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is let out of sight{but}",
+        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is no longer watched{but}",
         Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",
         Stage.CALLED_OFF: f"called off, it was left where it is: {preemption.problem}",
         Stage.OVER: f"over: {preemption.problem}",
     }
-    return words[stage]
+    return texts[stage]
 
 
-def why_words(preemption: Preemption, now_s: float) -> str:
-    """A sentence about the newest preemption of a job, with a blank before it."""
+def why_text(preemption: Preemption, now_s: float) -> str:
+    """Return a sentence about the newest preemption of a job, with a blank before it."""
     by = f"{_BY[preemption.cause]} ({preemption.why})"
     ago = duration(max(now_s - (preemption.ended_s or preemption.asked_s), 0.0))
     match preemption.stage:
@@ -36,7 +36,7 @@ def why_words(preemption: Preemption, now_s: float) -> str:
         case Stage.SAVED:
             return f" It is being preempted by {by}: saved{at_step(preemption)}, about to be requeued."
         case Stage.STOPPED:
-            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{elsewhere_words(preemption.elsewhere)}."
+            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{constraint_text(preemption.elsewhere)}."
         case Stage.STARTED | Stage.RESUMED:
             took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
             return f" It was preempted {ago} ago by {by} and came back{at_step(preemption)}{took}{_but(preemption)}."
@@ -46,7 +46,7 @@ def why_words(preemption: Preemption, now_s: float) -> str:
 
 
 def facts_of(preemption: Preemption) -> dict[str, str]:
-    """The numbers behind that, by name."""
+    """Return the numbers behind that sentence, by name."""
     times = {
         "asked": preemption.asked_s,
         "saved": preemption.saved_s,
@@ -64,23 +64,23 @@ def facts_of(preemption: Preemption) -> dict[str, str]:
     }
 
 
-def forced_words(found: Comeback, step: int | None) -> str:
-    """Of a job that is stopped though it cannot come back; `step`: of its newest checkpoint."""
-    return f"by force, though it {found.why_not}: {lost_words(step)}"
+def forced_text(found: Preemptibility, step: int | None) -> str:
+    """Return the text for a job that is stopped though it cannot come back; `step`: steps at its newest checkpoint."""
+    return f"by force, though it {found.why_not}: {lost_text(step)}"
 
 
-def lost_words(step: int | None) -> str:
-    """What a job loses that is stopped before it has saved."""
+def lost_text(step: int | None) -> str:
+    """Return the text for what a job loses that is stopped before it has saved."""
     return "what it has not saved by itself is lost" if step is None else f"what it did after step {step} is lost"
 
 
 def at_step(preemption: Preemption) -> str:
-    """ " at step 41"; empty where no step is known."""
+    """Return " at step 41"; empty where no step is known."""
     return "" if preemption.step is None else f" at step {preemption.step}"
 
 
-def elsewhere_words(elsewhere: RelocationConstraint) -> str:
-    """ " on n1,n2 with 4 GPUs"; empty where nothing was wished for."""
+def constraint_text(elsewhere: RelocationConstraint) -> str:
+    """Return " on n1,n2 with 4 GPUs"; empty where there is no constraint."""
     only = f" on {','.join(sorted(elsewhere.only))}" if elsewhere.only else ""
     avoid = f" off {','.join(sorted(elsewhere.avoid))}" if elsewhere.avoid else ""
     return f"{only}{avoid}" + (f" with {count(elsewhere.gpus, 'GPU')}" if elsewhere.gpus is not None else "")

@@ -221,15 +221,35 @@ class Pin:
     """True when the request is in another size: tasks, CPUs and memory change with the GPUs."""
 
 
+class FailureReason(Enum):
+    """Kind of a failure, for the code that has to react to it; the message is for people only."""
+
+    REFUSED = "refused"
+    """Slurm does not make this change, or the client may not ask for it."""
+    GONE = "gone"
+    """The job is no longer there, or another job has its id: nothing is left to do for it."""
+    UNAVAILABLE = "unavailable"
+    """slurmctld did not answer: whether the change happened is not known until the job is read again."""
+    ENDED_FIRST = "ended first"
+    """The job had ended when Slurm requeued it. It is held in the queue, without Headway's mark, until its user decides on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Failure of a verb for one job."""
 
     message: str
-    gone: bool = False
-    """True when the job is gone, or another job has its id: nothing is left to do for it."""
-    unavailable: bool = False
-    """True when slurmctld did not answer: whether the change happened is not known until the job is read again."""
+    reason: FailureReason = FailureReason.REFUSED
+
+    @property
+    def gone(self) -> bool:
+        """True when the job is gone, or another job has its id: nothing is left to do for it."""
+        return self.reason is FailureReason.GONE
+
+    @property
+    def unavailable(self) -> bool:
+        """True when slurmctld did not answer: whether the change happened is not known until the job is read again."""
+        return self.reason is FailureReason.UNAVAILABLE
 
 
 Failures = Mapping[JobKey, Failure]

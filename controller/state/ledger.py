@@ -102,7 +102,7 @@ class Ledger:
         if elsewhere is not None:
             self.elsewhere[new] = elsewhere
 
-    def send(self, key: JobKey, elsewhere: RelocationConstraint) -> None:
+    def set_constraint(self, key: JobKey, elsewhere: RelocationConstraint) -> None:
         """Set where a stopped job must go. Without a number of GPUs it keeps the number that it was given before."""
         if elsewhere.gpus is None and (before := self.elsewhere.get(key)) is not None:
             elsewhere = replace(elsewhere, gpus=before.gpus)
@@ -111,7 +111,7 @@ class Ledger:
         else:
             self.elsewhere.pop(key, None)
 
-    def sent(self) -> dict[JobKey, RelocationConstraint]:
+    def constraints(self) -> dict[JobKey, RelocationConstraint]:
         """Return where jobs must go now: `elsewhere`, without the nodes that they avoid for now."""
         found = dict(self.elsewhere)
         for key, nodes in self.kept_off.items():
@@ -119,23 +119,31 @@ class Ledger:
             found[key] = replace(there, avoid=there.avoid | nodes)
         return found
 
-    def let_go(self, key: JobKey) -> bool:
+    def clear_constraint(self, key: JobKey) -> bool:
         """Let the job go anywhere; its number of GPUs stays. Returns whether anything has changed."""
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
             return False
         self.elsewhere.pop(key)
-        self.send(key, RelocationConstraint(gpus=elsewhere.gpus))
+        self.set_constraint(key, RelocationConstraint(gpus=elsewhere.gpus))
         return True
 
-    def arrive(self, key: JobKey, num_gpus: int) -> bool:
+    def note_start(self, key: JobKey, num_gpus: int) -> bool:
         """Record that the job runs on that many GPUs, and may go anywhere next time. Returns whether anything has changed."""
-        changed = self.let_go(key)
+        changed = self.clear_constraint(key)
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or elsewhere.gpus == num_gpus:
             return changed
         del self.elsewhere[key]  # it was started without Headway, as its user had asked
         return True
+
+    def keep_off(self, nodes: Mapping[JobKey, frozenset[str]]) -> None:
+        """Set the nodes that jobs are kept off for now, in place of those of the cycle before."""
+        self.kept_off = dict(nodes)
+
+    def set_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
+        """Set all estimates anew, in place of those before."""
+        self.estimates = dict(found)
 
     def learn_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
         """Store newer estimates; beyond MOST_ESTIMATES those that have not changed for the longest time are dropped."""

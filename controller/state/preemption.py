@@ -180,7 +180,7 @@ def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Pre
 def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
     """End a preemption whose job will not be seen again. A job that ran again counts as having come back."""
     if preemption.stage is Stage.STARTED:
-        return replace(preemption, ended_s=now_s, problem=f"{what} before a step was told of")
+        return replace(preemption, ended_s=now_s, problem=f"{what} before a step was reported")
     when = "before it ran again" if preemption.stage is Stage.STOPPED else "before it was stopped"
     return moved(preemption, Stage.OVER, now_s, f"{what} {when}")
 

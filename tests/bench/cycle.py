@@ -20,11 +20,13 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
-from controller.cycle.decide import Decided, Decider
-from controller.preempt.manager import Preempting
+from controller.cycle.decision.decider import Decided, Decider
+from controller.observe.knowledge import Knowledge
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.run import Completed
+from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import Decision, Outcome, PolicySpec, load_policy
 from policies.model import ClusterState
@@ -106,8 +108,11 @@ async def measure(
     times = Times()
     with closing(Journal(settings.journal_path)) as journal, paused_collector() as collector:
         ledger, events = journal.load_ledger(), EventLog(clock)
-        preempting = Preempting(settings, journal, ledger, events, clock)
-        cycle = Cycle(settings, client, decider, journal, ledger, events, clock, preempting)
+        preemptions = PreemptionManager(lambda: settings, journal, ledger, events, clock)
+        holds = HoldFolder(settings.holds_path)
+        cycle = Cycle(
+            lambda: settings, client, decider, journal, ledger, events, clock, preemptions, holds, Knowledge()
+        )
         for _ in range(cycles + 1):
             runner.answers = cluster.answers()
             runner.own_s = 0.0

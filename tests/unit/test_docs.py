@@ -24,14 +24,14 @@ from controller.agents.node_table import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measurement
-from controller.cycle.plan import Plan, make_plan
+from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
 from policies.serving.client import PolicyClient
-from tests.unit.controller.asked import world_in
+from tests.unit.controller.controller_world import world_in
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running
 
@@ -262,11 +262,11 @@ class NoAgents:
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller with every metric
     world = world_in(tmp_path)
-    world.measuring = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
+    measurement = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    registry = make_registry(world)
+    registry = make_registry(world, measurement)
     suffixes = {"counter": "_total", "info": "_info"}
     there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
     # Then the document names the same

@@ -15,7 +15,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.waiting import fit_text, need_text, order_text, policy_text, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration
 from controller.observe.role import Obstacle, Role, Standing
-from controller.observe.user_options import read_wishes, wishes_words
+from controller.observe.user_options import read_user_options, unknown_options_text
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.journal import RunRecord
 from controller.state.ledger import UNFIT_S, Refusal
@@ -136,7 +136,9 @@ def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explain
             if job.is_impossible:
                 return Explained(job.key.job_id, state_word(found.role), _impossible(job, because), facts, job.key)
             sentence = f"Slurm places it, not Headway{because}{_slurm_says(job)}."
-    if found.role not in {Role.FOREIGN, Role.ENDED} and (unknown := wishes_words(read_wishes(job.comment))):
+    if found.role not in {Role.FOREIGN, Role.ENDED} and (
+        unknown := unknown_options_text(read_user_options(job.comment))
+    ):
         sentence = f"{sentence} {unknown}"
     return Explained(job.key.job_id, state_word(found.role), sentence, facts, job.key)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.cycle.decision.node_capacity import NodeCapacity
 from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn, Placement, Split
 from policies.placement.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Requests
 
@@ -63,16 +64,11 @@ class FreeCapacity:
         row = np.concatenate([np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset)), added[:, 0]])
         node = np.concatenate([jobs.placement_node, added[:, 1]])
         gpus = np.concatenate([jobs.placement_gpus, added[:, 2]])
-        count = len(nodes)
-        self.used_gpus = np.bincount(node, weights=gpus, minlength=count).astype(np.int64) + nodes.foreign_gpus
-        cpus = np.bincount(node, weights=gpus * jobs.cpus_per_gpu[row], minlength=count).astype(np.float64)
-        memory = np.bincount(node, weights=gpus * jobs.memory_mib_per_gpu[row], minlength=count).astype(np.float64)
-        self._free_cpus = (nodes.cpus - nodes.foreign_cpus).astype(np.float64) - cpus
-        self._free_memory = (nodes.memory_mib - nodes.foreign_memory_mib).astype(np.float64) - memory
-        self._empty: BoolColumn = (np.bincount(node, minlength=count) == 0) & (nodes.foreign_gpus == 0)
-        taken = np.zeros(count, dtype=np.bool_)
-        taken[node[jobs.exclusive[row]]] = True
-        self._free_gpus: IntColumn = np.where(taken, 0, np.maximum(nodes.gpus - self.used_gpus, 0))
+        left = NodeCapacity.beside(state, row, node, gpus)
+        self.used_gpus: IntColumn = nodes.gpus - left.free_gpus
+        self._free_cpus, self._free_memory = left.free_cpus, left.free_memory_mib
+        self._empty: BoolColumn = left.jobs == 0
+        self._free_gpus: IntColumn = np.where(left.sealed, 0, np.maximum(left.free_gpus, 0))
 
     def fit(self, row: int) -> Fit:
         """Return how the waiting job of that row fits now."""

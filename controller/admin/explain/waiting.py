@@ -7,7 +7,7 @@ import math
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
-from controller.preempt.silent_nodes import kept_off_words
+from controller.preempt.silent_nodes import kept_off_text
 from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
@@ -67,7 +67,7 @@ def fit_text(view: CycleView, row: int) -> str:
     """Return what keeps the job from starting, or that nothing does."""
     silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
     words = _fit_text(view, row)
-    return f"{words}; {kept_off_words(silent)}" if silent else words
+    return f"{words}; {kept_off_text(silent)}" if silent else words
 
 
 def _fit_text(view: CycleView, row: int) -> str:

@@ -9,7 +9,6 @@ import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
@@ -19,84 +18,21 @@ from prometheus_client.registry import Collector
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.metrics.families import counter, gauge
 from controller.admin.metrics.metered_client import LATENCY_S
-from controller.base.config import ControllerSettings
 from controller.base.lease import read_lease
-from controller.contention.measurement import Measurement
-from controller.cycle.cycle import CycleResult
-from controller.cycle.decide import DeciderCounts
-from controller.cycle.health import CycleListener, Health
+from controller.cycle.controller_view import ControllerView
+from controller.cycle.result import CycleResult
 from controller.observe.role import Role
-from controller.preempt.manager import Preempting
-from controller.slurm.client import SlurmClient
 from controller.state.decided_by import DecidedBy
-from controller.state.ledger import Ledger
-from policies.serving.runtime.supervise import Tasks
 
 _OFTEN = 3
 _KINDS = ("policy", "fallback", "none")
 _ROLES = (Role.WAITING, Role.STARTING, Role.RUNNING, Role.INELIGIBLE, Role.YIELDED, Role.ADOPT)
 
 
-class MeasuredDecider(Protocol):
-    """What is told of who decides."""
-
-    @property
-    def counts(self) -> DeciderCounts:
-        """Since the start."""
-
-    @property
-    def serving(self) -> bool:
-        """Whether the policy server decides."""
-
-
-class Measured(Protocol):
-    """What the metrics read of a controller; `controller.daemon.daemon.Controller` keeps this."""
-
-    @property
-    def settings(self) -> ControllerSettings:
-        """Its settings."""
-
-    @property
-    def client(self) -> SlurmClient:
-        """Its way to Slurm; calls are told of when it is a MeteredClient."""
-
-    @property
-    def decider(self) -> MeasuredDecider:
-        """Who decides."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """What it remembers."""
-
-    @property
-    def health(self) -> Health:
-        """How it is."""
-
-    @property
-    def last(self) -> CycleResult | None:
-        """The last good cycle."""
-
-    @property
-    def measuring(self) -> Measurement | None:
-        """What agents report; None where they are not served."""
-
-    @property
-    def preempting(self) -> Preempting:
-        """Preemptions under way."""
-
-    @property
-    def tasks(self) -> Tasks:
-        """What runs beside the cycles."""
-
-    @property
-    def listeners(self) -> list[CycleListener]:
-        """Called after every good cycle."""
-
-
 class ControllerMetrics(Collector):
     """Counts decisions at the end of each cycle, and reads everything else from the controller at each scrape."""
 
-    def __init__(self, controller: Measured, registry: CollectorRegistry) -> None:
+    def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
         self._controller = controller
         self._latency = Histogram(
             "headway_decision_seconds", "Time from a snapshot to a checked plan", ["decider"], registry=registry,

@@ -13,22 +13,24 @@ import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
 from controller.admin.metrics.agent_metrics import AgentMetrics
-from controller.admin.metrics.controller_metrics import ControllerMetrics, Measured
+from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
 from controller.base.errors import ConfigurationError
+from controller.contention.measurement import Measurement
+from controller.cycle.controller_view import ControllerView
 
 log = structlog.get_logger(__name__)
 
 
-def make_registry(controller: Measured) -> CollectorRegistry:
+def make_registry(controller: ControllerView, measurement: Measurement | None = None) -> CollectorRegistry:
     """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
-    PreemptionMetrics(controller.preempting, registry)
-    if controller.measuring is not None:
-        AgentMetrics(controller.measuring, registry)
+    PreemptionMetrics(controller.preemptions, registry)
+    if measurement is not None:
+        AgentMetrics(measurement, registry)
     if isinstance(controller.client, MeteredClient):
         registry.register(controller.client.latency)
         registry.register(controller.client.errors)
@@ -36,7 +38,7 @@ def make_registry(controller: Measured) -> CollectorRegistry:
 
 
 @contextmanager
-def serve_metrics(controller: Measured, address: str) -> Iterator[int]:
+def serve_metrics(controller: ControllerView, address: str, measurement: Measurement | None = None) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
 
     An empty address serves nothing, port 0 takes any free one. Raises ConfigurationError when it cannot be listened on.
@@ -45,7 +47,7 @@ def serve_metrics(controller: Measured, address: str) -> Iterator[int]:
         yield 0
         return
     host, port = parse_metrics_address(address)
-    registry = make_registry(controller)
+    registry = make_registry(controller, measurement)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:

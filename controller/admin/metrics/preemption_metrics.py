@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.state.preemption import Cause, Preemption, Stage
 
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0)
@@ -19,8 +19,8 @@ _ENDS = (Stage.RESUMED, Stage.STARTED, Stage.CALLED_OFF, Stage.OVER)
 class PreemptionMetrics(Collector):
     """Counts preemptions as they end. Labels are bounded: causes, ends, and the parts of a preemption."""
 
-    def __init__(self, preempting: Preempting, registry: CollectorRegistry) -> None:
-        self._preempting = preempting
+    def __init__(self, preemptions: PreemptionManager, registry: CollectorRegistry) -> None:
+        self._preemptions = preemptions
         self._ended = Counter(
             "headway_preemptions", "Preemptions that have ended, by who wanted them and how they ended", ["cause", "end"],
             registry=registry,
@@ -33,7 +33,7 @@ class PreemptionMetrics(Collector):
         for cause in Cause:
             for end in _ENDS:
                 self._ended.labels(cause.value, _label(end))
-        preempting.listeners.append(self._on_change)
+        preemptions.listeners.append(self._on_change)
         registry.register(self)
 
     def _on_change(self, row: Preemption) -> None:
@@ -45,7 +45,7 @@ class PreemptionMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the values at the time of the scrape."""
-        rows = list(self._preempting.open.values())
+        rows = list(self._preemptions.open.values())
         yield GaugeMetricFamily("headway_preemptions_open", "Preemptions that are under way", value=float(len(rows)))
 
 

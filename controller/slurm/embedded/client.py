@@ -12,6 +12,7 @@ from controller.slurm.client import (
     PIN_MARK,
     USER_HOLD_MARK,
     Failure,
+    FailureReason,
     Failures,
     JobKey,
     Phase,
@@ -26,11 +27,13 @@ from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
+from controller.slurm.updates.changes import ended_first
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
 
-_Verb = Callable[[Job], str | None]
+_Verb = Callable[[Job], str | Failure | None]
+"""Changes one job; returns Slurm's complaint, if it has one."""
 
 
 class EmbeddedClient:
@@ -115,6 +118,11 @@ class EmbeddedClient:
         comment = job.admin_comment if job.held else without_mark(job.admin_comment, USER_HOLD_MARK)
         return commands.requeue(self._ctld, job, held=True) or self._comment(job, with_mark(comment, HOLD_MARK))
 
+    def _requeue_ended(self, job: Job) -> str | Failure:
+        """The job's user cancels it just before; slurmctld takes the requeue of an ended job for an order to start it over."""
+        self._ctld.leave_nodes(job, "CANCELLED")
+        return commands.requeue(self._ctld, job, held=True) or ended_first(job.job_id)
+
     def _comment(self, job: Job, text: str) -> str | None:
         return commands.update(self._ctld, job, {"AdminComment": text})
 
@@ -138,14 +146,16 @@ class EmbeddedClient:
         fault = await self._arrive(verb, keys)
         if fault is not None and fault.kind is FaultKind.REFUSED:
             return {key: Failure(fault.message) for key in keys}
+        if fault is not None and fault.kind is FaultKind.ENDED_FIRST:
+            fault, change = None, self._requeue_ended
         reached = keys[: fault.jobs_done] if fault is not None and fault.kind is FaultKind.CUT_SHORT else keys
         failures: dict[JobKey, Failure] = {}
         for key in reached:
             job = self._find(key)
             if job is None:
-                failures[key] = Failure(commands.INVALID_ID, gone=True)
-            elif message := change(job):
-                failures[key] = Failure(message)
+                failures[key] = Failure(commands.INVALID_ID, FailureReason.GONE)
+            elif complaint := change(job):
+                failures[key] = Failure(complaint) if isinstance(complaint, str) else complaint
         if fault is not None:
             raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
         return failures

@@ -22,6 +22,8 @@ class FaultKind(Enum):
     """slurmctld does all of it, and the caller gets no answer."""
     CUT_SHORT = "cut short"
     """slurmctld does it for the first jobs only, and the caller gets no answer."""
+    ENDED_FIRST = "ended first"
+    """Every job of a requeue is cancelled just before, and slurmctld puts it back into the queue nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class Faults:
     def cut_short(self, verb: str, jobs_done: int) -> None:
         """Let the verb's next call take effect for its first jobs only, and lose its answer."""
         self._next[verb].append(Fault(FaultKind.CUT_SHORT, jobs_done=jobs_done))
+
+    def cancel_first(self) -> None:
+        """The jobs of the next requeue_hold are cancelled after the client has looked at them and before they are requeued."""
+        self._next["requeue_hold"].append(Fault(FaultKind.ENDED_FIRST))
 
     def delay_s(self, verb: str) -> float:
         """Return the additional duration of the verb, in seconds."""

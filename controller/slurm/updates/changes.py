@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.slurm.client import PIN_MARK, Failure, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import PIN_MARK, Failure, FailureReason, JobKey, Phase, Pin, ResourceRequest, SlurmJob
 from controller.slurm.hostlist import NODE_NAME
 from controller.slurm.records import MANY_NODES, JobRecord
 
@@ -349,4 +349,13 @@ def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
 
 def gone(key: JobKey) -> Failure:
     """For a job that is not there."""
-    return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", gone=True)
+    return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", FailureReason.GONE)
+
+
+def ended_first(job_id: str, more: str = "") -> Failure:
+    """Return the failure of a job that had ended when Slurm requeued it; `more` is added to its message."""
+    return Failure(
+        f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
+        f"if its work is done, `scontrol release {job_id}` to run it again{more}",
+        FailureReason.ENDED_FIRST,
+    )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from controller.base.errors import SlurmError
-from controller.slurm.client import Failure, Failures, JobKey
+from controller.slurm.client import Failure, FailureReason, Failures, JobKey
 
 _FIRST = 32
 _MOST = 512
@@ -52,7 +52,7 @@ class Pieces:
                 self._shrink(len(piece))
                 if not done:
                     raise
-                return failures | dict.fromkeys(left[done:], Failure(str(error), unavailable=True))
+                return failures | dict.fromkeys(left[done:], Failure(str(error), FailureReason.UNAVAILABLE))
             failures |= found
             done += len(piece)
             unheard = next((failure for failure in found.values() if failure.unavailable), None)

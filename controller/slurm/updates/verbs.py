@@ -18,6 +18,7 @@ from controller.slurm.client import (
     HOLD_MARK,
     USER_HOLD_MARK,
     Failure,
+    FailureReason,
     Failures,
     JobKey,
     Phase,
@@ -186,7 +187,6 @@ class Verbs(ABC):
         return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
 
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
-        job_id = job.key.job_id
         done = await self.requeue(job)
         self._memory.forget()
         before, after = done.before, done.after
@@ -204,10 +204,7 @@ class Verbs(ABC):
             await self._leave_those_that_had_ended([after.key])
         except SlurmError as error:
             marked = f" (it still has Headway's mark, which is to be taken off before anything else is done with it: {error})"
-        return Failure(
-            f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
-            f"if its work is done, `scontrol release {job_id}` to run it again{marked}"
-        )
+        return changes.ended_first(job.key.job_id, marked)
 
     async def _leave_those_that_had_ended(self, keys: Sequence[JobKey]) -> dict[JobKey, Failure]:
         """Remove our mark from the jobs that had ended before they could be stopped, and return these: none is placed."""
@@ -277,7 +274,7 @@ async def _one_by_one(
             try:
                 failure = await work(key)
             except SlurmError as error:
-                failure = unheard = Failure(str(error), unavailable=True)
+                failure = unheard = Failure(str(error), FailureReason.UNAVAILABLE)
         if failure is not None:
             failures[key] = failure
     return failures

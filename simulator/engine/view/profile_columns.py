@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.model import FloatColumn, IntColumn, Pairs
+from policies.model import FloatColumn, IntColumn, Pairs, ProfileTable
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import SlowdownModel, batch_per_gpu

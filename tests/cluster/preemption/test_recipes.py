@@ -237,7 +237,7 @@ def test_a_job_that_would_not_heed_the_signal_is_not_asked(recipe: Recipe) -> No
     job = recipe.submit(ENDLESS.replace("trap :", "trap ''"))
     recipe.until_trains(job)
 
-    recipe.until_refused(job, "would not heed USR1")
+    recipe.until_refused(job, "would not react to USR1")
     assert recipe.cluster.state(job) == "RUNNING"
     recipe.cluster.cluster.run("scancel", job)
 

@@ -1,4 +1,4 @@
-"""What the tests of the embedded Slurm share."""
+"""An embedded Slurm for tests, on a virtual clock."""
 
 from __future__ import annotations
 

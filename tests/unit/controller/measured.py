@@ -14,7 +14,7 @@ from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.contention.measurement import measure
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.reports import Training
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
@@ -37,7 +37,7 @@ class Fleet:
         self.agents = {agent.node: agent for agent in agents}
 
     def report(self, jobs: Iterable[Training], start_s: float, every_s: float = 5.0) -> None:
-        """What all say of one window."""
+        """Send all reports of one window."""
         for at in range(int(WINDOW_S / every_s)):
             for job in jobs:
                 for node in job.nodes:
@@ -56,7 +56,7 @@ class Fleet:
 @asynccontextmanager
 async def measured_world(
     folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Iterable[str] = ("n1", "n2")
-) -> AsyncIterator[tuple[AskedWorld, Fleet]]:
+) -> AsyncIterator[tuple[ControllerWorld, Fleet]]:
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
     monkeypatch.setattr("controller.agents.reports.storage._WORK_OUT_EVERY_S", 0.05)
     monkeypatch.setattr("controller.contention.measurement._LOOK_EVERY_S", 0.05)
@@ -66,30 +66,31 @@ async def measured_world(
     await world.turn()
     async with AsyncExitStack() as stack:
         agents = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
-        await stack.enter_async_context(measure(world, agents, WINDOW_S))
-        await stack.enter_async_context(serve_admin(world, folder, ""))
+        world.measurement = await stack.enter_async_context(
+            measure(newest(world), world.knowledge.set_measured, agents, world.settings, WINDOW_S)
+        )
+        await stack.enter_async_context(serve_admin(world, folder, "", measurement=world.measurement))
         fleet = Fleet([await stack.enter_async_context(Agent(address, node, **PATIENT).running()) for node in nodes])
         for agent in fleet.agents.values():
             await agent.connected()
         yield world, fleet
 
 
-async def known(world: AskedWorld, jobs: int) -> None:
+async def known(world: ControllerWorld, jobs: int) -> None:
     """Something is known of so many jobs, and the next snapshot says it."""
 
     async def there() -> bool:
-        measuring = world.measuring
-        return measuring is not None and len(measuring.known) == jobs
+        return world.measurement is not None and len(world.measurement.known) == jobs
 
     await eventually(there)
     await eventually(lambda: _passed_on(world))
 
 
-async def _passed_on(world: AskedWorld) -> bool:
-    return world.measuring is not None and world.cycle.measured is world.measuring.known
+async def _passed_on(world: ControllerWorld) -> bool:
+    return world.measurement is not None and world.knowledge.measured is world.measurement.known
 
 
-async def share_nodes(world: AskedWorld, fleet: Fleet) -> tuple[Any, Any]:
+async def share_nodes(world: ControllerWorld, fleet: Fleet) -> tuple[Any, Any]:
     """Two jobs of one kind on the same two nodes: the first was alone at 6 steps/s, now both make 3. Gives their keys."""
     first = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="ann")
     second = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="bob")

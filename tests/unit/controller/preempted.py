@@ -1,4 +1,4 @@
-"""A cluster whose jobs can be preempted: an embedded Slurm, and agents over real streams whose ranks save when they are asked."""
+"""A cluster whose jobs can be preempted: an embedded Slurm, and agents over real streams whose ranks save on request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from controller.admin.serve import serve_admin
 from controller.agents.server import AgentsServer
 from controller.agents.service import serve_agents
+from controller.contention.service import judge_contention
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
 
@@ -36,7 +37,7 @@ class Ranks:
     restored_step: int | None = None
     saved_step: int | None = None
     first_step_s: float | None = 10.0
-    """How long ago its first step ended; None: it has not made one."""
+    """Time since the end of its first step, seconds; None: it has not made one."""
 
     def report(self) -> agent_pb2.AgentReport:
         now_ns = 1000 * NS
@@ -91,7 +92,7 @@ class SavingAgent(Agent):
         return agent_pb2.CommandAnswer(accepted=True, saved=saved)
 
     def trains(self, ranks: Ranks) -> None:
-        """That job trains here from now on, and the controller is told."""
+        """Let the job train here from now on, and report it to the controller."""
         self.here[ranks.job_id] = ranks
         self.outbox.put(ranks.report(), keep=True)
 
@@ -99,7 +100,7 @@ class SavingAgent(Agent):
         return [command for command in self.commands if command.WhichOneof("what") == what]
 
     def forget(self) -> None:
-        """As a new run of the agent."""
+        """Forget all answers, as a new run of the agent would."""
         self._answered.clear()
 
 
@@ -116,7 +117,7 @@ def silent(_: agent_pb2.AgentCommand) -> None:
 class Preempted:
     """The cluster, its controller, and the agents of its nodes."""
 
-    def __init__(self, world: AskedWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
+    def __init__(self, world: ControllerWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
         self.world = world
         self.server = server
         self.agents = {agent.node: agent for agent in agents}
@@ -124,13 +125,13 @@ class Preempted:
 
     def attach(self) -> None:
         """The controller of the moment is the one that agents tell."""
-        preempting = self.world.preempting
-        preempting.serve(self.server)
-        self.server.listeners[:] = [preempting.on_report]
-        self.server.greeters[:] = [preempting.on_connected]
+        preemptions = self.world.preemptions
+        preemptions.serve(self.server)
+        self.server.listeners[:] = [preemptions.on_report]
+        self.server.greeters[:] = [preemptions.on_connected]
 
     def restart(self) -> None:
-        """As after kill -9 of the controller, with agents that have found the new one."""
+        """Restart the controller as after kill -9, with agents that have found the new one."""
         self.world.journal.close()
         self.world.restart()
         self.attach()
@@ -178,7 +179,7 @@ class Preempted:
         await self.said()
 
     def row(self, number: int = 1) -> Preemption:
-        found = self.world.preempting.find(number)
+        found = self.world.preemptions.find(number)
         assert found is not None
         return found
 
@@ -210,9 +211,12 @@ class Preempted:
 
 @asynccontextmanager
 async def preempted_world(
-    folder: Path, nodes: Iterable[str] = ("n1", "n2", "n3", "n4"), **changes: Any
+    folder: Path, nodes: Iterable[str] = ("n1", "n2", "n3", "n4"), window_s: float | None = None, **changes: Any
 ) -> AsyncIterator[Preempted]:
-    """A controller whose clock is turned by hand, asked over its sockets, with the agents of those nodes connected."""
+    """A controller whose clock is turned by hand, asked over its sockets, with the agents of those nodes connected.
+
+    `window_s`: length of the windows by which contention is judged; None: it is not.
+    """
     address = f"unix://{folder}/agents.sock"
     settings = {"agents_address": address, "state_dir": folder / "state", **changes.pop("settings_changes", {})}
     world = world_in(folder, settings_changes=settings, **changes)
@@ -221,7 +225,9 @@ async def preempted_world(
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
         assert server is not None
-        await stack.enter_async_context(serve_admin(world, folder, ""))
+        if window_s is not None:
+            world.contention = await stack.enter_async_context(judge_contention(world, window_s))
+        await stack.enter_async_context(serve_admin(world, folder, "", contention=world.contention))
         agents = [await stack.enter_async_context(SavingAgent(address, node).running()) for node in nodes]
         for agent in agents:
             await agent.connected()

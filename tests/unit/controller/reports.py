@@ -32,10 +32,10 @@ class Training:
     world_size: int | None = None
     batch_size: int | None = None
     first_seen_s: float | None = None
-    """By the agent; None: it does not tell."""
+    """Time at which the agent first saw the job; None: not reported."""
 
     def report(self, node: str, at_s: float) -> agent_pb2.AgentReport:
-        """What the agent of that node says then; steps ended exactly when they are due."""
+        """Return the report of that node's agent at that time; steps end exactly when they are due."""
         at = self.nodes.index(node)
         steps = int((at_s - self.start_s) * self.steps_per_s)
         job = agent_pb2.JobReport(
@@ -87,7 +87,7 @@ class Agents:
     def watch(
         self, jobs: Iterable[Training], start_s: float, end_s: float, every_s: float = 5.0, late_s: float = 0.0
     ) -> list[Arrival]:
-        """What all agents report from then to then."""
+        """Return all agents' reports of that time range."""
         found, at_s = [], start_s
         while at_s < end_s:
             for job in jobs:

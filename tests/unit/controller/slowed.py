@@ -10,7 +10,7 @@ from controller.base.config import ControllerSettings
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Case
 from controller.observe.observer import Observer
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import Contention, Known
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
 from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Throughput, Trained, own_nodes
@@ -23,7 +23,7 @@ DL = frozenset({"dl"})
 WINDOW_S = 30.0
 LONG_AGO_S = NOW_S - 3000
 TRAINED = Trained(1000, "train.py", "ab" * 32)
-ALWAYS = Comeback(PreemptionMethod.CHECKPOINT)
+ALWAYS = Preemptibility(PreemptionMethod.CHECKPOINT)
 
 
 def settings(**changes: Any) -> ControllerSettings:
@@ -46,7 +46,7 @@ def pace(
     restart: int = 0,
     nodes: tuple[str, ...] = ("n1", "n2"),
 ) -> Contention:
-    """What is known of a run: its CS, and who was near."""
+    """Return the contention of a run: its CS, and its neighbours."""
     window = Throughput(
         start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=RunShape(4, len(nodes)), nodes=nodes, steps=90,
         steps_per_s=3.0, idle_gpus=0, sockets=None,
@@ -56,7 +56,7 @@ def pace(
 
 
 def known(*items: Contention) -> Known:
-    """By run."""
+    """Return contentions by run."""
     return {item.window.run: item for item in items}
 
 
@@ -76,13 +76,13 @@ def case(
     measured: Known,
     *,
     history: Collection[Preemption] = (),
-    comeback: Callable[[SlurmJob], Comeback] = lambda _: ALWAYS,
+    preemptibility: Callable[[SlurmJob], Preemptibility] = lambda _: ALWAYS,
     ledger: Ledger | None = None,
     nodes: Any = 4,
     links: Links = own_nodes,
     **changes: Any,
 ) -> Case:
-    """What is judged, on so many nodes of 8 GPUs."""
+    """Return a case for the threshold, on so many nodes of 8 GPUs."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, nodes=nodes), ledger, DL, measured)
     return Case(
@@ -90,7 +90,7 @@ def case(
         observation=observation,
         relocations=Relocations(observation, ledger.originals),
         history=history,
-        comeback=comeback,
+        preemptibility=preemptibility,
         now_s=NOW_S,
         links=links,
     )

@@ -14,14 +14,15 @@ from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.base.lease import Lease
 from controller.cycle.cycle import Cycle, CycleResult
-from controller.cycle.decide import Decider
-from controller.preempt.manager import Preempting
+from controller.cycle.decision.decider import Decider
+from controller.observe.knowledge import Knowledge
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import Policy, load_policy
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 
 
 @dataclass
@@ -34,6 +35,7 @@ class World:
     fallback: Policy | None = None
     endpoint: Any = None
     settings_changes: dict[str, Any] = field(default_factory=dict)
+    on_progress: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
@@ -56,18 +58,24 @@ class World:
         return Lease(int(self.clock.now()), 30.0, self.settings.partitions, 0, 4096)
 
     def restart(self) -> None:
-        """As after kill -9: everything in memory is gone, the journal's file is what it was."""
+        """Restart as after kill -9: everything in memory is gone, the journal's file is unchanged."""
         self.journal = Journal(self.folder / "journal.sqlite")
         self.events = EventLog(self.clock)
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
         self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)
         self.ledger = self.journal.load_ledger()
-        self.preempting = Preempting(
-            self.settings, self.journal, self.ledger, self.events, self.clock, monotonic=lambda: self.clock.now()
+        self.knowledge = Knowledge()
+        self.preemptions = PreemptionManager(
+            lambda: self.settings,
+            self.journal,
+            self.ledger,
+            self.events,
+            self.clock,
+            monotonic=self.clock.now,
         )
         self.cycle = Cycle(
-            self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
-            self.preempting,
+            lambda: self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
+            self.preemptions, self.holds, self.knowledge, progress=lambda: self.on_progress(),
         )  # fmt: skip
 
     def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:
@@ -89,7 +97,7 @@ class World:
             await self.clock.advance(step_s)
 
     def phase(self, key: JobKey) -> Phase:
-        """Where the job is in its life, by Slurm's own record."""
+        """Return the job's phase, by Slurm's own record."""
         return self.slurm.job(key.job_id).phase
 
     def nodes(self, key: JobKey) -> dict[str, int]:

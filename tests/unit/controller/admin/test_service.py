@@ -23,7 +23,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
 from controller.base.lease import Lease, write_lease
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
@@ -33,8 +33,8 @@ from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import admin_pb2_grpc
-from tests.unit.controller.asked import world_in
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 
 DEADLINE_S = 60.0
 

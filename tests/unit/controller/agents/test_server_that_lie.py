@@ -30,7 +30,7 @@ async def test_a_world_size_of_two_billion_reaches_nobody_who_counts(folder: Pat
         assert cluster.server.left_out == {"bounds": 1}
         why = await admin.Why(pb.WhyRequest(job_id=job.key.job_id))
         assert why.facts["preemptible"]
-        assert cluster.world.preempting.comeback(job).way is PreemptionMethod.CHECKPOINT
+        assert cluster.world.preemptions.preemptibility(job).way is PreemptionMethod.CHECKPOINT
         # and the agent is still heard
         await cluster.train(job.key)
         assert cluster.server.nodes["n1"].connected
@@ -39,12 +39,12 @@ async def test_a_world_size_of_two_billion_reaches_nobody_who_counts(folder: Pat
 async def test_a_node_that_does_not_run_a_job_cannot_keep_it_from_being_preempted(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running()
-        assert cluster.world.preempting.comeback(job).may
+        assert cluster.world.preemptions.preemptibility(job).may
         # when another node claims a rank of the job that saves nothing, and another number of ranks
         cluster.agents["n3"].trains(Ranks(job.raw_id or 0, (5,), 64, saving=()))
         await cluster.said()
         # then the job's own nodes are believed
-        assert cluster.world.preempting.comeback(job).may
+        assert cluster.world.preemptions.preemptibility(job).may
 
 
 async def test_an_agent_that_says_nothing_but_nonsense_disturbs_no_other(folder: Path) -> None:
@@ -56,4 +56,4 @@ async def test_an_agent_that_says_nothing_but_nonsense_disturbs_no_other(folder:
         await cluster.said()
         assert cluster.server.left_out == {"bounds": 300}
         await cluster.train(job.key)
-        assert cluster.world.preempting.comeback(job).may
+        assert cluster.world.preemptions.preemptibility(job).may

@@ -11,7 +11,7 @@ from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
-from controller.preempt.manager import STILL_AT_LEAST_S
+from controller.preempt.saving import QUIESCE_AT_LEAST_S
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
@@ -44,7 +44,7 @@ def test_a_table_says_it_by_partition(tmp_path: Path) -> None:
     [
         ('preemption = "yes"', "preemption: Input should be 'off', 'advise' or 'automatic'"),
         ('preemption_partitions = { gpu = "on" }', "preemption_partitions.gpu: Input should be 'off', 'advise' or"),
-        ('preemption_partitions = { cpu = "off" }', "cpu is not among partitions (gpu, big); add there"),
+        ('preemption_partitions = { cpu = "off" }', "cpu is not among partitions (gpu, big); add it there"),
         ("contention_threshold = 1.2", "contention_clear: Value error, must be less than contention_threshold (1.2)"),
         ("contention_clear = 1.5", "lower it, or raise contention_threshold"),
         ("preemption_within_s = 120", "preemption_still_s: Value error, must be more than preemption_within_s (120)"),
@@ -79,7 +79,7 @@ def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path
     save_service = SaveService(JobRegistry(), Nobody(), lambda: 0)
     for within_s, still_s in (
         (longest.preemption_within_s, longest.preemption_still_s),
-        (LONGEST_S, LONGEST_S + STILL_AT_LEAST_S),
+        (LONGEST_S, LONGEST_S + QUIESCE_AT_LEAST_S),
     ):
         order = SaveRequest(f"p1.{still_s:g}", 7, 0, within_s, still_s)
         assert save_service.request_save(order) == ""

@@ -41,7 +41,7 @@ async def test_two_jobs_share_nodes_and_everybody_is_told_how_much_they_slow_eac
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
-        registry = make_registry(world)
+        registry = make_registry(world, world.measurement)
         # given two jobs on the same nodes, each half as fast as one of them was alone, and a third that waits
         first, second = await share_nodes(world, fleet)
         waiting = world.sbatch(gpus_per_node=8, nodes=4)
@@ -107,7 +107,7 @@ async def test_when_a_neighbour_ends_what_was_measured_beside_it_tells_of_now_no
         assert world.nodes(second) == {}
 
         async def forgotten() -> bool:
-            return world.measuring is not None and not world.measuring.known and not world.cycle.measured
+            return world.measurement is not None and not world.measurement.known and not world.knowledge.measured
 
         await eventually(forgotten)
         result = await world.turn()
@@ -210,7 +210,7 @@ async def test_kinds_are_told_apart_by_gpu_and_batch_size(folder: Path, monkeypa
 
 async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with measured_world(folder, monkeypatch, nodes=()) as (world, _):
-        registry = make_registry(world)
+        registry = make_registry(world, world.measurement)
         begun_s = time.time()
         async with Agent(world.settings.agents_address, "n2").running() as agent:
             await agent.connected()
@@ -247,11 +247,11 @@ async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
     )
     async with measured_world(folder, monkeypatch) as (world, fleet):
         await share_nodes(world, fleet)
-        assert (len(world.cycle.measured), complaints) == (2, [])
+        assert (len(world.knowledge.measured), complaints) == (2, [])
         broken = True
 
         async def forgotten() -> bool:
-            return not world.cycle.measured
+            return not world.knowledge.measured
 
         await eventually(forgotten)
         assert "disk I/O error" in complaints[0]["problem"]
@@ -261,7 +261,7 @@ async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
 
 async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
     from tests.unit.controller.admin.test_service import served
-    from tests.unit.controller.asked import world_in
+    from tests.unit.controller.controller_world import world_in
 
     world = world_in(folder)
     await world.turn()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.contention.relocation import Relocation, Relocations
-from controller.cycle.plan import Plan, make_plan
+from controller.cycle.decision.plan import Plan, make_plan
 from controller.observe.observer import Observer
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger

@@ -12,15 +12,15 @@ from controller.admin.explain.advice_text import advice_messages, with_advice
 from controller.admin.explain.explain import Explained
 from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import ContentionService, judge_contention
-from controller.cycle.plan import Plan
-from controller.preempt.preemptibility import Comeback
+from controller.cycle.decision.plan import Plan
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
-from tests.unit.controller.asked import AskedWorld
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.controller_world import ControllerWorld
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
 from tests.unit.policies.processes import eventually
 
@@ -29,7 +29,7 @@ EIGHT = NodeDescription(names="n[1-8]", gpus=8)
 
 @dataclass
 class Begun:
-    """Stands for `Preempting`: writes down what it is asked."""
+    """Stands for `PreemptionManager`: writes down what it is asked."""
 
     refuse: str = ""
     asked: list[tuple[str, Cause, str, RelocationConstraint]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Begun:
     def since(self, time_s: float) -> list[Preemption]:
         return [row for row in self.rows if row.asked_s >= time_s]
 
-    def comeback(self, job: SlurmJob) -> Comeback:
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
         return ALWAYS
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
@@ -50,7 +50,7 @@ class Begun:
 
     def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: RelocationConstraint) -> None:
         if self.refuse:
-            raise PreemptionRefusedError(self.refuse)
+            raise PreemptionRefusedError(job.key.job_id, self.refuse)
         self.asked.append((job.key.job_id, cause, why, elsewhere))
         assert job.raw_id is not None
         self.rows.append(preemption(len(self.rows) + 1, job.raw_id, 1.7e9 + 100, Stage.ASKED))
@@ -66,8 +66,8 @@ class Shared:
             "preemption_min_run_s": 60,
             **changes.pop("settings", {}),
         }
-        self.world = AskedWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
-        self.begun = self.world.preempting = Begun()  # type: ignore[assignment]
+        self.world = ControllerWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
+        self.begun = self.world.preemptions = Begun()  # type: ignore[assignment]
         self.judging = ContentionService(self.world, WINDOW_S)  # type: ignore[arg-type]
 
     async def start(self) -> tuple[JobKey, JobKey]:
@@ -150,13 +150,13 @@ async def test_off_says_nothing(tmp_path: Path) -> None:
 async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
     shared = Shared(tmp_path, "automatic")
     _, second = await shared.start()
-    shared.begun.refuse = "job 2 could save, but the agent of n1 is not connected"
+    shared.begun.refuse = "could save, but the agent of n1 is not connected"
     await shared.pass_windows(2)
-    assert shared.judging.stays == {RunKey(2, 0): shared.begun.refuse}
+    assert shared.judging.stays == {RunKey(2, 0): f"job 2 {shared.begun.refuse}"}
     job = (await shared.world.client.read([second]))[second]
     said = with_advice(Explained("2", "running", "Runs."), shared.judging, job)
-    assert said.sentence == f"Runs. It should be moved, but cannot be moved now: {shared.begun.refuse}."
-    assert said.facts["advice_why_not"] == shared.begun.refuse
+    assert said.sentence == f"Runs. It should be moved, but cannot be moved now: job 2 {shared.begun.refuse}."
+    assert said.facts["advice_why_not"] == f"job 2 {shared.begun.refuse}"
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
@@ -179,9 +179,8 @@ async def test_who_would_have_to_wait_behind_others_is_not_stopped(tmp_path: Pat
 async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = Shared(tmp_path, "advise")
     await shared.start()
-    async with judge_contention(shared.world, WINDOW_S):  # type: ignore[arg-type]
-        assert shared.world.judging is not None
-        shared.judging = shared.world.judging
+    async with judge_contention(shared.world, WINDOW_S) as judging:  # type: ignore[arg-type]
+        shared.judging = judging
         await shared.pass_windows(2)
         assert shared.judging.advice
 
@@ -195,7 +194,6 @@ async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: p
         monkeypatch.undo()
         await shared.world.turn()
         await eventually(lambda: something(shared.judging))
-    assert shared.world.judging is None
     assert shared.world.listeners == []
 
 

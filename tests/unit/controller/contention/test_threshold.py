@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.contention.threshold import Advice, Judgement, Slow, judge, still_slow
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import FRESH_WINDOWS, Contention
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
@@ -151,30 +151,32 @@ def test_who_was_advised_before_is_chosen_again_while_that_holds() -> None:
 
 
 def test_who_says_when_it_has_saved_goes_before_who_is_signalled() -> None:
-    def ways(candidate: SlurmJob) -> Comeback:
-        return Comeback(PreemptionMethod.SIGNAL) if candidate.raw_id == 2 else ALWAYS
+    def ways(candidate: SlurmJob) -> Preemptibility:
+        return Preemptibility(PreemptionMethod.SIGNAL) if candidate.raw_id == 2 else ALWAYS
 
-    assert moved(judge(case(PAIR, PACES, comeback=ways), BOTH)) == ["1"]
+    assert moved(judge(case(PAIR, PACES, preemptibility=ways), BOTH)) == ["1"]
 
 
 def test_who_cannot_come_back_stays_and_the_other_moves() -> None:
-    def never(candidate: SlurmJob) -> Comeback:
-        return Comeback(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
+    def never(candidate: SlurmJob) -> Preemptibility:
+        return Preemptibility(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
-    assert moved(judge(case(PAIR, PACES, comeback=never), BOTH)) == ["1"]
-    found = judge(case(PAIR, PACES, comeback=lambda _: Comeback(PreemptionMethod.NONE, "cannot come back")), BOTH)
+    assert moved(judge(case(PAIR, PACES, preemptibility=never), BOTH)) == ["1"]
+    found = judge(
+        case(PAIR, PACES, preemptibility=lambda _: Preemptibility(PreemptionMethod.NONE, "cannot come back")), BOTH
+    )
     words = "job 2 cannot come back; job 1 cannot come back"
     assert found == Judgement((), {TWO: words, ONE: words})
 
 
 def test_a_job_that_is_hardly_disturbed_is_not_moved_for_another_s_sake() -> None:
-    def never(candidate: SlurmJob) -> Comeback:
-        return Comeback(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
+    def never(candidate: SlurmJob) -> Preemptibility:
+        return Preemptibility(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
     paces = known(pace(1, 1.19, 2), pace(2, 2.1, 1))
-    assert judge(case(PAIR, paces, comeback=never), {TWO: LONG}) == Judgement((), {TWO: "job 2 cannot come back"})
+    assert judge(case(PAIR, paces, preemptibility=never), {TWO: LONG}) == Judgement((), {TWO: "job 2 cannot come back"})
     nearly = known(pace(1, 1.2, 2), pace(2, 2.1, 1))
-    assert moved(judge(case(PAIR, nearly, comeback=never), {TWO: LONG})) == ["1"]
+    assert moved(judge(case(PAIR, nearly, preemptibility=never), {TWO: LONG})) == ["1"]
 
 
 @pytest.mark.parametrize("stage", [Stage.ASKED, Stage.SAVED, Stage.STOPPED])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.contention.service import ContentionService, judge_contention
+from controller.contention.service import ContentionService
 from controller.slurm.client import SlurmJob
 from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
@@ -75,8 +75,8 @@ class Pair:
 @asynccontextmanager
 async def pair_of_jobs(folder: Path, mode: str, **settings: Any) -> AsyncIterator[Pair]:
     changes = {"preemption": mode, **SETTINGS, **settings}
-    async with preempted_world(folder, settings_changes=changes) as cluster, judge_contention(cluster.world, WINDOW_S):
-        judging = cluster.world.judging
+    async with preempted_world(folder, window_s=WINDOW_S, settings_changes=changes) as cluster:
+        judging = cluster.world.contention
         assert judging is not None
         pair = Pair(cluster, judging, (await cluster.running(), await cluster.running()))
         assert pair.nodes(pair.first) == pair.nodes(pair.second) == {"n1", "n2"}
@@ -87,9 +87,9 @@ async def test_one_of_two_is_moved_off_the_nodes_that_they_share(folder: Path) -
     async with pair_of_jobs(folder, "automatic") as pair, asking(folder / "admin.sock") as admin:
         # given two jobs that slow each other down, when it has lasted
         for _ in range(3):
-            assert pair.world.preempting.open == {}
+            assert pair.world.preemptions.open == {}
             await pair.pass_window()
-            if pair.world.preempting.open:
+            if pair.world.preemptions.open:
                 break
         # then the more affected saves, is stopped, and runs where nobody is
         row = await pair.cluster.comes_to(Stage.SAVED)
@@ -111,7 +111,7 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
     async with pair_of_jobs(folder, "advise") as pair:
         for _ in range(4):
             await pair.pass_window()
-        assert pair.world.preempting.newest(10) == []
+        assert pair.world.preemptions.newest(10) == []
         config = folder / "controller.toml"
         config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
         where = ("--config", str(config))
@@ -137,13 +137,13 @@ async def test_who_does_not_save_is_tried_less_and_less_often(folder: Path) -> N
         asked_s = []
         for _ in range(40):
             await pair.pass_window(1.2, 1.8)
-            rows = pair.world.preempting.newest(10)
+            rows = pair.world.preemptions.newest(10)
             if len(rows) > len(asked_s):
                 await pair.cluster.comes_to(Stage.CALLED_OFF, rows[0].number)
                 asked_s.append(pair.cluster.row(rows[0].number).asked_s)
         # then each job is asked at once, and each time later
         by_job = {
-            job_id: [row.asked_s for row in reversed(pair.world.preempting.newest(10)) if row.job_id == job_id]
+            job_id: [row.asked_s for row in reversed(pair.world.preemptions.newest(10)) if row.job_id == job_id]
             for job_id in (pair.first, pair.second)
         }
         for times in by_job.values():
@@ -157,7 +157,7 @@ async def test_who_does_not_save_is_tried_less_and_less_often(folder: Path) -> N
 
 async def test_a_moved_job_whose_place_is_taken_goes_anywhere_after_a_while(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic", preemption_within_s=60) as pair:
-        while not pair.world.preempting.open:
+        while not pair.world.preemptions.open:
             await pair.pass_window()
         await pair.cluster.comes_to(Stage.SAVED)
         # when another is faster
@@ -176,11 +176,11 @@ async def test_after_a_restart_of_the_controller_one_is_still_being_moved_and_th
     async with pair_of_jobs(folder, "automatic") as pair:
         for agent in pair.cluster.agents.values():
             agent.answers = silent
-        while not pair.world.preempting.open:
+        while not pair.world.preemptions.open:
             await pair.pass_window()
         pair.cluster.restart()
         await pair.pass_window()
-        (row,) = pair.world.preempting.since(0)
+        (row,) = pair.world.preemptions.since(0)
         assert (row.job_id, row.stage) == (pair.second, Stage.ASKED)
         assert set(pair.judging.stays.values()) == {
             f"job {pair.second} is being preempted: how the others do without it is measured first"

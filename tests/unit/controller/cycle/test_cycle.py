@@ -5,7 +5,7 @@ import pytest
 from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, Submission, sbatch_request
-from tests.unit.controller.cycle.test_decide import BrokenPolicy, FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
 from tests.unit.controller.world import World
 
 
@@ -127,7 +127,7 @@ async def test_a_job_that_slurm_refuses_for_a_limit_is_held_again_with_that_reas
     standing = (await world.turn()).observation.standings[two]
     assert standing.role is Role.INELIGIBLE
     assert "AssocGrpGRES" in standing.why
-    # and it keeps nobody from the nodes it was to get
+    # and it keeps no other job from the nodes it was to get
     other = world.sbatch(10.0, gpus_per_node=8, nodes=3, user="bob")
     await world.go_on(3)
     assert world.phase(other) is Phase.RUNNING

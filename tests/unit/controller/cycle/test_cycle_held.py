@@ -1,4 +1,4 @@
-"""Nothing is held for ever, whatever users, operators and accidents do to a job while Headway has its hands on it."""
+"""No job is held for ever, whatever users, operators and accidents do to it while Headway holds it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.base.errors import SlurmError
-from controller.daemon.watchdog import Watchdog
+from controller.daemon.watchdog.watchdog import Watchdog
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,
@@ -17,7 +17,7 @@ from controller.slurm.embedded import (
     sbatch_request,
 )
 from controller.state.journal import read_originals
-from tests.unit.controller.cycle.test_decide import BrokenPolicy
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 from tests.unit.controller.world import World
 
 TWO_PARTITIONS = ClusterDescription(partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")))
@@ -29,9 +29,8 @@ def world(tmp_path):
 
 
 def manage(world, *partitions):
-    """As a reload of the settings would."""
+    """Change the managed partitions, as a reload of the settings would."""
     world.settings = world.settings.model_copy(update={"partitions": partitions})
-    world.cycle.settings = world.settings
 
 
 def ran(world, key):
@@ -327,7 +326,7 @@ async def test_everything_refused_is_noticed(world):
         for verb in ("pin", "hold", "unpin", "release", "unmark"):
             world.slurm.faults.refuse_next(verb, "Access/permission denied")
     await world.go_on(100)
-    assert world.cycle.refused_in_a_row >= 10
+    assert world.cycle.verbs.refused_in_a_row >= 10
 
 
 async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_others(world):
@@ -336,8 +335,8 @@ async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_other
         for verb in ("pin", "hold", "unpin", "release", "unmark"):
             world.slurm.faults.refuse_next(verb, "Invalid node name specified")
     await world.go_on(100)
-    assert world.cycle.slurm_errors >= 10
-    assert world.cycle.refused_in_a_row == 0
+    assert world.cycle.verbs.errors >= 10
+    assert world.cycle.verbs.refused_in_a_row == 0
 
 
 async def test_a_clock_set_back_delays_nobody(world):

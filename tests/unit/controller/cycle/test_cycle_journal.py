@@ -72,7 +72,7 @@ async def test_a_requeue_counts_once(tmp_path, kills_it):
     if not kills_it:
         assert 9 < served.service_s < 11
         assert [event.text for event in world.events.recent(key.job_id)].count(
-            "requeued by Slurm (RUNNING); it is placed anew"
+            "requeued by Slurm (RUNNING); it is placed again"
         ) == 1
 
 

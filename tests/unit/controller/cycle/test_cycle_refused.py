@@ -1,4 +1,4 @@
-"""Jobs that Slurm refuses again and again: they cost nobody else anything, and each finds its way in the end."""
+"""Jobs that Slurm refuses again and again: they cost other jobs nothing, and each is placed in the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import explain
 from controller.cycle.refusals import MOST_PLACES
-from controller.daemon.watchdog import Watchdog
+from controller.daemon.watchdog.watchdog import Watchdog
 from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
@@ -221,7 +221,7 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     await world.clock.advance(5.0)
     assert (await look).released == (key,)
     await world.clock.advance(5.0)
-    # then Slurm decides alone; without a journal nobody knows what the job asked for
+    # then Slurm decides alone; without a journal the job's own request is not known
     assert world.slurm.job(key.job_id).admin_comment == ""
     assert (world.phase(key) is Phase.RUNNING) is has_journal
     # and it is not released again and again

@@ -1,8 +1,8 @@
-"""Whom a refusal for a limit concerns beside the job that was refused."""
+"""Jobs that a refusal for a limit concerns beside the refused one."""
 
 import pytest
 
-from controller.cycle.limit_backoff import may_let_go, put_off
+from controller.cycle.limit_backoff import may_unblock, put_off
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger, PinRecord
 from tests.unit.controller.build import NOW_S, job, request, snapshot
@@ -83,4 +83,4 @@ def test_tasks_of_an_array_that_runs_as_many_as_it_may_are_not_tried():
     ],
 )
 def test_whose_end_a_refused_job_waits_for(ended, reason, concerned):
-    assert may_let_go(job("2", **ended), job("1"), reason) is concerned
+    assert may_unblock(job("2", **ended), job("1"), reason) is concerned

@@ -13,7 +13,7 @@ from controller.admin.messages import status
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
 from controller.slurm.client import JobKey, Phase
@@ -21,7 +21,7 @@ from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.state.journal import Journal
 from policies.api import load_policy
 from policies.serving.client import PolicyClient
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 
 
 @dataclass

@@ -26,15 +26,15 @@ def slow(tmp_path):
     controller = Controller(world.settings, world.slurm.client, world.decider, world.journal, world.clock, refused)
     controller.health.last_good_s = world.clock.now()
     controller.health.good_at_s = world.clock.monotonic()
-    controller._cycle._applier._pieces.size = 2
-    controller._cycle._applier._pieces._most = 2
+    controller._cycle.verbs.pieces.size = 2
+    controller._cycle.verbs.pieces._most = 2
     for _ in range(12):
         world.sbatch(1000.0, gpus_per_node=1)
     return world, controller
 
 
 def ages_at_each_pin(world, controller, real):
-    """How old the last good sign was whenever a pin was asked for."""
+    """Collects the age of the last good sign at each pin."""
     ages = []
 
     async def pin(pins):
@@ -53,7 +53,7 @@ async def test_the_lease_stays_good_through_a_cycle_longer_than_it_lasts(slow):
     await controller._cycle.run(await world.slurm.client.snapshot())
     assert world.clock.now() - begun_s > world.settings.stale_after_s
     assert len(ages) == 6
-    assert max(ages) <= PIECE_S < controller._patience_s()
+    assert max(ages) <= PIECE_S < controller._intervals.patience_s
     assert controller.health.last_cycle_s == controller.health.good_at_s
 
 
@@ -96,7 +96,7 @@ async def test_steps_of_cycles_that_all_break_off_are_no_progress(tmp_path):
             assert controller.health.last_cycle_s == world.clock.monotonic()
             await world.clock.advance(5.0)
         # then the lease runs out
-        assert oldest_s > controller._patience_s()
+        assert oldest_s > controller._intervals.patience_s
         # and is good again after the first good cycle, through long ones too
         world.decider.decide = decide
         await controller._one_cycle(wake)

@@ -42,7 +42,7 @@ def test_a_clock_that_is_set_back_delays_by_an_interval_at_most():
 
 
 class Announcements:
-    """So many jobs by then; a sleep lets the next number come."""
+    """Numbers of submitted jobs, one after the other; a sleep lets the next number come."""
 
     def __init__(self, *counts):
         self.counts = list(counts)

@@ -15,11 +15,11 @@ import pytest
 import structlog
 
 import controller
-from controller.base.clock import RealClock, VirtualClock
+from controller.base.clock import Clock, RealClock, VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmReplyError
 from controller.base.events import Happening
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.assemble import run_controller
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
@@ -30,7 +30,7 @@ from policies.api import PolicySpec, load_policy
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.supervise import Tasks, Work
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.policies.processes import eventually
 
 BEGUN_AGAIN = {
@@ -87,8 +87,8 @@ async def test_each_task_that_is_killed_once_comes_back_and_is_counted(
         structlog.reset_defaults()
 
 
-def daemon_in(folder: Path, journal: Journal, endpoint: FakeEndpoint) -> Controller:
-    clock = RealClock()
+def daemon_in(folder: Path, journal: Journal, endpoint: FakeEndpoint, clock: Clock | None = None) -> Controller:
+    clock = RealClock() if clock is None else clock
     settings = ControllerSettings(partitions=("dl",), runtime_dir=folder, state_dir=folder / "state")
     decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
     return Controller(settings, EmbeddedSlurm(clock=clock).client, decider, journal, clock, PolicyClient)
@@ -100,7 +100,7 @@ async def test_without_a_heartbeat_the_controller_ends_with_the_reason(
     def broken(_path: Path, _lease: object) -> None:
         raise ZeroDivisionError("no lease")
 
-    monkeypatch.setattr("controller.daemon.daemon.write_lease", broken)
+    monkeypatch.setattr("controller.daemon.heartbeat.write_lease", broken)
     with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
         daemon = daemon_in(folder, journal, FakeEndpoint())
         with pytest.raises(ZeroDivisionError, match="no lease"):
@@ -135,8 +135,8 @@ async def test_a_call_that_others_cancel_costs_a_cycle_and_not_the_controller(fo
 async def test_slurms_settings_are_read_again_now_and_then_and_after_a_reload(folder: Path) -> None:
     """`scontrol reconfigure` may hide jobs from other users while the controller runs."""
     with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
-        daemon = daemon_in(folder, journal, FakeEndpoint())
-        daemon.clock = clock = VirtualClock()
+        clock = VirtualClock()
+        daemon = daemon_in(folder, journal, FakeEndpoint(), clock)
         said, away = {"PrivateData": "none"}, False
 
         async def facts() -> SlurmFacts:

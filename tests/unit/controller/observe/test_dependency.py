@@ -1,4 +1,4 @@
-"""Whether the jobs that a held job waits for have let it go."""
+"""Dependencies of held jobs: met, not yet, or never."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What agents measured of models and nodes stands in the states that policies read, and only that."""
+"""States that policies read have the agents' measurements of models and nodes, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 
 from controller.contention import measurement as measuring
 from controller.contention.measurement import Measurement
+from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observer
-from controller.profiles.current import Contention, Known
+from controller.profiles.current import NOTHING, Contention, Known
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
@@ -35,7 +36,7 @@ STEP = {"step_s": 0.5, "compute_s": 0.1, "comm_exposed_s": 0.4, "comm_hidden_s":
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ProfileStore]:
-    """A job of `train.py` on two nodes, profiled; it met one of `b.py`, which nobody profiled. One node tells of its NIC."""
+    """A job of `train.py` on two nodes, profiled; it met one of `b.py`, which was not profiled. One node tells of its NIC."""
     with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
         agents = Agents()
         mine = Training(1, ("n1", "n2"), 6.0, start_s=T0 - 10_000)
@@ -59,6 +60,12 @@ def measured(store: ProfileStore, job_id: int) -> Known:
     return {RunKey(job_id, 0): Contention(window, None)}
 
 
+def observer_of(models: KnownModels) -> Observer:
+    knowledge = Knowledge()
+    knowledge.set_measured(NOTHING, models)
+    return Observer(knowledge)
+
+
 def seen(observer: Observer, known: Known, *waiting: str) -> ClusterState:
     runs = running("1", on={"n1": 4, "n2": 4}, raw_id=1, name="mine")
     shot = snapshot(runs, *(job(str(10 + at), name=name) for at, name in enumerate(waiting)))
@@ -71,8 +78,7 @@ def test_nothing_is_said_before_anything_is_known(store: ProfileStore) -> None:
 
 
 def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_name(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     state = seen(observer, measured(store, 1), "mine", "never seen")
     profiles = state.profiles
     assert profiles is not None and profiles.overlap is not None and profiles.neighbour_loss is not None
@@ -87,14 +93,13 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     assert profiles.pairs is not None
     mine, other = (f"{name.replace('-', '')},2,2" for name in (NAME, OTHER))
     assert profiles.pairs.table() == {(mine, other): pytest.approx(0.5), (other, mine): pytest.approx(0.75)}
-    # and who was seen once is known while it is not measured
+    # and a job that was seen once is known while it is not measured
     later = seen(observer, {}, "mine")
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
 
 
 def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     nodes = seen(observer, {}).nodes
     assert nodes.nic_gbyte_s is not None and nodes.uplink_gbyte_s is None
     told = dict(zip(nodes.names, nodes.nic_gbyte_s.tolist(), strict=True))
@@ -102,8 +107,7 @@ def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
 
 
 def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     state = seen(observer, measured(store, 1), "mine", "never seen")
     served = parse_state(serialize_state(state))
     assert state_digest(served) == state_digest(state)
@@ -116,8 +120,7 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
 
 def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
     with closing(ProfileStore(tmp_path / "empty.sqlite")) as empty:
-        observer = Observer()
-        observer.teller.known = KnownModels.of(empty, 0.0)
+        observer = observer_of(KnownModels.of(empty, 0.0))
         state = seen(observer, {}, "mine")
     assert state.profiles is None and state.nodes.nic_gbyte_s is None
 
@@ -157,13 +160,13 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         store.take([agents.arrival("n1", mine.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
         store.work_out(T0 + 1300)
         assert await look(mine) == (NAME,)
-        # When a job is profiled whose model nobody has trained before
+        # When a job is profiled whose model was not trained before
         store.take([agents.arrival("n3", late.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
         assert await look(mine, late) == (NAME,) and looks == 1
         now_s += 5 * 30.0
         # Then it is known five windows later
         assert f"late-{SIGNATURE[:8]}" in await look(mine, late) and looks == 2
-        # and nobody looks again while all are known
+        # and the store is not read again while all are known
         now_s += 5 * 30.0
         await look(mine, late)
         assert looks == 2

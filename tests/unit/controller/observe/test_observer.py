@@ -1,4 +1,4 @@
-"""What a policy sees of what Slurm says."""
+"""Cluster states that policies read, from Slurm's snapshots."""
 
 import numpy as np
 import pytest

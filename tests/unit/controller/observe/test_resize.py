@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.observe import resize
 from controller.observe.resize import ResizeError, possible_sizes, request_now, resized
 from controller.observe.shape import shape_of
-from controller.observe.user_options import Wishes
+from controller.observe.user_options import UserOptions
 from controller.slurm.client import ResourceRequest
 from controller.slurm.embedded import sbatch_request
 from controller.state.ledger import Ledger
@@ -20,7 +20,7 @@ NODE_GPUS, ALL_GPUS = 8, 64
 
 
 def asked(*, cpus_per_task: int = 1, **options) -> ResourceRequest:
-    """As slurmctld would show what sbatch asked for."""
+    """Return the request as slurmctld would show it after sbatch."""
     return replace(sbatch_request(cpus_per_task=cpus_per_task, **options), cpus_per_task=cpus_per_task)
 
 
@@ -105,10 +105,10 @@ def test_possible_sizes(request_, possible):
 
 
 def test_the_users_wishes_are_the_bounds():
-    wishes = Wishes(min_gpus=2, max_gpus=4)
-    assert sizes(asked(gpus=2), wishes=wishes) == [2, 3, 4]
+    options = UserOptions(min_gpus=2, max_gpus=4)
+    assert sizes(asked(gpus=2), options=options) == [2, 3, 4]
     with pytest.raises(ResizeError, match="at least 2 and at most 4 GPUs, not 8; possible: 2, 3, 4"):
-        sized(asked(gpus=2), 8, wishes=wishes)
+        sized(asked(gpus=2), 8, options=options)
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ def test_a_job_in_another_size_is_asked_for_in_it_and_always_from_the_users_firs
     pinned = job("1", request=asked(gpus_per_node=2, nodes=1, ntasks_per_node=2))
     ledger = Ledger(originals={pinned.key: first})
     assert request_now(pinned, ledger) == first
-    ledger.send(pinned.key, RelocationConstraint(gpus=8))
+    ledger.set_constraint(pinned.key, RelocationConstraint(gpus=8))
     assert request_now(pinned, ledger) == asked(gpus_per_node=2, nodes=4, ntasks_per_node=2)
-    ledger.send(pinned.key, RelocationConstraint(gpus=4))
+    ledger.set_constraint(pinned.key, RelocationConstraint(gpus=4))
     assert request_now(pinned, ledger) == first
 
 
 def test_a_size_that_is_none_leaves_the_request_as_it_is():
     one = job("1", request=asked(gpus_per_node=2, nodes=2))
     ledger = Ledger()
-    ledger.send(one.key, RelocationConstraint(gpus=3))
+    ledger.set_constraint(one.key, RelocationConstraint(gpus=3))
     assert request_now(one, ledger) == one.request
 
 

@@ -1,4 +1,4 @@
-"""Which jobs Headway schedules, and what it does with each."""
+"""Roles of jobs: those that Headway schedules, and how it treats each."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_a_refusal_made_after_the_snapshot_was_read_keeps_its_longest_pause():
     ledger = Ledger()
     ledger.refusals[refused.key] = Refusal("AssocGrpGRES", NOW_S + 2.7, NOW_S + 2.7 + LAST_RETRY_S, 9)
     assert standing(refused, DL, ledger, NOW_S).role is Role.INELIGIBLE
-    # when the clock was set back by an hour, then the refusal keeps nobody
+    # when the clock was set back by an hour, then the refusal keeps no job
     assert standing(refused, DL, ledger, NOW_S - 3600).role is Role.WAITING
     # nor does a pause that is none of ours
     ledger.refusals[refused.key] = Refusal("AssocGrpGRES", NOW_S, NOW_S + 2 * LAST_RETRY_S, 9)

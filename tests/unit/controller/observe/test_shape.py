@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.observe.shape import Shape, shape_of
+from controller.observe.shape import JobShape, shape_of
 from controller.slurm.client import ResourceRequest
 from policies.model import Split
 from tests.unit.controller.build import request
@@ -15,18 +15,18 @@ FIXED, EVEN, ANY = Split.FIXED, Split.EVEN, Split.ANY
 @pytest.mark.parametrize(
     ("asked", "shape"),
     [
-        (request(gpus_per_node=4), Shape(4, FIXED, 1, 1, 4)),
-        (request(gpus_per_node=4, min_nodes=3, max_nodes=3), Shape(12, FIXED, 3, 3, 4)),
-        (request(gpus_per_node=2, min_nodes=1, max_nodes=4), Shape(2, FIXED, 1, 1, 2)),
-        (request(gpus_per_job=8), Shape(8, EVEN, 1, 2, 0)),
-        (request(gpus_per_job=12), Shape(12, EVEN, 2, 4, 0)),
-        (request(gpus_per_job=6, min_nodes=2, max_nodes=2), Shape(6, EVEN, 2, 2, 0)),
-        (request(gpus_per_job=9, min_nodes=2, max_nodes=2), Shape(9, ANY, 2, 2, 0)),
-        (request(gpus_per_job=13), Shape(13, ANY, 2, 13, 0)),
-        (request(gpus_per_task=4, num_tasks=2), Shape(8, FIXED, 1, 1, 8)),
-        (request(gpus_per_task=4, num_tasks=4), Shape(16, FIXED, 2, 2, 8)),
-        (request(gpus_per_task=3, num_tasks=4), Shape(12, FIXED, 2, 2, 6)),
-        (request(gpus_per_task=3, num_tasks=3), Shape(9, FIXED, 3, 3, 3)),
+        (request(gpus_per_node=4), JobShape(4, FIXED, 1, 1, 4)),
+        (request(gpus_per_node=4, min_nodes=3, max_nodes=3), JobShape(12, FIXED, 3, 3, 4)),
+        (request(gpus_per_node=2, min_nodes=1, max_nodes=4), JobShape(2, FIXED, 1, 1, 2)),
+        (request(gpus_per_job=8), JobShape(8, EVEN, 1, 2, 0)),
+        (request(gpus_per_job=12), JobShape(12, EVEN, 2, 4, 0)),
+        (request(gpus_per_job=6, min_nodes=2, max_nodes=2), JobShape(6, EVEN, 2, 2, 0)),
+        (request(gpus_per_job=9, min_nodes=2, max_nodes=2), JobShape(9, ANY, 2, 2, 0)),
+        (request(gpus_per_job=13), JobShape(13, ANY, 2, 13, 0)),
+        (request(gpus_per_task=4, num_tasks=2), JobShape(8, FIXED, 1, 1, 8)),
+        (request(gpus_per_task=4, num_tasks=4), JobShape(16, FIXED, 2, 2, 8)),
+        (request(gpus_per_task=3, num_tasks=4), JobShape(12, FIXED, 2, 2, 6)),
+        (request(gpus_per_task=3, num_tasks=3), JobShape(9, FIXED, 3, 3, 3)),
     ],
 )
 def test_a_request_becomes_the_shape_that_slurm_can_be_told(asked, shape):
@@ -50,7 +50,7 @@ def test_a_request_that_never_fits_has_no_shape(asked):
     st.integers(1, 300), st.integers(0, 40), st.integers(0, 80), st.integers(1, 16), st.integers(0, 12), st.booleans()
 )
 def test_the_fewest_nodes_are_found_whatever_the_search(total, least, most, node_gpus, gpus_per_task, by_task):
-    """As by trying every number of nodes."""
+    """Return the shape found by trying every number of nodes."""
     if by_task:
         asked = ResourceRequest(least, most, total, total, gpus_per_task=gpus_per_task)
         fits = [

@@ -1,4 +1,4 @@
-"""Bounds of preemption: none is ever exceeded, and nobody is stopped who has only just begun or rests."""
+"""Bounds of preemption: none is ever exceeded, and no job is stopped that has only just begun or is in its cool-down."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.preempt.budget import HOUR_S, Allowance, may_be_preempted, mode_of, reach_s
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.budget import HOUR_S, PreemptionBudget, may_be_preempted, mode_of, reach_s
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, Stage
@@ -36,19 +36,19 @@ def test_a_partition_s_own_word_goes_before_the_common_one(
     assert mode_of(settings(preemption=whole, preemption_partitions=parts), partition) == mode
 
 
-def always(_: SlurmJob) -> Comeback:
+def always(_: SlurmJob) -> Preemptibility:
     return ALWAYS
 
 
-def allowance(*history: Preemption, **changes: object) -> Allowance:
-    return Allowance(settings(**changes), history, NOW_S)
+def allowance(*history: Preemption, **changes: object) -> PreemptionBudget:
+    return PreemptionBudget(settings(**changes), history, NOW_S)
 
 
 def test_a_job_that_has_run_long_enough_and_was_left_alone_may_be_stopped() -> None:
     assert allowance().refusal(JOB) == ""
     assert allowance().may_be_preempted(JOB, always)
     assert not allowance(preemption="advise").may_be_preempted(JOB, always)
-    assert not allowance().may_be_preempted(JOB, lambda _: Comeback(PreemptionMethod.NONE, "cannot come back"))
+    assert not allowance().may_be_preempted(JOB, lambda _: Preemptibility(PreemptionMethod.NONE, "cannot come back"))
 
 
 def test_the_runs_that_policies_may_stop() -> None:
@@ -58,7 +58,7 @@ def test_the_runs_that_policies_may_stop() -> None:
     parts = settings(preemption_partitions={"cpu": "off"})
     assert may_be_preempted(jobs, parts, [], always, NOW_S) == {RunKey(7, 0), RunKey(8, 2)}
     assert may_be_preempted(jobs, parts, history, always, NOW_S) == {RunKey(8, 2)}
-    # nobody is asked where nothing is automatic
+    # no job is checked where nothing is automatic
     assert (
         may_be_preempted(jobs, settings(preemption="advise"), [], lambda _: pytest.fail("asked"), NOW_S) == frozenset()
     )
@@ -84,7 +84,7 @@ def test_who_is_about_to_go_is_left_alone(stage: Stage) -> None:
 
 def test_a_cool_down_begins_when_the_job_runs_again() -> None:
     back = preemption(1, 7, OLD, Stage.STARTED, stopped_s=OLD + 10, started_s=NOW_S - 400)
-    assert "left alone for 3 min more" in allowance(back).refusal(JOB)
+    assert "not preempted for another 3 min" in allowance(back).refusal(JOB)
     assert allowance(back, preemption_cooldown_s=400).refusal(JOB) == ""
 
 
@@ -142,7 +142,7 @@ def test_no_bound_is_exceeded_in_any_hour_whatever_is_wished(
     for raw_id, later_s, stage in wishes:
         now_s += later_s
         candidate = training(raw_id, "n1", since=began_s[raw_id])
-        if Allowance(limits, done, now_s).may_be_preempted(candidate, always):
+        if PreemptionBudget(limits, done, now_s).may_be_preempted(candidate, always):
             assert now_s - began_s[raw_id] >= 200
             done.append(preemption(len(done), raw_id, now_s, stage, ended_s=now_s + 20))
             began_s[raw_id] = now_s if stage is Stage.CALLED_OFF else now_s + 20
@@ -183,5 +183,5 @@ def test_a_job_s_own_bounds_hold_whatever_the_budget_has_left() -> None:
     bounds = allowance(preemption(1, 8, NOW_S - 60), preemption_budget_per_hour=1, preemption_moves_per_hour=1)
     assert "preemption_budget_per_hour is 1" in bounds.refusal(JOB)
     assert bounds.own_refusal(JOB) == ""
-    assert "left alone for 9 min more" in bounds.own_refusal(training(8, "n2"))
+    assert "not preempted for another 9 min" in bounds.own_refusal(training(8, "n2"))
     assert "has run for 10 s only" in bounds.own_refusal(training(9, "n3", since=NOW_S - 10))

@@ -1,4 +1,4 @@
-"""A job is asked to save, stopped, placed again and trains on; or it is left where it is, and everybody is told why."""
+"""A job is asked to save, stopped, placed again and trains on; or it is left where it is, and users are told why."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
-from controller.preempt.manager import STEP_WATCH_S
-from controller.preempt.service import drive_preemptions
+from controller.preempt.saving import STEP_WATCH_S
+from controller.preempt.service import run_preemptions
 from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.state.journal import Journal
@@ -33,7 +33,7 @@ from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.admin.test_service import asking, refused
 from tests.unit.controller.cli.test_app import headway
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.preempted import Preempted, Ranks, SavingAgent, no, preempted_world, silent
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
@@ -64,7 +64,7 @@ async def test_a_job_is_asked_to_save_stopped_placed_again_and_trains_on(folder:
         assert 0 < asked.save.within_s <= 60.0
         # and it is stopped without another look at the cluster
         world.slurm.faults.calls.clear()
-        assert world.preempting.wanted.is_set()
+        assert world.preemptions.wanted.is_set()
         await world.cycle.errands()
         assert [call.verb for call in world.slurm.faults.calls] == ["requeue_hold"]
         assert cluster.row().stage is Stage.STOPPED
@@ -76,7 +76,7 @@ async def test_a_job_is_asked_to_save_stopped_placed_again_and_trains_on(folder:
         assert len(world.slurm.job(job.key.job_id).starts) == 2
         await cluster.train(again.key, restored_step=41, first_step_s=0.0)
         row = await cluster.comes_to(Stage.RESUMED)
-        assert world.preempting.open == {}
+        assert world.preemptions.open == {}
         times = [row.asked_s, row.saved_s, row.stopped_s, row.started_s, row.resumed_s]
         assert times == sorted(times)  # type: ignore[type-var]
         assert row.problem == ""
@@ -125,7 +125,7 @@ async def test_who_cannot_come_back_is_not_preempted(folder: Path) -> None:
         async with asking(folder / "status.sock") as status:
             code, text = await refused(status.Preempt(pb.PreemptRequest(job_id=key.job_id)))
             assert code is grpc.StatusCode.PERMISSION_DENIED
-        assert world.preempting.newest(10) == []
+        assert world.preemptions.newest(10) == []
 
 
 async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder: Path) -> None:
@@ -143,7 +143,7 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
         async with (
             serve_admin(controller, folder, ""),
             serve_agents(controller.settings, newest(controller)) as server,
-            drive_preemptions(controller.preempting, server),
+            run_preemptions(controller.preemptions, server),
             SavingAgent(address, "n1").running() as agent,
         ):
             key = slurm.submit(Submission(request=sbatch_request(gpus_per_node=8), duration_s=1000.0))
@@ -177,7 +177,7 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
             listed = await headway("preemptions", "--json", *where)
             (record,) = listed.json["preemptions"]
             assert (record["stage"], record["step"], record["open"]) == ("resumed", 41, False)
-            # and from its last rank's save to its requeue nobody read the queue
+            # and from its last rank's save to its requeue the queue was not read
             verbs = [call.verb for call in slurm.faults.calls if call.time_s >= record["saved_s"]]
             assert verbs[0] == "requeue_hold"
             controller.stop()
@@ -385,8 +385,8 @@ async def away(cluster: Preempted, seconds: float) -> int:
     world.slurm.faults.calls.clear()
     with world.slurm.faults.unavailable():
         for _ in range(int(seconds * 2)):
-            world.preempting.tick()
-            if world.preempting.wanted.is_set():
+            world.preemptions.tick()
+            if world.preemptions.wanted.is_set():
                 await world.cycle.errands()
             await world.clock.advance(0.5)
     return sum(call.verb == "requeue_hold" for call in world.slurm.faults.calls)
@@ -433,14 +433,14 @@ async def test_the_queue_is_read_often_until_a_stopped_job_could_be_placed(folde
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster, folder)
-        assert world.preempting.moving
+        assert world.preemptions.moving
         for node in ("n1", "n2", "n3", "n4"):
             world.slurm.node_drain(node)
         await world.go_on(10)
-        assert (cluster.row().stage, world.preempting.moving) == (Stage.STOPPED, True)
+        assert (cluster.row().stage, world.preemptions.moving) == (Stage.STOPPED, True)
         # one that finds no room waits as any other does
         await world.go_on(10)
-        assert (cluster.row().stage, world.preempting.moving) == (Stage.STOPPED, False)
+        assert (cluster.row().stage, world.preemptions.moving) == (Stage.STOPPED, False)
         world.slurm.node_resume("n4")
         world.slurm.node_resume("n3")
         assert (await cluster.runs_again(job.key.job_id)).restarts == 1
@@ -500,8 +500,8 @@ async def test_a_job_of_whose_steps_nobody_tells_is_let_out_of_sight(folder: Pat
         await cluster.runs_again(job.key.job_id)
         await world.go_on(STEP_WATCH_S + 20, step_s=10.0)
         row = cluster.row()
-        assert (row.stage, row.open, row.problem) == (Stage.STARTED, False, "no step was told of")
-        assert world.preempting.open == {}
+        assert (row.stage, row.open, row.problem) == (Stage.STARTED, False, "no step was reported")
+        assert world.preemptions.open == {}
         assert world.phase(job.key) is Phase.RUNNING
 
 

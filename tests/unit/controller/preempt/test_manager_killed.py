@@ -1,4 +1,4 @@
-"""The controller killed at every point of a preemption: whoever comes after it goes on, and the job is finished once."""
+"""The controller killed at every point of a preemption: the next controller goes on, and the job is finished once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import controller.state.journal_file
 from controller.slurm.client import JobKey, Phase
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.preempted import NS
 
 PARTS = 6
@@ -71,7 +71,7 @@ class CutClient:
 class Fleet:
     """The agents of two nodes, and a job of theirs that trains a step a second, saves when it is asked, and stands still."""
 
-    def __init__(self, world: AskedWorld, knife: Knife) -> None:
+    def __init__(self, world: ControllerWorld, knife: Knife) -> None:
         self.world, self._knife = world, knife
         self.nodes = {node: SimpleNamespace(connected=True) for node in ("n1", "n2", "n3", "n4")}
         self.steps: dict[int, int] = {}
@@ -114,24 +114,24 @@ class Fleet:
         return range(first, first + 4)
 
     def train(self) -> None:
-        """A second passes. A new run stands still for nobody."""
+        """A second passes. A new run does not stand still."""
         if self.restarts not in {0, self._run}:
             self._run, self.standing_at = self.restarts, None
         if self.job.phase is Phase.RUNNING and self.standing_at is None:
             self.steps[self.restarts] = self.steps.get(self.restarts, 0) + 1
 
     def train_on(self) -> None:
-        """Nobody asks any more: the ranks have waited for long enough."""
+        """Let the ranks train on: they have waited for long enough without a command."""
         self.standing_at = None
         self._answers.clear()
 
     def report(self) -> None:
-        """What agents say every few seconds, and what they have to answer."""
+        """Send the agents' regular reports, and their answers."""
         if self.job.phase is Phase.RUNNING:
             for node in sorted(self.here):
-                self.world.preempting.on_report(node, self._job_report(node))
+                self.world.preemptions.on_report(node, self._job_report(node))
         while self._answers:
-            self.world.preempting.on_report(*self._answers.pop(0))
+            self.world.preemptions.on_report(*self._answers.pop(0))
 
     def _job_report(self, node: str) -> agent_pb2.AgentReport:
         job = agent_pb2.JobReport(
@@ -148,7 +148,7 @@ class Fleet:
         return agent_pb2.AgentReport(job=job)
 
     def must_stand(self, keys: Collection[JobKey]) -> None:
-        """Nobody is stopped who has trained on since it saved."""
+        """Check that no job is stopped that has trained on since it saved."""
         assert [key.job_id for key in keys] == ["1"]
         if self.restarts == 0 and self.job.phase is Phase.RUNNING:
             assert self.standing_at == self.steps.get(0, 0), "stopped while it trained"
@@ -187,29 +187,29 @@ class Story:
         self.knife.sharp = False
         for _ in range(3):
             await self._second()
-        (row,) = world.preempting.newest(10)
+        (row,) = world.preemptions.newest(10)
         return row
 
     def _start_anew(self) -> None:
         self.world.restart()
-        self.world.preempting.serve(None if self.signal else self.fleet)
+        self.world.preemptions.serve(None if self.signal else self.fleet)
 
     def _ask(self) -> None:
         """The operator, until it was heard."""
         last = self.world.last
-        if last is None or self.world.preempting.newest(1) or not self.fleet.steps:
+        if last is None or self.world.preemptions.newest(1) or not self.fleet.steps:
             return
         (job,) = (job for job in last.observation.snapshot.jobs if job.key.job_id == "1")
-        if self.world.preempting.comeback(job).may:
-            self.world.preempting.begin(job, Cause.OPERATOR, "by hand", RelocationConstraint(avoid=frozenset({"n1"})))
+        if self.world.preemptions.preemptibility(job).may:
+            self.world.preemptions.begin(job, Cause.OPERATOR, "by hand", RelocationConstraint(avoid=frozenset({"n1"})))
 
     async def _second(self) -> None:
         if not self.signal:
             self.fleet.report()
         elif self.fleet.job.signals and self.fleet.restarts == 0:
             self.world.slurm.requeue("1")
-        self.world.preempting.tick()
-        if self.world.preempting.wanted.is_set():
+        self.world.preemptions.tick()
+        if self.world.preemptions.wanted.is_set():
             await self.world.cycle.errands()
         await self.world.turn()
         await self.world.clock.advance(1.0)
@@ -220,7 +220,7 @@ class Story:
         job = self.fleet.job
         assert job.state == "COMPLETED"
         assert len(job.starts) == job.restarts + 1
-        assert self.world.preempting.open == {}
+        assert self.world.preemptions.open == {}
         assert self.world.journal.open_intents() == []
 
 

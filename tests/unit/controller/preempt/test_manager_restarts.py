@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from controller.base.errors import JournalError, PreemptionRefusedError
-from controller.preempt.service import drive_preemptions
-from controller.slurm.client import HOLD_MARK, Phase, SlurmJob
+from controller.preempt.service import run_preemptions
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from tests.unit.controller.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
 
 
 def begin(cluster: Preempted, job: SlurmJob, **more: Any) -> None:
-    cluster.world.preempting.begin(job, Cause.OPERATOR, "by hand", **more)
+    cluster.world.preemptions.begin(job, Cause.OPERATOR, "by hand", **more)
 
 
 def saves(cluster: Preempted, node: str) -> list[str]:
@@ -48,7 +48,7 @@ async def test_who_was_asked_is_asked_anew_and_has_what_is_left_of_its_time(fold
         await world.clock.advance(20)
         cluster.restart()
         # nothing is done before Slurm was read
-        world.preempting.tick()
+        world.preemptions.tick()
         assert (cluster.row().stage, cluster.row().attempt) == (Stage.ASKED, 1)
         await world.turn()
         await cluster.heard("n1", "n2", times=2)
@@ -69,7 +69,7 @@ async def test_who_had_saved_is_asked_anew_as_it_may_have_trained_on(folder: Pat
         cluster.restart()
         for node in ("n1", "n2"):
             cluster.agents[node].step = 47
-        assert not world.preempting.wanted.is_set()
+        assert not world.preemptions.wanted.is_set()
         await world.turn()
         row = await cluster.comes_to(Stage.SAVED)
         assert world.slurm.job(job.key.job_id).restarts == 0
@@ -91,10 +91,10 @@ async def test_who_had_saved_is_asked_anew_when_an_agent_was_away(folder: Path) 
         await cluster.comes_to(Stage.SAVED)
         for node in ("n1", "n2"):
             cluster.agents[node].step = 47
-        world.preempting.on_connected("n3")  # none of its own
+        world.preemptions.on_connected("n3")  # none of its own
         assert cluster.row().stage is Stage.SAVED
-        world.preempting.on_connected("n2")
-        assert (cluster.row().stage, world.preempting.orders()) == (Stage.ASKED, ([], []))
+        world.preemptions.on_connected("n2")
+        assert (cluster.row().stage, world.preemptions.orders()) == (Stage.ASKED, ([], []))
         await eventually(lambda: _saved_at(cluster, 47))
         assert [saves(cluster, node) for node in ("n1", "n2")] == [["p1.1", "p1.2"]] * 2
         assert (await cluster.runs_again(job.key.job_id)).restarts == 1
@@ -110,11 +110,56 @@ async def test_who_had_saved_and_cannot_be_asked_anew_at_once_is_not_stopped(
         await cluster.comes_to(Stage.SAVED)
         with monkeypatch.context() as patch:
             patch.setattr(world.journal.preemptions, "save", _fails)
-            world.preempting.on_connected("n2")
-        assert world.preempting.orders() == ([], [])
+            world.preemptions.on_connected("n2")
+        assert world.preemptions.orders() == ([], [])
         await world.turn()
         assert (await cluster.comes_to(Stage.SAVED)).attempt == 2
         assert world.slurm.job(job.key.job_id).restarts == 0
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_decide(folder: Path, force: bool) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})), force=force)
+        await cluster.comes_to(Stage.SAVED)
+        # when its user cancels it in the moment in which it is requeued
+        world.slurm.faults.cancel_first()
+        await world.cycle.errands()
+        # then the preemption is over, and says what the user can do
+        row = cluster.row()
+        assert (row.stage, row.open) == (Stage.OVER, False)
+        job_id = job.key.job_id
+        assert row.problem == (
+            "the job ended just before it was to be stopped; Slurm put it back into the queue, where it is held: "
+            f"`scancel {job_id}` if its work is done, `scontrol release {job_id}` to run it again"
+        )
+        assert cluster.events(job_id)[-1] == f"over: {row.problem}"
+        # and the job is not placed again
+        await world.go_on(5)
+        found = world.slurm.job(job_id)
+        assert (found.phase, found.held, len(found.starts)) == (Phase.PENDING, True, 1)
+        assert cluster.row() == row
+        assert world.ledger.elsewhere == {}
+        # until its user releases it
+        world.slurm.user_release(job_id)
+        assert (await cluster.runs_again(job_id)).restarts == 1
+
+
+async def test_such_an_end_is_kept_until_the_journal_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        begin(cluster, await cluster.running())
+        await cluster.comes_to(Stage.SAVED)
+        world.slurm.faults.cancel_first()
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", _fails)
+            with pytest.raises(JournalError):
+                await world.cycle.errands()
+        assert cluster.row().stage is Stage.SAVED
+        await world.turn()
+        assert (cluster.row().stage, world.phase(JobKey("1", 0))) == (Stage.OVER, Phase.PENDING)
 
 
 async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
@@ -155,7 +200,7 @@ async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Pa
         await world.turn()
         row = cluster.row()
         assert (row.stage, row.problem) == (
-            Stage.CALLED_OFF, "it did not save within 60 s: its agents could not be asked"
+            Stage.CALLED_OFF, "it did not save within 60 s: its agents could not be reached"
         )  # fmt: skip
         (go_on,) = await _go_ons(cluster)
         assert go_on.startswith("p1.1.")
@@ -199,9 +244,8 @@ async def test_a_wall_clock_that_jumps_while_it_runs_moves_no_deadline(
         await cluster.heard("n1", "n2")
         now = world.clock.now
         for jump_s in (86_400.0, -86_400.0):
-            monkeypatch.setattr(world.preempting._clock, "now", lambda jump_s=jump_s: now() + jump_s)
-            world.preempting._monotonic = now
-            world.preempting.tick()
+            monkeypatch.setattr(world.clock, "now", lambda jump_s=jump_s: now() + jump_s)
+            world.preemptions.tick()
             assert cluster.row().stage is Stage.ASKED
         cluster.agents["n2"].answer(
             cluster.agents["n2"].asked()[0].id, cluster.agents["n2"].save(cluster.agents["n2"].asked()[0])
@@ -258,9 +302,9 @@ async def test_what_was_called_off_is_said_by_the_next_controller_if_ranks_may_s
         begin(cluster, job)
         await cluster.heard("n1", "n2")
         # given a controller that is killed before it could tell anybody
-        world.preempting.serve(None)
+        world.preemptions.serve(None)
         await world.clock.advance(61)
-        world.preempting.tick()
+        world.preemptions.tick()
         assert cluster.row().stage is Stage.CALLED_OFF
         await world.clock.advance(ago_s)
         cluster.restart()
@@ -292,7 +336,7 @@ async def test_a_job_that_is_not_stopped_after_all_keeps_no_mark(folder: Path) -
         with world.slurm.faults.unavailable():
             await world.cycle.errands()
             await world.clock.advance(130)
-            world.preempting.tick()
+            world.preemptions.tick()
         assert cluster.row().stage is Stage.CALLED_OFF
         cluster.restart()
         await world.go_on(3)
@@ -318,9 +362,9 @@ async def test_few_are_stopped_at_once_and_first_those_that_train_on_first(folde
             await world.clock.advance(1)
         for number in range(1, 7):
             await cluster.comes_to(Stage.SAVED, number)
-        stops, _ = world.preempting.orders()
+        stops, _ = world.preemptions.orders()
         assert [row.number for row in stops] == [1, 2, 3, 4]
-        world.preempting.orders_over()
+        world.preemptions.orders_over()
         for job in jobs:
             assert (await cluster.runs_again(job.key.job_id)).restarts == 1
 
@@ -332,8 +376,8 @@ async def test_who_may_train_on_before_slurm_comes_to_it_is_not_stopped(folder: 
         begin(cluster, job)
         await cluster.comes_to(Stage.SAVED)
         await world.clock.advance(120)
-        assert world.preempting.orders() == ([], [])
-        world.preempting.tick()
+        assert world.preemptions.orders() == ([], [])
+        world.preemptions.tick()
         assert cluster.row().stage is Stage.CALLED_OFF
 
 
@@ -354,14 +398,14 @@ async def test_a_journal_that_cannot_be_written_stops_nobody(folder: Path) -> No
         asked = cluster.agents["n2"].asked()[0]
         cluster.agents["n2"].answer(asked.id, cluster.agents["n2"].save(asked))
         await cluster.said()
-        assert not world.preempting.wanted.is_set()
+        assert not world.preemptions.wanted.is_set()
         other = cluster.slurm_job(job.key.job_id)
         with pytest.raises((JournalError, PreemptionRefusedError)):
             begin(cluster, other)
         # when it is free again, what was answered counts
         lock.rollback()
         lock.close()
-        world.preempting.tick()
+        world.preemptions.tick()
         assert cluster.row().stage is Stage.SAVED
         await world.cycle.errands()
         assert world.slurm.job(job.key.job_id).restarts == 1
@@ -376,11 +420,11 @@ async def test_history_is_told_and_dropped_in_time(folder: Path) -> None:
         for _ in range(3):
             begin(cluster, job, within_s=2.0)
             await world.go_on(4)
-        assert [row.number for row in world.preempting.recent(job)] == [3, 2, 1]
-        assert [row.number for row in world.preempting.since(begun_s)] == [1, 2, 3]
-        assert [row.number for row in world.preempting.since(begun_s + 4)] == [2, 3]
+        assert [row.number for row in world.preemptions.recent(job)] == [3, 2, 1]
+        assert [row.number for row in world.preemptions.since(begun_s)] == [1, 2, 3]
+        assert [row.number for row in world.preemptions.since(begun_s + 4)] == [2, 3]
         world.journal.prune(keep_decisions=10, older_than_s=world.clock.now() + 1)
-        assert world.preempting.recent(job) == []
+        assert world.preemptions.recent(job) == []
 
 
 # --- beside the cycle
@@ -388,7 +432,7 @@ async def test_history_is_told_and_dropped_in_time(folder: Path) -> None:
 
 async def test_deadlines_are_kept_while_no_cycle_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.preempt.manager._TICK_S", 0.01)
-    async with preempted_world(folder) as cluster, drive_preemptions(cluster.world.preempting, cluster.server):
+    async with preempted_world(folder) as cluster, run_preemptions(cluster.world.preemptions, cluster.server):
         world = cluster.world
         await asyncio.sleep(0)  # nothing is under way: it sleeps
         job = await cluster.running()
@@ -415,8 +459,8 @@ async def test_a_stop_that_could_not_be_recorded_is_tried_again(
             with pytest.raises(JournalError):
                 await world.cycle.errands()
         # not at once: it would fail as often as it was tried
-        world.preempting.tick()
-        assert not world.preempting.wanted.is_set()
+        world.preemptions.tick()
+        assert not world.preemptions.wanted.is_set()
         for job in jobs:
             assert (await cluster.runs_again(job.key.job_id)).restarts == 1
         assert [cluster.row(number).stage for number in (1, 2)] == [Stage.STARTED, Stage.STARTED]
@@ -438,10 +482,10 @@ async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
         with pytest.raises(JournalError):
             await world.cycle.errands()
         await world.clock.advance(120)
-        world.preempting.tick()
+        world.preemptions.tick()
         row = cluster.row()
         assert (row.stage, world.slurm.job(job.key.job_id).restarts) == (Stage.CALLED_OFF, 0)
-        assert row.problem == "Slurm did not stop it in time: it is not known whether it was asked"
+        assert row.problem == "Slurm did not stop it in time: it is not known whether the request reached Slurm"
 
 
 async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(
@@ -451,7 +495,7 @@ async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(
         world = cluster.world
         for job in [await cluster.running(nodes=1) for _ in range(3)]:
             begin(cluster, job, within_s=5.0, force=True)
-            await cluster.comes_to(Stage.SAVED, world.preempting.newest(1)[0].number)
+            await cluster.comes_to(Stage.SAVED, world.preemptions.newest(1)[0].number)
         await world.clock.advance(200)
         tries: list[object] = []
 
@@ -461,10 +505,10 @@ async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(
 
         with monkeypatch.context() as patch:
             patch.setattr(world.journal.preemptions, "save", fails)
-            world.preempting.tick()
+            world.preemptions.tick()
         assert len(tries) == 1
-        world.preempting.tick()
-        assert world.preempting.open == {}
+        world.preemptions.tick()
+        assert world.preemptions.open == {}
 
 
 async def test_a_signal_is_ordered_if_and_only_if_the_journal_has_it(

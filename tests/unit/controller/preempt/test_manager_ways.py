@@ -17,8 +17,8 @@ from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, PreemptionMethod, RelocationConstraint, Stage
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking, refused, served
-from tests.unit.controller.asked import AskedWorld, world_in
 from tests.unit.controller.cli.test_app import headway
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.preempted import Ranks, no, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
@@ -31,20 +31,20 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(folder: Path) -> AskedWorld:
+def world(folder: Path) -> ControllerWorld:
     """A cluster without agents."""
     world = world_in(folder)
     world.endpoint.away = True
     return world
 
 
-def job_of(world: AskedWorld, job_id: str) -> SlurmJob:
+def job_of(world: ControllerWorld, job_id: str) -> SlurmJob:
     assert world.last is not None
     found = [job for job in world.last.observation.snapshot.jobs if job.key.job_id == job_id]
     return max(found, key=lambda job: job.key.submit_time_s)
 
 
-async def declared(world: AskedWorld, **more: Any) -> SlurmJob:
+async def declared(world: ControllerWorld, **more: Any) -> SlurmJob:
     """A running job whose user says that it comes back by itself."""
     options = {"traps": frozenset({"USR1"}), "comment": "mine headway=preemptible", "gpus_per_node": 8, **more}
     key = world.sbatch(options.pop("duration_s", 1e6), **options)
@@ -52,23 +52,23 @@ async def declared(world: AskedWorld, **more: Any) -> SlurmJob:
     return job_of(world, key.job_id)
 
 
-def row_of(world: AskedWorld, number: int = 1) -> Any:
-    return world.preempting.find(number)
+def row_of(world: ControllerWorld, number: int = 1) -> Any:
+    return world.preemptions.find(number)
 
 
 # --- by signal
 
 
-async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: AskedWorld) -> None:
+async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: ControllerWorld) -> None:
     job = await declared(world)
-    row = world.preempting.begin(job, Cause.OPERATOR, "by hand")
+    row = world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     assert (row.way, row.stage) == (PreemptionMethod.SIGNAL, Stage.ASKED)
     await world.go_on(5)
     assert world.slurm.job(job.key.job_id).signals == ["USR1"]
     steps = [step for step in world.journal.intents_of(job.key) if step.verb == "signal"]
     assert [step.outcome for step in steps] == ["done"]
     assert row_of(world).stage is Stage.ASKED
-    # when it has saved, it requeues itself; nobody else holds it, and so the cycle does
+    # when it has saved, it requeues itself; it is not held then, so the cycle holds it
     world.slurm.requeue(job.key.job_id)
     await world.go_on(5)
     row = row_of(world)
@@ -77,18 +77,18 @@ async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: A
     assert world.slurm.job(job.key.job_id).signals == ["USR1"]
 
 
-async def test_who_does_not_requeue_itself_in_time_is_left_alone(world: AskedWorld) -> None:
+async def test_who_does_not_requeue_itself_in_time_is_left_alone(world: ControllerWorld) -> None:
     job = await declared(world)
-    world.preempting.begin(job, Cause.OPERATOR, "by hand", within_s=30.0)
+    world.preemptions.begin(job, Cause.OPERATOR, "by hand", within_s=30.0)
     await world.go_on(33)
     row = row_of(world)
     assert (row.stage, row.problem) == (Stage.CALLED_OFF, "it did not requeue itself within 30 s of USR1")
     assert (world.phase(job.key), world.slurm.job(job.key.job_id).signals) == (Phase.RUNNING, ["USR1"])
 
 
-async def test_one_that_ends_on_the_signal_instead_is_over(world: AskedWorld) -> None:
+async def test_one_that_ends_on_the_signal_instead_is_over(world: ControllerWorld) -> None:
     job = await declared(world, traps=frozenset())
-    world.preempting.begin(job, Cause.OPERATOR, "by hand")
+    world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     await world.go_on(5)
     row = row_of(world)
     assert row.stage is Stage.OVER
@@ -96,10 +96,10 @@ async def test_one_that_ends_on_the_signal_instead_is_over(world: AskedWorld) ->
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-async def test_a_signal_that_may_have_been_lost_is_not_sent_twice(world: AskedWorld, lost: str) -> None:
+async def test_a_signal_that_may_have_been_lost_is_not_sent_twice(world: ControllerWorld, lost: str) -> None:
     job = await declared(world)
     getattr(world.slurm.faults, f"lose_{lost}")("signal")
-    world.preempting.begin(job, Cause.OPERATOR, "by hand", within_s=30.0)
+    world.preemptions.begin(job, Cause.OPERATOR, "by hand", within_s=30.0)
     await world.go_on(20)
     assert world.slurm.job(job.key.job_id).signals == (["USR1"] if lost == "reply" else [])
     await world.go_on(13)
@@ -108,10 +108,10 @@ async def test_a_signal_that_may_have_been_lost_is_not_sent_twice(world: AskedWo
     assert row.problem.startswith("it did not requeue itself within 30 s of USR1 (the embedded slurmctld ")
 
 
-async def test_a_signal_that_slurm_refuses_calls_it_off(world: AskedWorld) -> None:
+async def test_a_signal_that_slurm_refuses_calls_it_off(world: ControllerWorld) -> None:
     job = await declared(world)
     world.slurm.faults.refuse_next("signal", "Access/permission denied")
-    world.preempting.begin(job, Cause.OPERATOR, "by hand")
+    world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     await world.go_on(2)
     row = row_of(world)
     assert (row.stage, row.problem) == (Stage.CALLED_OFF, "Slurm refused to stop it: Access/permission denied")
@@ -152,7 +152,7 @@ async def test_force_lets_a_save_that_fails_be_tried_again_until_the_deadline(fo
         assert (row.attempt, row.step) == (2, 41)
 
 
-async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: AskedWorld) -> None:
+async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: ControllerWorld) -> None:
     async with served(world) as (admin, _):
         key = world.sbatch(1e6, gpus_per_node=8)
         await world.go_on(3)
@@ -161,7 +161,7 @@ async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: 
         record = await admin.Preempt(pb.PreemptRequest(job_id=key.job_id, force=True))
         assert record.way == "none"
         assert record.problem == (
-            "by force, though it cannot come back: the agent of n1 is not connected, so nobody knows whether it saves, nor does "
+            "by force, though it cannot come back: the agent of n1 is not connected, so it is not known whether it saves, nor does "
             "its comment say headway=preemptible: what it has not saved by itself is lost"
         )
         await world.go_on(5)
@@ -170,7 +170,7 @@ async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: 
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_what_slurm_would_not_start_again_is_never_stopped(world: AskedWorld, force: bool) -> None:
+async def test_what_slurm_would_not_start_again_is_never_stopped(world: ControllerWorld, force: bool) -> None:
     async with served(world) as (admin, _):
         cases = {
             "was submitted with --no-requeue: Slurm would not start it again": world.sbatch(1e6, requeue=False),
@@ -187,7 +187,7 @@ async def test_what_slurm_would_not_start_again_is_never_stopped(world: AskedWor
             assert (code, text) == (grpc.StatusCode.FAILED_PRECONDITION, f"job {key.job_id} {why}")
         code, _ = await refused(admin.Preempt(pb.PreemptRequest(job_id="999", force=force)))
         assert code is grpc.StatusCode.NOT_FOUND
-        assert world.preempting.newest(10) == []
+        assert world.preemptions.newest(10) == []
 
 
 # --- where it goes
@@ -261,7 +261,7 @@ async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
         world = cluster.world
         registry = make_registry(world)
         job = await cluster.running()
-        world.preempting.begin(
+        world.preemptions.begin(
             job, Cause.THRESHOLD, "twice as slow as alone", RelocationConstraint(avoid=frozenset({"n1"}))
         )
         await cluster.comes_to(Stage.SAVED)
@@ -308,7 +308,7 @@ async def test_who_waits_for_what_is_called_off_is_told_and_so_is_the_shell(fold
             assert (wrong.code, "to save in: give 1 to 3570" in wrong.err) == (2, True)
 
 
-def ends(world: AskedWorld, job_id: str, verdict: str) -> None:
+def ends(world: ControllerWorld, job_id: str, verdict: str) -> None:
     """The job's processes end by themselves."""
     job = world.slurm.job(job_id)
     world.slurm._ctld._tasks_ended(job, job.run, verdict)
@@ -321,7 +321,7 @@ async def test_a_job_that_fails_after_its_start_is_a_failure_for_the_one_that_wa
         waits = asyncio.create_task(headway("move", job.key.job_id, "--wait", "--config", str(write_config(folder))))
 
         async def begun() -> bool:
-            return cluster.world.preempting.find(1) is not None
+            return cluster.world.preemptions.find(1) is not None
 
         await eventually(begun)
         await cluster.comes_to(Stage.SAVED)
@@ -339,20 +339,20 @@ async def test_a_job_that_completes_before_a_step_was_told_of_had_come_back(fold
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await cluster.running()
-        world.preempting.begin(job, Cause.OPERATOR, "by hand")
+        world.preemptions.begin(job, Cause.OPERATOR, "by hand")
         await cluster.comes_to(Stage.SAVED)
         again = await cluster.runs_again(job.key.job_id)
         ends(world, again.key.job_id, "COMPLETED")
         await world.go_on(5)
         assert (cluster.row().stage, cluster.row().problem) == (
             Stage.STARTED,
-            "the job ended (COMPLETED) before a step was told of",
+            "the job ended (COMPLETED) before a step was reported",
         )
 
 
-async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: AskedWorld) -> None:
+async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: ControllerWorld) -> None:
     job = await declared(world)
-    world.preempting.begin(job, Cause.OPERATOR, "by hand")
+    world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     await world.go_on(3)
     world.slurm.requeue(job.key.job_id)
     await world.go_on(30)
@@ -360,10 +360,10 @@ async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: AskedW
     await world.go_on(UNWATCHED_S)
     row = row_of(world)
     assert (row.stage, row.open) == (Stage.STARTED, False)
-    assert row.problem == "it has run for 60 s; no agent on its nodes tells of its steps"
+    assert row.problem == "it has run for 60 s; no agent on its nodes reports its steps"
 
 
-async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: AskedWorld) -> None:
+async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: ControllerWorld) -> None:
     await world.turn()
     async with served(world) as (_, status):
         world.slurm_says(PrivateData="jobs")

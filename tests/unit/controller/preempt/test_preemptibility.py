@@ -1,4 +1,4 @@
-"""Which jobs may be preempted and how, and whether what ranks answered is one save of all of them."""
+"""Jobs that may be preempted and how, and answers of ranks that are one save of all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.preempt.checkpoint_quorum import may_pass, nobody_trains, problem, saved_step
-from controller.preempt.job_reports import NodeTold, Told, Usr1, newest_step
-from controller.preempt.preemptibility import comeback
+from controller.preempt.checkpoint_quorum import may_pass, no_rank_trains, problem, saved_step
+from controller.preempt.job_reports import NodeReport, ReportTable, Usr1, newest_step
+from controller.preempt.preemptibility import preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
@@ -30,48 +30,48 @@ def running(**changes: Any) -> SlurmJob:
     return replace(built("5", on={"n1": 4, "n2": 4}), **{"raw_id": 5, **changes})
 
 
-def told(
+def reports(
     first: tuple[int, ...] = (0, 1), second: tuple[int, ...] = (2, 3), world: int | None = 4
-) -> dict[str, NodeTold]:
-    blank = NodeTold((0, 1), world, first, None, None, None)
+) -> dict[str, NodeReport]:
+    blank = NodeReport((0, 1), world, first, None, None, None)
     return {"n1": blank, "n2": replace(blank, ranks=(2, 3), saving=second)}
 
 
 def test_a_job_whose_ranks_all_save_is_asked() -> None:
-    found = comeback(running(), told(), NODES, None)
+    found = preemptibility(running(), reports(), NODES, None)
     assert (found.way, found.may) == (PreemptionMethod.CHECKPOINT, True)
 
 
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (told(()), "ranks 0, 1 of 4 have not called headway_job.checkpoint"),
-        (told((), ()), "no rank has called headway_job.checkpoint"),
-        (told((0,)), "rank 1 of 4 has not called headway_job.checkpoint"),
-        (told(world=8), "ranks 4, 5, 6, 7 of 8 have not called headway_job.checkpoint"),
-        (told((0, 1), (1, 2, 3)), "several programs train in it, and only one can be asked to save"),
-        ({**told(), "n2": replace(told()["n2"], world_size=2)}, "several programs train in it"),
+        (reports(()), "ranks 0, 1 of 4 have not called headway_job.checkpoint"),
+        (reports((), ()), "no rank has called headway_job.checkpoint"),
+        (reports((0,)), "rank 1 of 4 has not called headway_job.checkpoint"),
+        (reports(world=8), "ranks 4, 5, 6, 7 of 8 have not called headway_job.checkpoint"),
+        (reports((0, 1), (1, 2, 3)), "several programs train in it, and only one can be asked to save"),
+        ({**reports(), "n2": replace(reports()["n2"], world_size=2)}, "several programs train in it"),
         ({}, "no process in it tells its agent that it trains (yet)"),
     ],
 )
-def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeTold], why: str) -> None:
-    found = comeback(running(), known, NODES, None)
+def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeReport], why: str) -> None:
+    found = preemptibility(running(), known, NODES, None)
     assert (found.way, found.final) == (PreemptionMethod.NONE, False)
     assert why in found.why_not
-    # who says that it comes back by itself is signalled
-    declared = comeback(running(comment="headway=preemptible"), known, NODES, None)
+    # a job that comes back by itself, as its user says, is signalled
+    declared = preemptibility(running(comment="headway=preemptible"), known, NODES, None)
     assert (declared.way, declared.may) == (PreemptionMethod.SIGNAL, True)
 
 
 def test_an_agent_that_is_not_there_cannot_be_asked() -> None:
-    found = comeback(running(), told(), {"n1"}, None)
+    found = preemptibility(running(), reports(), {"n1"}, None)
     assert (found.way, found.why_not) == (
         PreemptionMethod.CHECKPOINT,
         "could save, but the agent of n2 is not connected",
     )
-    found = comeback(running(), told(), set(), None)
+    found = preemptibility(running(), reports(), set(), None)
     assert found.why_not == "could save, but the agents of n1, n2 are not connected"
-    assert comeback(running(comment="headway=preemptible"), told(), set(), None).way is PreemptionMethod.SIGNAL
+    assert preemptibility(running(comment="headway=preemptible"), reports(), set(), None).way is PreemptionMethod.SIGNAL
 
 
 HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
@@ -83,8 +83,8 @@ HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
         ({"n1": HEEDS, "n2": LETS_IT_PASS}, NODES, ""),
         ({"n1": HEEDS, "n2": ENDS}, NODES, "would be ended by USR1: on n2 a process"),
         ({"n1": ENDS, "n2": ENDS}, NODES, "would be ended by USR1: on n1, n2 a process"),
-        ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),
-        ({"n1": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),  # nobody is on n2
+        ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),
+        ({"n1": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),  # no rank is on n2
         ({}, NODES, "cannot be sent USR1 yet"),
         # its user's word is taken where an agent is not there, or cannot tell
         ({"n1": LETS_IT_PASS, "n2": ENDS}, {"n1"}, ""),
@@ -95,8 +95,8 @@ HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
 def test_the_signal_is_sent_only_to_who_survives_it(
     usr1: dict[str, Usr1 | None], connected: Collection[str], why: str
 ) -> None:
-    known = {node: NodeTold((), None, (), None, None, None, found) for node, found in usr1.items()}
-    found = comeback(running(comment="headway=preemptible"), known, connected, None, watching=NODES)
+    known = {node: NodeReport((), None, (), None, None, None, found) for node, found in usr1.items()}
+    found = preemptibility(running(comment="headway=preemptible"), known, connected, None, watching=NODES)
     assert (found.way, found.may) == (PreemptionMethod.NONE, False) if why else (PreemptionMethod.SIGNAL, True)
     assert found.why_not.startswith(why)
     assert not found.final
@@ -104,7 +104,7 @@ def test_the_signal_is_sent_only_to_who_survives_it(
 
 def test_nobody_waits_for_agents_that_never_tell_of_signals() -> None:
     assert (
-        comeback(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way
+        preemptibility(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way
         is PreemptionMethod.SIGNAL
     )
 
@@ -116,7 +116,7 @@ def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
         elsewhere=RelocationConstraint(), within_s=60.0,
         stage=stage, asked_s=0.0,
     )  # fmt: skip
-    found = comeback(running(), told(), NODES, row)
+    found = preemptibility(running(), reports(), NODES, row)
     assert found.final is (stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED})
 
 
@@ -132,7 +132,7 @@ def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
     ],
 )
 def test_what_slurm_does_not_requeue_is_not_even_forced(job: SlurmJob, why: str) -> None:
-    found = comeback(job, told(), NODES, None)
+    found = preemptibility(job, reports(), NODES, None)
     assert (found.why_not, found.final) == (why, True)
 
 
@@ -158,9 +158,9 @@ def test_the_agents_own_reasons_are_understood() -> None:
     saves.start(SaveRequest("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
     (none,) = said
     nobody = answer_message(none, 1.0).answer
-    assert nobody_trains(nobody)
+    assert no_rank_trains(nobody)
     assert may_pass(nobody)
-    # then it is in nobody's way where others train, and says nothing before they have answered
+    # then it does not matter where others train, and decides nothing before they have answered
     assert saved_step(NODES, {"n1": answer((0, 1, 2, 3)), "n2": nobody}) == 41
     assert problem(NODES, {"n2": nobody}) == ""
     assert problem(NODES, {"n1": nobody, "n2": nobody}) == f"n1: {none.problem}; n2: {none.problem}"
@@ -173,7 +173,7 @@ def test_the_agents_own_reasons_are_understood() -> None:
 def test_words_decide_nothing(reason: agent_pb2.AnswerReason.ValueType, words: str) -> None:
     said = agent_pb2.CommandAnswer(accepted=False, problem=words, reason=reason)
     gone, none, on = Reason.RANKS_GONE, Reason.NO_TRAINERS, Reason.TRAINED_ON
-    assert nobody_trains(said) is (reason == reason_message(none))
+    assert no_rank_trains(said) is (reason == reason_message(none))
     assert may_pass(said) is (reason in {reason_message(each) for each in (gone, none, on)})
 
 
@@ -200,9 +200,9 @@ class _Nobody:
 
 
 def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
-    known = Told()
+    known = ReportTable()
     assert known.take("n1", Ranks(5, (0,), 2, first_step_s=None).report()) == (
-        RunKey(5, 0), NodeTold((0,), 2, (0,), None, None, None)
+        RunKey(5, 0), NodeReport((0,), 2, (0,), None, None, None)
     )  # fmt: skip
     known.take("n1", Ranks(5, (0,), 2, saved_step=30).report())
     known.take("n2", Ranks(5, (1,), 2, saved_step=20).report())
@@ -216,7 +216,7 @@ def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
 
 
 def test_an_agent_that_tells_of_signals_is_known_to() -> None:
-    known = Told()
+    known = ReportTable()
     known.take("n1", Ranks(5, (0,), 2).report())
     report = Ranks(6, (0,), 2).report()
     report.job.usr1.CopyFrom(agent_pb2.JobUsr1(caught=2))
@@ -226,18 +226,18 @@ def test_an_agent_that_tells_of_signals_is_known_to() -> None:
 
 
 def test_a_node_that_knows_of_no_checkpoint_leaves_it_open_which_is_the_newest() -> None:
-    blank = NodeTold((0,), 2, (0,), None, None, None)
+    blank = NodeReport((0,), 2, (0,), None, None, None)
     assert newest_step({"n1": replace(blank, saved_step=7), "n2": blank}) is None
     assert newest_step({"n1": replace(blank, restored_step=5), "n2": replace(blank, restored_step=5)}) == 5
     assert newest_step({}) is None
 
 
 def test_a_world_size_that_a_job_claims_costs_no_memory() -> None:
-    known = {"n1": NodeTold((0,), 2**20, (0,), None, None, None)}
+    known = {"n1": NodeReport((0,), 2**20, (0,), None, None, None)}
     whole = {"n1": answer((0,), world=2**20)}
     tracemalloc.start()
     try:
-        found = comeback(running(), known, NODES, None)
+        found = preemptibility(running(), known, NODES, None)
         step = saved_step({"n1"}, whole)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -248,6 +248,6 @@ def test_a_world_size_that_a_job_claims_costs_no_memory() -> None:
 
 
 def test_ranks_beyond_the_world_that_a_job_claims_are_missing_too() -> None:
-    known = told((0, 1), (2, 3), world=4)
+    known = reports((0, 1), (2, 3), world=4)
     known["n2"] = replace(known["n2"], ranks=(2, 3, 9))
-    assert "rank 9 of 4 has not called headway_job.checkpoint" in comeback(running(), known, NODES, None).why_not
+    assert "rank 9 of 4 has not called headway_job.checkpoint" in preemptibility(running(), known, NODES, None).why_not

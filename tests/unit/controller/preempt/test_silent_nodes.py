@@ -13,11 +13,11 @@ import pytest
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.plan import Plan, Stop
-from controller.cycle.policy_stops import PolicyStops
-from controller.cycle.stop_groups import StopGroup
+from controller.cycle.decision.plan import Plan, Stop
+from controller.cycle.decision.policy_stops import PolicyStops
+from controller.cycle.decision.stop_groups import StopGroup
 from controller.observe.observer import Observer
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.preempt.silent_nodes import KEPT_OFF_S, kept_off, silent_nodes
 from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
 from controller.state.ledger import Ledger
@@ -31,11 +31,11 @@ from tests.unit.controller.preempted import SavingAgent, preempted_world
 from tests.unit.controller.slowed import DL
 
 if TYPE_CHECKING:
-    from controller.preempt.manager import Preempting
+    from controller.preempt.manager import PreemptionManager
 
 STOPPED = Preemption(
     1, "5", 5, 0, 0, Cause.OPERATOR, "", PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
-        elsewhere=RelocationConstraint(), within_s=60.0,
+    elsewhere=RelocationConstraint(), within_s=60.0,
     stage=Stage.STOPPED, asked_s=1000.0, stopped_s=1000.0,
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_which_jobs_are_kept_off_and_for_how_long() -> None:
     silent = frozenset({"n2"})
     assert kept_off([waiting, replace(job("6"), raw_id=6)], {5: STOPPED}, silent, 1001.0) == {waiting.key: silent}
     assert kept_off([waiting], {5: STOPPED}, silent, 1000.0 + KEPT_OFF_S) == {}
-    assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: nobody waits for that
+    assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: no job waits for that
     assert kept_off([waiting], {5: STOPPED}, frozenset(), 1001.0) == {}
     for other in (replace(STOPPED, way=PreemptionMethod.SIGNAL), replace(STOPPED, stage=Stage.STARTED)):
         assert kept_off([waiting], {5: other}, silent, 1001.0) == {}
@@ -120,7 +120,7 @@ def test_no_room_is_found_on_silent_nodes() -> None:
 
 
 class Cluster:
-    """What is asked of preemptions, where n3 has no agent that is connected."""
+    """Stands for the preemption manager of a cluster in which the agent of n3 is not connected."""
 
     open: Mapping[int, Preemption] = {}
 
@@ -133,8 +133,8 @@ class Cluster:
     def since(self, time_s: float) -> list[Preemption]:
         return []
 
-    def comeback(self, job: SlurmJob) -> Comeback:
-        return Comeback(PreemptionMethod.CHECKPOINT)
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
+        return Preemptibility(PreemptionMethod.CHECKPOINT)
 
     def begin(self, job: SlurmJob, *_: object) -> None:
         self.asked.append(job.key.job_id)
@@ -143,7 +143,7 @@ class Cluster:
 @pytest.mark.parametrize(("node", "asked"), [(2, []), (3, ["1"]), (None, ["1"])])
 def test_a_policy_moves_no_job_to_a_silent_node(node: int | None, asked: list[str]) -> None:
     cluster, events = Cluster(), EventLog(RealClock())
-    stops = PolicyStops(cast("Preempting", cluster), events)
+    stops = PolicyStops(cast("PreemptionManager", cluster), events)
     observation = Observer().observe(snapshot(A, nodes=4), Ledger(), DL)
     placement = None if node is None else Placement((node,), (8,))
     plan = Plan((), (), stops=(Stop(0, "", placement),), groups=(StopGroup((0,), None),))

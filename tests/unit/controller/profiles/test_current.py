@@ -23,8 +23,8 @@ from controller.profiles.windows import RunKey, SlurmRun
 from controller.slurm.client import JobKey, Phase
 from controller.state.ledger import Ledger
 from tests.unit.controller.build import job, running, snapshot
+from tests.unit.controller.cycle_views import scene
 from tests.unit.controller.reports import Agents, Training
-from tests.unit.controller.scenes import scene
 
 DL = frozenset({"dl"})
 T0 = 1_000_000 * 30.0

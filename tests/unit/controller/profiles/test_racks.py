@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observer
 from controller.profiles.racks import ONE_RACK, racks_of
 from controller.state.ledger import Ledger
@@ -42,10 +43,11 @@ def test_without_switches_all_nodes_are_one_rack() -> None:
 
 
 def test_policies_see_them_over_the_wire() -> None:
-    observer = Observer()
+    knowledge = Knowledge()
+    observer = Observer(knowledge)
     before = observer.observe(snapshot(), Ledger(), frozenset({"dl"})).state
     assert len(set(before.nodes.rack.tolist())) == 1 and before.nodes.uplink_gbyte_s is None
-    observer.racks = racks_of(parse_switches(TREE))
+    knowledge.set_topology(racks_of(parse_switches(TREE)))
     state = observer.observe(snapshot(), Ledger(), frozenset({"dl"})).state
     served = parse_state(serialize_state(state))
     assert state_digest(served) == state_digest(state)

@@ -22,15 +22,6 @@ from tests.unit.controller.agents.test_service import Beside
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
 
-
-class Hung:
-    def __init__(self) -> None:
-        self.told: list[Racks] = []
-
-    def hang(self, racks: Racks) -> None:
-        self.told.append(racks)
-
-
 TREE = """
 SwitchName=leaf1 Nodes=a[1-4]
 SwitchName=leaf2 Nodes=b[1-4]
@@ -115,7 +106,11 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     if text is not None:
         (tmp_path / "topology.conf").write_text(text)
     beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
-    async with serve_agents(beside.settings, newest(beside)) as server, load_topology(hung := Hung(), server, facts):
+    topologies: list[Racks] = []
+    async with (
+        serve_agents(beside.settings, newest(beside)) as server,
+        load_topology(topologies.append, server, facts),
+    ):
         assert server is not None
 
         async def crossed() -> set[str]:
@@ -127,7 +122,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
         await eventually(learned)
         await asyncio.sleep(0)
         assert (await crossed() == set(), warnings) == (warned, ["switches_not_known"] * warned)
-        assert [racks.leaf["b1"] for racks in hung.told] == ["leaf2"] * (not warned)
+        assert [racks.leaf["b1"] for racks in topologies] == ["leaf2"] * (not warned)
 
 
 def _crossed(store: ProfileStore) -> set[str]:

@@ -15,7 +15,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmError
 from controller.base.lease import read_lease
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
 from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
@@ -25,7 +25,7 @@ from controller.state.journal import Journal
 from policies.api import Decision, load_policy
 from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.controller.build import job
-from tests.unit.controller.cycle.test_decide import BrokenPolicy, FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
 from tests.unit.controller.world import World
 
 

@@ -11,7 +11,7 @@ OLD, NEW = JobKey("1", 100), JobKey("1", 200)
 
 def test_a_requeued_job_is_still_to_go_elsewhere():
     ledger = Ledger()
-    ledger.send(OLD, RelocationConstraint(avoid=frozenset({"n1"})))
+    ledger.set_constraint(OLD, RelocationConstraint(avoid=frozenset({"n1"})))
     ledger.succeed(OLD, NEW, Served(0.0, 0.0, 100))
     assert ledger.elsewhere == {NEW: RelocationConstraint(avoid=frozenset({"n1"}))}
     assert ledger.keys() == {NEW}
@@ -19,27 +19,27 @@ def test_a_requeued_job_is_still_to_go_elsewhere():
 
 def test_a_job_that_has_arrived_may_go_anywhere_next_time_but_keeps_its_size():
     ledger = Ledger()
-    ledger.send(OLD, RelocationConstraint(only=frozenset({"n1"}), gpus=4))
-    assert ledger.arrive(OLD, 4)
+    ledger.set_constraint(OLD, RelocationConstraint(only=frozenset({"n1"}), gpus=4))
+    assert ledger.note_start(OLD, 4)
     assert ledger.elsewhere == {OLD: RelocationConstraint(gpus=4)}
-    assert not ledger.arrive(OLD, 4)
+    assert not ledger.note_start(OLD, 4)
     # and "as many as before" is as many as it was given
-    ledger.send(OLD, RelocationConstraint(avoid=frozenset({"n2"})))
+    ledger.set_constraint(OLD, RelocationConstraint(avoid=frozenset({"n2"})))
     assert ledger.elsewhere == {OLD: RelocationConstraint(avoid=frozenset({"n2"}), gpus=4)}
 
 
 def test_nothing_is_kept_of_a_job_that_may_go_anywhere():
     ledger = Ledger()
-    ledger.send(OLD, RelocationConstraint())
-    ledger.send(NEW, RelocationConstraint(only=frozenset({"n1"})))
-    assert ledger.arrive(NEW, 8)
+    ledger.set_constraint(OLD, RelocationConstraint())
+    ledger.set_constraint(NEW, RelocationConstraint(only=frozenset({"n1"})))
+    assert ledger.note_start(NEW, 8)
     assert ledger.elsewhere == {}
     assert ledger.keys() == set()
 
 
 def test_a_forgotten_job_goes_nowhere():
     ledger = Ledger()
-    ledger.send(OLD, RelocationConstraint(gpus=2))
+    ledger.set_constraint(OLD, RelocationConstraint(gpus=2))
     assert ledger.keys() == {OLD}
     ledger.forget({OLD})
     assert ledger.keys() == set()
@@ -47,8 +47,8 @@ def test_a_forgotten_job_goes_nowhere():
 
 def test_a_job_that_runs_in_another_size_than_it_was_given_has_its_users_own():
     ledger = Ledger()
-    ledger.send(OLD, RelocationConstraint(gpus=2))
-    assert ledger.arrive(OLD, 4)
+    ledger.set_constraint(OLD, RelocationConstraint(gpus=2))
+    assert ledger.note_start(OLD, 4)
     assert ledger.elsewhere == {}
 
 

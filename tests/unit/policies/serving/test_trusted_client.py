@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from controller.base.clock import RealClock
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from policies.api import load_policy
 from policies.errors import PeerError, PolicyFault, PolicyServerError
 from policies.serving.client import PolicyClient

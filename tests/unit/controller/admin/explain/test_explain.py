@@ -12,7 +12,7 @@ from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.build import NOW_S, job, node, request, running
-from tests.unit.controller.scenes import scene, some, undecided
+from tests.unit.controller.cycle_views import scene, some, undecided
 
 FIFO = "policy fifo orders by time of submission, and no job passes the first"
 FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
@@ -480,11 +480,11 @@ def test_counts_and_policies():
 )
 def test_wishes_that_nobody_understands_are_told(one):
     sentence = explain(scene(one), "9", NOW_S).sentence
-    assert "wishes for fast, which Headway does not understand: it knows off, preemptible" in sentence
+    assert "unknown options (fast): Headway knows off, preemptible" in sentence
 
 
 def test_wishes_that_are_understood_are_nothing_to_tell():
-    assert "wishes" not in waits(comment="my run headway=preemptible+min-gpus:2")
+    assert "unknown options" not in waits(comment="my run headway=preemptible+min-gpus:2")
 
 
 def test_a_job_that_is_kept_off_nodes_is_told_which_and_for_how_long():

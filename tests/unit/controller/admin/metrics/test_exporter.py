@@ -14,10 +14,10 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
-from controller.slurm.client import Failure, JobKey, SlurmClient
+from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
-from tests.unit.controller.asked import world_in
-from tests.unit.controller.cycle.test_decide import BrokenPolicy
+from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 
 KEY, GONE = JobKey("1", 1), JobKey("2", 1)
 
@@ -181,7 +181,11 @@ async def test_answers_go_through_and_are_timed():
 
 
 async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
-    failures = {KEY: Failure("no"), GONE: Failure("gone", gone=True), JobKey("3", 1): Failure("?", unavailable=True)}
+    failures = {
+        KEY: Failure("no"),
+        GONE: Failure("gone", FailureReason.GONE),
+        JobKey("3", 1): Failure("?", FailureReason.UNAVAILABLE),
+    }
     client, result = await asked(lambda slurm: slurm.release(list(failures)), failures)
     assert result is failures
     for kind in ("refused", "gone", "unavailable"):

@@ -21,8 +21,8 @@ from controller.agents.reports.claims import link_bits_per_s, out_of_bounds
 from controller.agents.reports.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
 from controller.preempt.checkpoint_quorum import problem, saved_step
-from controller.preempt.job_reports import Told
-from controller.preempt.preemptibility import comeback
+from controller.preempt.job_reports import ReportTable
+from controller.preempt.preemptibility import preemptibility
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of, measured_priors
 from controller.profiles.sensitivity import Priors, StepProfile, predict_step_s
@@ -288,7 +288,7 @@ def value(dice: random.Random, field: FieldDescriptor) -> int | float | str:
 
 
 def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) -> None:
-    dice, agents, told = random.Random(20261123), Agents(), Told()
+    dice, agents, told = random.Random(20261123), Agents(), ReportTable()
     screen = ReportScreen(monotonic=Clock())
     goods = good_reports(agents)
     saying = replace(running("5", on={"n1": 4, "n2": 4}), raw_id=5)
@@ -307,7 +307,7 @@ def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) ->
             answers[node] = come.report.answer
             saved_step({"n1", "n2"}, answers)
             problem({"n1", "n2"}, answers)
-        comeback(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
+        preemptibility(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
     store.work_out(time.time())
     measured_priors(store, 0.0)
     for item in store.throughputs(0.0):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
-from controller.slurm.client import Failure, Failures, JobKey, Pin, ResourceRequest
+from controller.slurm.client import Failure, FailureReason, Failures, JobKey, Pin, ResourceRequest
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
 from controller.slurm.updates.pieces import Pieces
@@ -94,7 +94,7 @@ async def test_jobs_that_fail_as_unavailable_end_the_call_as_an_error_does() -> 
 
     async def work(piece: list[JobKey]) -> Failures:
         calls.append(piece)
-        return {piece[-1]: Failure("away", unavailable=True)}
+        return {piece[-1]: Failure("away", FailureReason.UNAVAILABLE)}
 
     split = Pieces(8, 8)
     failures = await split.run(KEYS, work)

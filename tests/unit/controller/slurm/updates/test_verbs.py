@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import HOLD_MARK, JobKey, Phase, Pin, SlurmJob
+from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin, SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.updates.changes import Command, Found
 from controller.slurm.updates.verbs import Requeue, Verbs
@@ -55,7 +55,7 @@ async def test_work_that_had_ended_is_not_run_again_when_its_mark_could_not_be_t
     slurm = EndsFirst(running(on={"n1": 2}))
     before = slurm.job.key
     failed = (await slurm.requeue_hold([before]))[before]
-    assert not failed.unavailable
+    assert failed.reason is FailureReason.ENDED_FIRST
     assert "scontrol release" in failed.message
     assert "still has Headway's mark" in failed.message
     assert HOLD_MARK in slurm.job.marks

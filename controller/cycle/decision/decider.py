@@ -1,0 +1,364 @@
+"""The decision of a cycle: by the policy server, else by the built-in fallback, else by neither (then Slurm places the jobs).
+
+However the policy server fails (killed, hung, slow, with answers that make no sense), a decision comes within the deadline plus
+the few milliseconds that the fallback takes. A server that has failed several times in a row is not called for a moment, so that
+a server that hangs does not cost its deadline in every cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from controller.base.clock import Clock
+from controller.base.errors import PolicyUnavailableError
+from controller.cycle.decision.plan import Plan, Rejection, make_plan
+from controller.state.decided_by import DecidedBy
+from policies.api import Decision, Outcome, Policy, PolicySpec
+from policies.errors import PolicyError, PolicyFault, PolicyServerError
+from policies.model import ClusterState
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE = 3
+"""Failures in a row after which the server is not called for `_REST_S` seconds."""
+_REST_S = 5.0
+_ROW_S = 120.0
+"""Longest time between two failures in a row, seconds: longer than the longest pause between two cycles."""
+_TRIES = 2
+"""Calls to a server whose connection has changed before its answer was there."""
+_BUSY_SHARE = 1 / 3
+"""Share of the deadline beyond which a server is too slow for rehearsals: a decision would have to wait for them."""
+_BUSY_FOR_S = 60.0
+"""Time for which a server counts as slow, seconds: without waiting jobs, no decision shows that it is faster again."""
+
+
+class PolicyEndpoint(Protocol):
+    """A policy server as the controller uses it. Errors are PolicyError."""
+
+    address: str
+
+    @property
+    def connection(self) -> int:
+        """Number of the newest connection; with another number, another process may answer."""
+
+    @property
+    def connected(self) -> bool:
+        """True if that connection is open."""
+
+    async def describe(self, deadline_s: float) -> PolicySpec:
+        """Return the policy's description of itself."""
+
+    async def healthy(self, deadline_s: float) -> bool:
+        """Return whether the server says that it serves."""
+
+    async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
+        """Return the allocation that the policy wants."""
+
+    async def learn(self, outcomes: Iterable[Outcome]) -> int:
+        """Report how jobs ended. Returns the number of outcomes that the policy has read."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan, and the policy that made the decision behind it."""
+
+    plan: Plan
+    policy: str
+    """The policy's name, or fallback:NAME."""
+    latency_s: float
+    problem: str
+    """Reason why the fallback decided in the policy's place; empty when it did not."""
+
+
+@dataclass(slots=True)
+class DeciderCounts:
+    """Counts since the start."""
+
+    decisions: int = 0
+    rejects: int = 0
+    fallbacks: int = 0
+    undecided: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A policy server with its description of itself. One value, so that a swap replaces both at once."""
+
+    endpoint: PolicyEndpoint
+    spec: PolicySpec | None = None
+    """None before the first answer."""
+    connection: int = 0
+    """Number of the connection on which `spec` came."""
+
+    @property
+    def known(self) -> bool:
+        """True if `spec` is still valid: the same process answers."""
+        return self.spec is not None and self.endpoint.connection == self.connection
+
+
+class Decider:
+    """Calls the policy server, checks its answer, and falls back.
+
+    Invariants: `decide` returns within the deadline, or soon after. A decision is checked against the description that the
+    process that made it gives of itself. An endpoint is closed when no call is under way on it.
+    """
+
+    def __init__(self, endpoint: PolicyEndpoint, fallback: Policy, deadline_s: float, clock: Clock) -> None:
+        self._server = Server(endpoint)
+        self._calls: Counter[int] = Counter()
+        """Number of calls under way, by identity of the endpoint."""
+        self._fallback = fallback
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._away = ""
+        """Reason why the server could not describe itself, the last time that it could not."""
+        self._failures = 0
+        self._failure = ""
+        """Problem of the last failure."""
+        self._rest_until_s = -math.inf
+        self._busy_since_s = -math.inf
+        """When the server was last found to be slow."""
+        self._undecided: tuple[float, float] | None = None
+        """The first and the last of decisions in a row that neither policy nor fallback made."""
+        self.counts = DeciderCounts()
+        self.last_error = ""
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """Set the time that the policy server has for a decision, seconds."""
+        self._deadline_s = deadline_s
+
+    async def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Report to the policy how jobs ended. Nothing waits for it, and a failure loses nothing: the journal has them."""
+        try:
+            async with self._calling() as server:
+                await server.endpoint.learn(outcomes)
+        except PolicyError as error:
+            log.info("policy_did_not_learn", problem=str(error))
+
+    @property
+    def spec(self) -> PolicySpec | None:
+        """The policy server's description of itself; None before the first answer, and when another process may have its place."""
+        return self._server.spec if self._server.known else None
+
+    @property
+    def address(self) -> str:
+        """Address of the policy server."""
+        return self._server.endpoint.address
+
+    @property
+    def fallback_name(self) -> str:
+        """Name of the built-in fallback."""
+        return self._fallback.spec.name
+
+    @property
+    def serving(self) -> bool:
+        """True if the policy server is connected and made the last decision that it was asked for."""
+        return self._server.known and self._server.endpoint.connected and self._failures == 0
+
+    @property
+    def undecided_s(self) -> float:
+        """Time for which neither policy nor fallback has made a decision, seconds; 0 when one of them made the last one."""
+        return 0.0 if self._undecided is None else self._clock.monotonic() - self._undecided[0]
+
+    async def greet(self) -> None:
+        """Find out which policy the server has, unless that is known. A server that is away is called again before it decides."""
+        if self._server.known and self._server.endpoint.connected:
+            return
+        if self._rests_s > 0:
+            return
+        try:
+            async with self._calling() as server:
+                await self._described(server)
+        except PolicyError as error:
+            if self.last_error != str(error):
+                log.warning("policy_away", problem=str(error))
+            self.last_error = self._away = str(error)
+        else:
+            if self.last_error == self._away:  # no decision needed it meanwhile
+                self.last_error = ""
+
+    async def decide(self, state: ClusterState) -> Decided | None:
+        """Return a checked plan; None when neither policy nor fallback gave one."""
+        begun_s = self._clock.monotonic()
+        self.counts.decisions += 1
+        try:
+            plan, name = await self._ask_server(state)
+        except PolicyUnavailableError as error:
+            problem = str(error)
+        else:
+            self._undecided = None
+            return Decided(plan, name, self._took_s(begun_s), "")
+        self.counts.fallbacks += 1
+        self.last_error = problem
+        decided = self._ask_fallback(state)
+        if isinstance(decided, Rejection):
+            self.counts.undecided += 1
+            self._note_undecided()
+            self.last_error = f"{problem}; fallback: {decided.reason}"
+            log.error("no_decision", policy=problem, fallback=decided.reason)
+            return None
+        self._undecided = None
+        return Decided(
+            decided, str(DecidedBy(self.fallback_name, fallback=True)), self._clock.monotonic() - begun_s, problem
+        )
+
+    async def rehearse(self, state: ClusterState) -> Plan | None:
+        """Return the plan that the active policy would make on a hypothetical state; None: no answer. Nothing is counted."""
+        if not self._server.known or self._failures:
+            plan = self._ask_fallback(state)
+        elif self._clock.monotonic() - self._busy_since_s < _BUSY_FOR_S:
+            log.info("not_rehearsed", problem=f"{self.address} has been slow of late")
+            return None
+        else:
+            begun_s = self._clock.monotonic()
+            try:
+                async with self._calling() as server:
+                    _, plan = await self._answer(server, state)
+            except PolicyError as error:
+                log.info("not_rehearsed", problem=str(error))
+                return None
+            finally:
+                self._took_s(begun_s)
+        return None if isinstance(plan, Rejection) else plan
+
+    async def use(self, endpoint: PolicyEndpoint, state: ClusterState | None) -> PolicySpec:
+        """Swap the policy server. Its description, its health and a dry-run decision come first; on any failure the old one stays.
+
+        Takes up to three deadlines; decisions go on meanwhile. Raises PolicyUnavailableError with the reason.
+        """
+        fresh = Server(endpoint)
+        try:
+            fresh = await self._described(fresh)
+            if not await endpoint.healthy(self._deadline_s):
+                raise PolicyUnavailableError(f"{endpoint.address}: answers, but says that it does not serve")
+            if state is not None:
+                fresh, checked = await self._answer(fresh, state)
+                if isinstance(checked, Rejection):
+                    raise PolicyUnavailableError(f"{endpoint.address}: bad dry-run decision: {checked.reason}")
+        except PolicyError as error:
+            await endpoint.close()
+            raise PolicyUnavailableError(str(error)) from error
+        except BaseException:
+            await endpoint.close()
+            raise
+        old, self._server = self._server.endpoint, fresh
+        self._failures, self._rest_until_s, self.last_error = 0, 0.0, ""
+        if not self._calls[id(old)]:
+            await old.close()
+        assert fresh.spec is not None, "it was described above"
+        return fresh.spec
+
+    async def close(self) -> None:
+        """Close the connection to the policy server. Calls under way fail with a PolicyError."""
+        await self._server.endpoint.close()
+
+    @asynccontextmanager
+    async def _calling(self) -> AsyncIterator[Server]:
+        """Give the server that decides now. Within, its endpoint stays open, even if it is swapped meanwhile."""
+        server = self._server
+        key = id(server.endpoint)
+        self._calls[key] += 1
+        try:
+            yield server
+        finally:
+            self._calls[key] -= 1
+            if not self._calls[key]:
+                del self._calls[key]
+                if server.endpoint is not self._server.endpoint:
+                    await server.endpoint.close()
+
+    async def _described(self, server: Server) -> Server:
+        """Return the server with its present description of itself, and remember it if it still decides. Raises PolicyError."""
+        for _ in range(_TRIES):
+            before = server.endpoint.connection
+            spec = await server.endpoint.describe(self._deadline_s)
+            if server.endpoint.connection == before:
+                break
+        # If the connection changed every time, `before` is an old one: then the spec counts as unknown, and is read again.
+        fresh = Server(server.endpoint, spec, before)
+        if self._server.endpoint is server.endpoint:
+            self._server = fresh
+        return fresh
+
+    async def _answer(self, server: Server, state: ClusterState) -> tuple[Server, Plan | Rejection]:
+        """Return a decision, checked against the description of the process that made it. Raises PolicyError."""
+        for _ in range(_TRIES):
+            if not server.known:
+                server = await self._described(server)
+            try:
+                decision = await server.endpoint.decide(state, self._deadline_s)
+                if server.spec is not None and server.known:
+                    return server, make_plan(state, decision, server.spec)
+            except PolicyError:
+                raise
+            except Exception as error:  # a decision that cannot be checked is this server's failure, not the cycle's
+                log.exception("decision_unreadable", address=server.endpoint.address)
+                return server, Rejection(f"reading it raised {type(error).__name__}: {error}")
+        address = server.endpoint.address
+        raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it was restarted again and again during the call")
+
+    def _note_undecided(self) -> None:
+        now_s = self._clock.monotonic()
+        # Where no job has waited for long, no decision was needed, and earlier failures do not belong to this row.
+        goes_on = self._undecided is not None and now_s - self._undecided[1] <= _ROW_S
+        first_s = self._undecided[0] if goes_on and self._undecided is not None else now_s
+        self._undecided = first_s, now_s
+
+    @property
+    def _rests_s(self) -> float:
+        """Seconds for which the server is still not called; 0 or less: it is called."""
+        return self._rest_until_s - self._clock.monotonic()
+
+    def _took_s(self, begun_s: float) -> float:
+        """Return the time that the server took, seconds, and note whether it has time for rehearsals."""
+        now_s = self._clock.monotonic()
+        slow = now_s - begun_s >= self._deadline_s * _BUSY_SHARE
+        self._busy_since_s = now_s if slow else -math.inf
+        return now_s - begun_s
+
+    async def _ask_server(self, state: ClusterState) -> tuple[Plan, str]:
+        if self._rests_s > 0:
+            raise PolicyUnavailableError(f"{self._failure} (next try in {self._rests_s:.0f} s)")
+        async with self._calling() as current:
+            server = current
+            try:
+                if self._failures:  # a server that was away may have come back as another policy
+                    server = await self._described(server)
+                server, checked = await self._answer(server, state)
+            except PolicyError as error:
+                raise self._failed(server, str(error)) from error
+        if isinstance(checked, Rejection):
+            self.counts.rejects += 1
+            raise self._failed(server, f"{server.endpoint.address}: decision refused: {checked.reason}")
+        if self._server.endpoint is server.endpoint:
+            self._failures = 0
+        return checked, server.spec.name if server.spec is not None else ""
+
+    def _failed(self, server: Server, problem: str) -> PolicyUnavailableError:
+        if (
+            self._server.endpoint is server.endpoint
+        ):  # a server that was swapped meanwhile says nothing about the new one
+            self._failures += 1
+            self._failure = problem
+            if self._failures % _PATIENCE == 0:
+                self._rest_until_s = self._clock.monotonic() + _REST_S
+            if self._failures == 1:
+                log.warning("policy_failed", problem=problem)
+        return PolicyUnavailableError(problem)
+
+    def _ask_fallback(self, state: ClusterState) -> Plan | Rejection:
+        try:
+            return make_plan(state, self._fallback.decide(state), self._fallback.spec)
+        except Exception as error:
+            log.exception("fallback_failed")
+            return Rejection(f"{self.fallback_name} raised {type(error).__name__}: {error}")

@@ -1,0 +1,359 @@
+"""From a policy's decision to the steps that Slurm is to carry out, or to the reason why the decision is refused.
+
+`make_plan` is a pure function, so its result can be printed and tested. A policy may ask for anything; nothing reaches Slurm that
+does not fit the nodes, the jobs' own constraints, and the policy's description of itself. A bad decision is refused as a whole: a
+policy that is wrong about one job is not trusted with the others.
+
+A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which takes
+a while: jobs that are to start in their place wait until they have gone, and jobs that fit beside them start. Stops that are
+useful only together form a group, which is carried out as a whole or not at all.
+
+Thousands of jobs may start at once, so single jobs are checked twice: first all of them in columns, to find suspects, and then
+each suspect by itself. Only the second check decides, and gives the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.cycle.decision.node_capacity import NodeCapacity
+from controller.cycle.decision.stop_groups import StopGroup, stop_groups
+from policies.api import Decision, PolicySpec
+from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
+from policies.selection import held_placements
+
+_MAX_REASON = 200
+_MEMORY_SLACK_MIB = 1.0
+_CPU_SLACK = 1e-3
+_NAMED = 3
+
+
+class Start(NamedTuple):
+    """Start a waiting job on these nodes."""
+
+    row: int
+    placement: Placement
+    reason: str
+
+
+class Stop(NamedTuple):
+    """Stop a running job, so that it comes back later: anywhere, or where the policy wants it."""
+
+    row: int
+    reason: str
+    placement: Placement | None
+    """None: it is to wait until the policy places it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps from the current to the wanted allocation, in the order in which they are carried out."""
+
+    starts: tuple[Start, ...]
+    queue: tuple[int, ...]
+    """Waiting jobs in the policy's order, those to be started left out."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """The policy's reasons for jobs that go on waiting, by row."""
+    stops: tuple[Stop, ...] = ()
+    """Running jobs to stop, also those that an earlier cycle has begun to stop."""
+    groups: tuple[StopGroup, ...] = ()
+    """Stops that are useful only together; those for the first jobs of the queue come first."""
+
+    def first(self, most: int) -> Plan:
+        """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""
+        if len(self.starts) <= most:
+            return self
+        later = {start.row: start.reason for start in self.starts[most:]}
+        return replace(self, starts=self.starts[:most], queue=(*later, *self.queue), reasons={**self.reasons, **later})
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The reason why a decision is refused."""
+
+    reason: str
+
+
+class _BadDecisionError(Exception):
+    """Carries the reason out of the checks below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """An allocation in columns."""
+
+    placements: list[Placement]
+    rows: npt.NDArray[Any]
+    """Job of each placement."""
+    owner: npt.NDArray[np.int64]
+    """Number of the placement that each entry belongs to."""
+    nodes: npt.NDArray[Any]
+    gpus: npt.NDArray[Any]
+    widths: npt.NDArray[np.int64]
+    """Number of entries of each placement."""
+    plain: bool
+    """True if the columns are complete: otherwise a policy gave values that are no integers, or not as many GPUs as nodes."""
+
+    @classmethod
+    def of(cls, allocation: Mapping[int, Placement]) -> Self:
+        placements = list(allocation.values())
+        count = len(placements)
+        widths, given = (
+            np.fromiter([len(part) for part in parts], np.int64, count)
+            for parts in ([p.nodes for p in placements], [p.gpus for p in placements])
+        )
+        rows = np.array(list(allocation))
+        nodes = np.array(list(chain.from_iterable([p.nodes for p in placements])))
+        gpus = np.array(list(chain.from_iterable([p.gpus for p in placements])))
+        plain = all(column.dtype == np.int64 for column in (rows, nodes, gpus)) and np.array_equal(widths, given)
+        return cls(placements, rows, np.repeat(np.arange(count), widths), nodes, gpus, widths, plain)
+
+    def suspects(self, alone: BoolColumn, entries: BoolColumn) -> list[tuple[int, Placement]]:
+        """Return job and placement wherever the placement or one of its entries is flagged."""
+        flagged = alone.copy()
+        flagged[self.owner[entries]] = True
+        return [(int(self.rows[number]), self.placements[number]) for number in np.flatnonzero(flagged).tolist()]
+
+
+def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan | Rejection:
+    """Check the decision against the state and the policy's spec, and work out the steps."""
+    try:
+        entries = _Entries.of(decision.allocation)
+        _check_rows(state, decision, entries)
+        stops = _stops(state, decision, spec)
+        _check_starts(state, decision, spec, entries)
+        moved = [stop for stop in stops if stop.placement is not None]
+        for stop in moved:
+            _check_move(state, stop, spec)
+        _check_capacity(state, entries, [stop.row for stop in moved])
+    except _BadDecisionError as error:
+        return Rejection(str(error))
+    plan = _steps(state, decision, entries.rows.astype(np.int64))
+    return _beside_those_that_stop(state, decision, plan, stops) if stops else plan
+
+
+def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
+    """Return the plan of a decision that has passed the checks."""
+    # The policy's order of waiting jobs, or the order of submission where it gives none.
+    queue = np.array(decision.queue, dtype=np.int64) if decision.queue else state.pending
+    position = np.full(len(state.jobs), len(queue))
+    position[np.array(decision.queue, dtype=np.int64)] = np.arange(len(decision.queue))
+    new = rows[state.jobs.state[rows] == JobState.PENDING]
+    new = new[np.lexsort((new, position[new]))]
+    starts = tuple(
+        [Start(row, decision.allocation[row], decision.reasons.get(row, "")[:_MAX_REASON]) for row in new.tolist()]
+    )
+    waits = np.ones(len(state.jobs), dtype=np.bool_)
+    waits[new] = False
+    waiting = tuple(queue[waits[queue]].tolist())
+    given = decision.reasons.keys() - {start.row for start in starts}
+    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in given.intersection(waiting)} if given else {}
+    return Plan(starts, waiting, reasons)
+
+
+def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> None:
+    suspects: Iterable[tuple[int, Placement]] = decision.allocation.items()
+    if entries.plain:
+        rows, nodes, owner = entries.rows, entries.nodes, entries.owner
+        beyond = (rows < 0) | (rows >= len(state.jobs)) | (entries.widths == 0)
+        # Ascending nodes are distinct; other orders are checked one by one.
+        ascending = np.append(True, (np.diff(nodes) > 0) | (np.diff(owner) > 0))[: len(nodes)]
+        strange = (nodes < 0) | (nodes >= len(state.nodes)) | (entries.gpus < 1) | ~ascending
+        suspects = entries.suspects(beyond, strange)
+    for row, placement in suspects:
+        _check_row(state, row, placement)
+    jobs, queue = len(state.jobs), decision.queue
+    if queue and not (min(queue) >= 0 and max(queue) < jobs):
+        row = next(row for row in queue if not 0 <= row < jobs)
+        raise _BadDecisionError(f"the queue names row {row}, which is no job")
+
+
+def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
+    jobs, nodes = len(state.jobs), len(state.nodes)
+    if not 0 <= row < jobs:
+        raise _BadDecisionError(f"row {row} is no job: the snapshot has {jobs}")
+    if not placement.nodes or len(placement.nodes) != len(placement.gpus):
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a placement without nodes")
+    if len(set(placement.nodes)) != len(placement.nodes):
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node is named twice")
+    if min(placement.nodes) < 0 or max(placement.nodes) >= nodes:
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node that is not there: the snapshot has {nodes}")
+    if min(placement.gpus) < 1:
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node without GPUs")
+
+
+def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Stop, ...]:
+    """Return the running jobs that lose their place. They must be preemptible, and the policy must have said that it preempts."""
+    stops = []
+    for row, own in held_placements(state, state.running).items():
+        wanted = decision.allocation.get(row)
+        if wanted == own:
+            continue
+        doing = "stopped" if wanted is None else "moved"
+        if not state.jobs.preemptible[row]:
+            raise _BadDecisionError(f"job {state.jobs.ids[row]} runs and cannot be {doing}: it is not preemptible")
+        if not spec.preempts:
+            raise _BadDecisionError(
+                f"job {state.jobs.ids[row]} runs and would be {doing}, but {spec.name} says that it never preempts"
+            )
+        stops.append(Stop(row, decision.reasons.get(row, "")[:_MAX_REASON], wanted))
+    return tuple(stops)
+
+
+def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
+    """Check the new placement of a running job. It keeps its number of GPUs, also where its own request would fit nowhere."""
+    assert stop.placement is not None
+    current = state.jobs.placement(stop.row)
+    if current is not None and stop.placement.num_gpus != current.num_gpus:
+        extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
+        name = state.jobs.ids[stop.row]
+        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {current.num_gpus}{extra}")
+    _check_shape(state, stop.row, stop.placement, spec)
+    _check_nodes(state, stop.row, stop.placement)
+
+
+def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
+    """Return the plan for now: jobs that fit beside all that still runs start, in the policy's order; the others go on waiting."""
+    free = _Free(state)
+    starts = tuple([start for start in plan.starts if free.take(start)])
+    now = {start.row for start in starts}
+    waits = {start.row: start for start in plan.starts if start.row not in now}
+    until = _until(state, [stop.row for stop in stops])
+    delayed = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
+    known = waits.keys() | set(plan.queue)
+    order = [row for row in decision.queue or state.pending.tolist() if row in known]
+    queue = dict.fromkeys([*order, *waits])  # a policy need not name all jobs
+    groups = _groups(state, waits.values(), stops)
+    return Plan(starts, tuple(queue), {**plan.reasons, **delayed}, stops, groups)
+
+
+def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
+    """Return the stops that belong together, for starts that wait for them."""
+    occupied = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
+    moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
+    return stop_groups(occupied, [(start.row, start.placement.nodes) for start in waits], moves)
+
+
+def _until(state: ClusterState, leaving: Iterable[int]) -> str:
+    names = [state.jobs.ids[row] for row in sorted(leaving)]
+    more = ", ..." if len(names) > _NAMED else ""
+    who = f"job {names[0]} has" if len(names) == 1 else f"{len(names)} jobs ({', '.join(names[:_NAMED])}{more}) have"
+    return f"waits until {who} made room"
+
+
+class _Free:
+    """Capacity of the nodes beside all that runs, and beside the starts that were taken so far."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._jobs = state.jobs
+        self._left = NodeCapacity.beside_running(state)
+
+    def take(self, start: Start) -> bool:
+        """Take the job's place if it is free. Returns whether it was."""
+        where, gpus = np.array(start.placement.nodes), np.array(start.placement.gpus)
+        cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
+        exclusive = bool(self._jobs.exclusive[start.row])
+        left = self._left
+        fits = (left.free_gpus[where] >= gpus) & (left.free_cpus[where] + _CPU_SLACK >= cpus) & ~left.sealed[where]
+        fits &= left.free_memory_mib[where] + _MEMORY_SLACK_MIB >= memory
+        if exclusive:
+            fits &= left.jobs[where] == 0
+        if not fits.all():
+            return False
+        left.free_gpus[where] -= gpus
+        left.free_cpus[where] -= cpus
+        left.free_memory_mib[where] -= memory
+        left.jobs[where] += 1
+        left.sealed[where] |= exclusive
+        return True
+
+
+def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, entries: _Entries) -> None:
+    suspects: Iterable[tuple[int, Placement]] = decision.allocation.items()
+    if entries.plain:
+        suspects = _doubtful_starts(state, entries)
+    for row, placement in suspects:
+        if state.jobs.state[row] == JobState.PENDING:
+            _check_shape(state, row, placement, spec)
+            _check_nodes(state, row, placement)
+
+
+def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, Placement]]:
+    """Return every start that `_check_shape` or `_check_nodes` would refuse."""
+    jobs, rows, owner, nodes, gpus, widths = (
+        state.jobs,
+        entries.rows,
+        entries.owner,
+        entries.nodes,
+        entries.gpus,
+        entries.widths,
+    )
+    pending = jobs.state[rows] == JobState.PENDING
+    total = np.bincount(owner, weights=gpus, minlength=len(rows))
+    fine = (total == jobs.num_gpus[rows]) & (jobs.min_nodes[rows] <= widths) & (widths <= jobs.max_nodes[rows])
+    split, first = jobs.split[rows][owner], gpus[np.cumsum(widths) - widths][owner]
+    uneven = ((split == Split.FIXED) & (gpus != jobs.gpus_per_node[rows][owner])) | (
+        (split == Split.EVEN) & (gpus != first)
+    )
+    node_set = jobs.node_set[rows][owner]
+    barred = ~state.nodes.available[nodes]
+    chosen = np.flatnonzero(node_set >= 0)
+    barred[chosen] |= ~state.node_sets[node_set[chosen], nodes[chosen]]
+    return entries.suspects(pending & ~fine, pending[owner] & (uneven | barred))
+
+
+def _check_shape(state: ClusterState, row: int, placement: Placement, spec: PolicySpec) -> None:
+    jobs = state.jobs
+    name = jobs.ids[row]
+    wanted = int(jobs.num_gpus[row])
+    if placement.num_gpus != wanted:
+        extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
+        raise _BadDecisionError(f"job {name}: {placement.num_gpus} GPUs instead of {wanted}{extra}")
+    count = len(placement.nodes)
+    least, most = int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+    if not least <= count <= most:
+        raise _BadDecisionError(f"job {name}: {count} nodes, but it runs on {least} to {most}")
+    split = Split(int(jobs.split[row]))
+    if split is Split.FIXED and any(gpus != jobs.gpus_per_node[row] for gpus in placement.gpus):
+        raise _BadDecisionError(f"job {name}: needs {jobs.gpus_per_node[row]} GPUs on each node")
+    if split is Split.EVEN and len(set(placement.gpus)) != 1:
+        raise _BadDecisionError(f"job {name}: needs the same number of GPUs on every node")
+
+
+def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
+    nodes = list(placement.nodes)
+    for node in nodes:
+        if not state.nodes.available[node]:
+            raise _BadDecisionError(f"job {state.jobs.ids[row]}: node {state.nodes.names[node]} takes no jobs")
+    node_set = int(state.jobs.node_set[row])
+    if node_set >= 0 and not state.node_sets[node_set, nodes].all():
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: may not use one of the nodes chosen")
+
+
+def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]) -> None:
+    """Check that no node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only.
+
+    Nodes on which no job starts, and to which none is moved, are left out: the jobs there run already.
+    """
+    rows, nodes, gpus = (
+        column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)
+    )
+    new = (state.jobs.state[rows] == JobState.PENDING) | np.isin(rows, moved)
+    touched = np.bincount(nodes[new], minlength=len(state.nodes)) > 0
+    left = NodeCapacity.beside(state, rows, nodes, gpus)
+    _refuse_overcommitted(state, touched & (left.free_gpus < 0), "GPUs")
+    _refuse_overcommitted(state, touched & (left.free_cpus < -_CPU_SLACK), "CPUs")
+    _refuse_overcommitted(state, touched & (left.free_memory_mib < -_MEMORY_SLACK_MIB), "memory")
+    _refuse_overcommitted(state, touched & left.sealed & (left.jobs > 1), "room: a job there is exclusive")
+
+
+def _refuse_overcommitted(state: ClusterState, over: BoolColumn, what: str) -> None:
+    if over.any():
+        node = int(np.flatnonzero(over)[0])
+        raise _BadDecisionError(f"node {state.nodes.names[node]} has not enough {what}")

@@ -1,0 +1,180 @@
+"""Preemptions by policies: which running jobs policies may take off their nodes, and how their stops are begun.
+
+A job that is about to leave its nodes (asked to save, being stopped, ending) is also shown to policies as preemptible. Otherwise,
+in the seconds until it has gone, a policy would assume that it stays, and stop another job in its place.
+
+Jobs that make room together are stopped all or not at all: otherwise jobs would be stopped and the budget spent, and still no job
+could start. Every bound is checked for all of them before the first is asked to save. Whether each of them then saves cannot be
+known before. A job that does not save trains on, while the others are stopped, and compete for their nodes with all waiting jobs:
+the next decision is made from that state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.base.config import ControllerSettings
+from controller.base.errors import PreemptionRefusedError
+from controller.base.events import EventLog
+from controller.base.text import count
+from controller.cycle.decision.plan import Plan, Stop
+from controller.cycle.decision.withheld import Withheld
+from controller.observe.observer import Observation
+from controller.preempt.budget import UNDER_WAY, PreemptionBudget, may_be_preempted, reach_s
+from controller.preempt.manager import PreemptionManager
+from controller.profiles.current import run_of
+from controller.profiles.windows import RunKey
+from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.preemption import Cause, Preemption, RelocationConstraint
+
+_MOST_WORDS = 300
+
+Going = tuple[RunKey, SlurmJob, Stop]
+"""A run that is to be stopped."""
+
+
+class PolicyStops:
+    """Invariant: no job is stopped beyond the operator's bounds, no group only in part, and each refusal is reported once."""
+
+    def __init__(self, preemptions: PreemptionManager, events: EventLog) -> None:
+        self._preemptions = preemptions
+        self._events = events
+        self._withheld = Withheld()
+        self._refused: frozenset[RunKey] = frozenset()
+        self._too_small: set[tuple[JobKey, int, bool]] = set()
+        """Jobs for which a too small budget was reported: with that budget, and whether it will suffice within the hour."""
+
+    @property
+    def look_again(self) -> bool:
+        """True if jobs were withheld just now: without them the policy may use the nodes beside them in another way."""
+        return self._withheld.fresh
+
+    def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
+        """Return the runs of these jobs that policies may stop, or that leave anyway; empty where policies may stop none."""
+        if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
+            return self._withheld.without(frozenset(), now_s)
+        running = [job for job in jobs if job.phase is Phase.RUNNING]
+        leaving = [job for job in jobs if job.phase is Phase.COMPLETING]
+        may = may_be_preempted(
+            running, settings, self._history(settings, now_s), self._preemptions.preemptibility, now_s
+        )
+        under_way = self._preemptions.open
+        leaving += [job for job in running if _leaves(job, under_way.get(job.raw_id or 0))]
+        return self._withheld.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
+
+    def begin(
+        self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
+    ) -> None:
+        """Ask the jobs that the policy stops or moves to save: group by group, each group as a whole.
+
+        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would always
+        spend what it waits for. A group that is larger than a whole hour's budget keeps no other group waiting.
+        """
+        bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
+        stops = {stop.row: stop for stop in plan.stops}
+        refused: dict[RunKey, tuple[SlurmJob, str]] = {}
+        for group in plan.groups:
+            going = self._going([stops[row] for row in group.rows], observation)
+            found = self._refusals(going, bounds) or self._to_silent_nodes(going, observation)
+            if not found and len(going) <= bounds.left:
+                found = self._begin_all(going, bounds, observation, policy)
+            elif not found:
+                budget = settings.preemption_budget_per_hour
+                waiting = going[0][1] if group.needed_by is None else observation.rows[group.needed_by]
+                self._report_too_small(waiting, policy, len(going), bounds.left, budget)
+                self._withheld.withhold([run for run, _, _ in going], now_s, all_others=len(going) <= budget)
+                if len(going) <= budget:
+                    break
+            refused |= found
+        self._report_refused(refused, policy)
+        self._too_small = {case for case in self._too_small if case[0] in observation.jobs}
+
+    def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
+        """Return the stops that have to be begun. A job that is leaving already counts as stopped, whatever the cause."""
+        under_way, rows = self._preemptions.open, observation.rows
+        return [
+            (run, job, stop)
+            for stop in stops
+            if (job := rows[stop.row]).phase is Phase.RUNNING
+            and (run := run_of(job)) is not None
+            and not _leaves(job, under_way.get(run.job_id))
+        ]
+
+    def _refusals(self, going: Sequence[Going], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Return the jobs that may not be stopped, and reasons that continue "it "; the budget is not checked."""
+        found = {
+            run: (job, bounds.own_refusal(job) or self._preemptions.preemptibility(job).why_not)
+            for run, job, _ in going
+        }
+        others = f"; {count(len(going) - 1, 'job')} that would go with it stay too" if len(going) > 1 else ""
+        return {run: (job, why_not + others) for run, (job, why_not) in found.items() if why_not}
+
+    def _to_silent_nodes(self, going: Sequence[Going], observation: Observation) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Return the jobs that would be moved to nodes whose agents are silent, and the reason why they are not."""
+        silent, names = self._preemptions.silent(observation.snapshot), observation.state.nodes.names
+        found: dict[RunKey, tuple[SlurmJob, str]] = {}
+        for run, job, stop in going if silent else ():
+            nodes = () if stop.placement is None else stop.placement.nodes
+            there = sorted(name for node in nodes if (name := names[node]) in silent)
+            if there:
+                found[run] = job, f"would go to {there[0]}, where the agent is silent"
+        return found
+
+    def _begin_all(
+        self, going: Sequence[Going], bounds: PreemptionBudget, observation: Observation, policy: str
+    ) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Begin all stops. Returns the first that is refused; those behind it are not begun, those before it stay."""
+        for run, job, stop in going:
+            why_not = self._begin(stop, job, observation, policy)
+            if why_not:
+                return {run: (job, why_not)}
+            bounds.take(job)
+        return {}
+
+    def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
+        """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job was asked to save."""
+        names = observation.state.nodes.names
+        only = frozenset() if stop.placement is None else frozenset(names[node] for node in stop.placement.nodes)
+        because = f": {stop.reason}" if stop.reason else ""
+        why = f"{policy} wants it {'to wait' if stop.placement is None else 'elsewhere'}{because}"
+        try:
+            self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
+        except PreemptionRefusedError as error:
+            return error.why_not
+        return ""
+
+    def _report_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:
+        for run in refused.keys() - self._refused:
+            job, why_not = refused[run]
+            self._events.add(
+                "preempt", job.key.job_id, f"is left where it is, though {policy} would stop it: it {why_not}"
+            )
+        self._refused = frozenset(refused)
+
+    def _report_too_small(self, job: SlurmJob, policy: str, number: int, left: int, budget: int) -> None:
+        """Report a too small budget, once for each job: the job that waits for the group, or else the first of the group."""
+        case = (job.key, budget, number <= budget)
+        if case in self._too_small:
+            return
+        self._too_small.add(case)
+        purpose = "for it" if job.phase is Phase.PENDING else "together, it among them"
+        if number <= budget:
+            why = (
+                f"all or none, and {left} more may be stopped within this hour (preemption_budget_per_hour is {budget})"
+            )
+        else:
+            why = (
+                f"all or none, and preemption_budget_per_hour is {budget}: they are never stopped; "
+                f"raise it to {number} or more to allow it"
+            )
+        self._events.add("preempt", job.key.job_id, f"{policy} would stop {count(number, 'job')} {purpose}, {why}")
+
+    def _history(self, settings: ControllerSettings, now_s: float) -> list[Preemption]:
+        """Return all preemptions that matter for the bounds, open ones too."""
+        found = {row.number: row for row in self._preemptions.since(now_s - reach_s(settings))}
+        return list((found | {row.number: row for row in self._preemptions.open.values()}).values())
+
+
+def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
+    """Return whether this run of the job is about to be stopped."""
+    return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

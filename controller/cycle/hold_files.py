@@ -1,0 +1,48 @@
+"""Files of users' holds that are no longer needed are removed, and holds of running tasks get files of their own."""
+
+from __future__ import annotations
+
+import structlog
+
+from controller.base.events import EventLog
+from controller.slurm.client import SlurmSnapshot
+from controller.slurm.user_holds import HoldFolder, Holds, is_held_by_user, own_holds, settled
+
+log = structlog.get_logger(__name__)
+
+
+class HoldFiles:
+    """Tidies the folder of users' holds. Invariant: a file is removed only when a snapshot shows that nothing is left to do."""
+
+    def __init__(self, folder: HoldFolder, events: EventLog) -> None:
+        self._folder = folder
+        self._events = events
+
+    def tidy(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
+        """Remove holds that have become their users' own, or came too late. `holds` were read before the snapshot."""
+        own = own_holds(holds, snapshot.jobs)
+        if own:
+            holds = {**holds, **self._write(own)}
+        done = settled(holds, snapshot.jobs)
+        if not done:
+            return
+        late = [job for job in snapshot.jobs if job.phase.holds_nodes and is_held_by_user(job, holds)]
+        for job in late:
+            if job.key.job_id in done:
+                self._events.add("error", job.key.job_id, "its user's hold came when Slurm was starting it: it runs")
+        try:
+            self._folder.remove(done)
+        except OSError as error:  # they are tried again with every cycle, and do no harm
+            log.warning("holds_left", problem=str(error))
+
+    def _write(self, holds: Holds) -> Holds:
+        """Write holds down as far as there is room. Returns those that are written."""
+        written: dict[str, float] = {}
+        for job_id, time_s in list(holds.items())[: self._folder.room]:
+            try:
+                self._folder.write(job_id, time_s)
+            except OSError as error:  # the hold of its array stays
+                log.warning("hold_not_written", job=job_id, problem=str(error))
+                break
+            written[job_id] = time_s
+        return written

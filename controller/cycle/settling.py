@@ -1,0 +1,92 @@
+"""Holds, refusals and jobs that only Slurm can place come first: the policy sees the queue after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from controller.base.events import EventLog
+from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.cycle.limit_backoff import put_off
+from controller.cycle.refusals import hopeless, overdue
+from controller.cycle.steps.applier import Applier
+from controller.cycle.steps.hand_over import HandOver
+from controller.cycle.stranded import stranded
+from controller.observe.observer import Observation
+from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger
+
+
+class Settling:
+    """Brings the queue into a state on which a policy can decide.
+
+    Invariant: jobs that were changed are read again one by one, so that slurmctld never sees a second bulk query in a cycle.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        applier: Applier,
+        hand_over: HandOver,
+        keeper: LedgerKeeper,
+        journal: Journal,
+        ledger: Ledger,
+        events: EventLog,
+    ) -> None:
+        self._client = client
+        self._applier = applier
+        self._hand_over = hand_over
+        self._keeper = keeper
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+
+    async def settle(self, observation: Observation, start_grace_s: float) -> SlurmSnapshot | None:
+        """Do what has to be done before a decision. Returns the snapshot with the changed jobs; None if nothing has changed.
+
+        `start_grace_s`: seconds that Slurm has to start a released job.
+        """
+        handed = await self._hand_over.hand_over(observation.jobs.values())
+        interrupted = [key for key in observation.twice_marked if key not in handed]
+        await self._hand_over.finish(interrupted)
+        changed = [*handed, *interrupted, *await self._adopt(observation, handed)]
+        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in handed}
+        refused = overdue(observation, self._ledger, start_grace_s)
+        refused = {key: why for key, why in refused.items() if key not in handed}
+        if refused:
+            alike = put_off(observation, refused, self._ledger)
+            await self._applier.refuse(refused)
+            self._applier.put_off(alike)
+            to_slurm |= hopeless(refused, self._ledger)
+            changed += refused
+        if to_slurm:
+            await self._applier.give_to_slurm(observation.jobs, to_slurm)
+            changed += to_slurm
+        free_again = stranded(observation, self._ledger)
+        if free_again:
+            self._clear_constraints(free_again)
+        return await self._read_again(observation.snapshot, changed) if changed or free_again else None
+
+    async def _adopt(self, observation: Observation, handed: set[JobKey]) -> list[JobKey]:
+        """Take jobs into the queue. Returns those that were taken."""
+        keys = [key for key in observation.to_adopt if key not in handed]
+        failed = await self._applier.adopt([observation.jobs[key] for key in keys]) if keys else {}
+        return [key for key in keys if key not in failed]
+
+    def _clear_constraints(self, reasons: Mapping[JobKey, str]) -> None:
+        for key, why in reasons.items():
+            self._ledger.clear_constraint(key)
+            self._events.add("preempt", key.job_id, why)
+        self._journal.save_jobs(self._ledger, reasons)
+
+    async def _read_again(self, snapshot: SlurmSnapshot, keys: Sequence[JobKey]) -> SlurmSnapshot:
+        fresh = await self._client.read(keys)
+        wanted = set(keys)
+        kept = [fresh.get(job.key, job) if job.key in wanted else job for job in snapshot.jobs]
+        known = {job.key for job in snapshot.jobs}
+        # Changing one task of an array makes it a job of its own, still under the same key.
+        kept += [job for key, job in fresh.items() if key not in known]
+        jobs = tuple(kept)
+        self._keeper.refresh(job for job in jobs if job.key in wanted)
+        return replace(snapshot, jobs=jobs)

@@ -1,0 +1,225 @@
+"""Carries a plan out: places jobs, takes them into the queue, and gives them to Slurm.
+
+Every step is journaled before Slurm is called and after. Each step can be repeated without harm: pinning a pinned job,
+holding a held one and releasing a released one change nothing. What a killed controller left half-done is therefore not
+replayed from the journal but seen in the next snapshot (a held job with our mark waits, a released one with a pin starts),
+and the journal only closes the books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from controller.base.clock import Clock
+from controller.base.events import EventLog
+from controller.cycle.decision.plan import Start
+from controller.cycle.refusals import Verdict
+from controller.cycle.steps.hand_over import HandOver
+from controller.cycle.steps.own_requests import OwnRequests
+from controller.cycle.steps.verbs import JournaledVerbs
+from controller.observe.observer import Observation
+from controller.observe.resize import request_now
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Failures, JobKey, Pin, SlurmJob
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger, PinRecord
+
+_PIN_TRIES = 3
+"""Refused pins of one job, for reasons of its own, after which it is given to Slurm."""
+
+
+class Applier:
+    """Changes the queue and keeps the ledger true. Invariant: no job is released whose pin was not read back."""
+
+    def __init__(
+        self,
+        verbs: JournaledVerbs,
+        own_requests: OwnRequests,
+        hand_over: HandOver,
+        journal: Journal,
+        ledger: Ledger,
+        events: EventLog,
+        clock: Clock,
+    ) -> None:
+        self._verbs = verbs
+        self._own_requests = own_requests
+        self._hand_over = hand_over
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+        self._pin_failures: dict[JobKey, int] = {}
+
+    def keep(self, jobs: Container[JobKey]) -> None:
+        """Forget every other job."""
+        if self._pin_failures:
+            self._pin_failures = {key: count for key, count in self._pin_failures.items() if key in jobs}
+
+    async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
+        """Pin jobs where the plan places them, then release those whose pin holds: piece by piece, until one is not answered."""
+        by_key = {observation.rows[start.row].key: start for start in starts}
+        pieces = self._verbs.pieces
+        await pieces.run(by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy))
+
+    async def _start(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
+        """Start the jobs of one piece. Returns those that could not be started."""
+        pins = {pin.key: pin for pin in (_pin(observation, start, self._ledger) for start in starts)}
+        for start, pin in zip(starts, pins.values(), strict=True):
+            self._remember(observation, start, pin, policy)
+        self._journal.save_jobs(self._ledger, pins)
+        described = {key: _describe(pin) for key, pin in pins.items()}
+        failed = await self._verbs.pin(list(pins.values()), described)
+        if failed:
+            await self._pins_failed(observation, failed)
+        pinned = [key for key in pins if key not in failed]
+        if not pinned:
+            return failed
+        unreleased, theirs = await self._hand_over.release(observation.jobs, dict.fromkeys(pinned, ""))
+        pinned = [key for key in pinned if key not in theirs]
+        released = [key for key in pinned if key not in unreleased]
+        for key in released:
+            self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
+        await self._verbs.unmark(released, HOLD_MARK, PIN_MARK)
+        for key in pinned:
+            self._pin_failures.pop(key, None)
+        # After a release without an answer, the next snapshot shows whether the job starts: until then its pin is remembered.
+        await self._own_requests.take_back(_reasons("could not be released", _answered(unreleased)))
+        return {**failed, **unreleased}
+
+    async def _pins_failed(self, observation: Observation, failed: Failures) -> None:
+        """Try again later. A job whose pins Slurm has refused several times is given to Slurm to place.
+
+        A job whose pin was not answered stays held, and the ledger keeps its own request: the next pin changes what is left
+        to change.
+        """
+        unheard = [key for key, failure in failed.items() if failure.unavailable]
+        for key in unheard:
+            self._ledger.pins.pop(key, None)
+        if unheard:
+            self._journal.save_jobs(self._ledger, unheard)
+        hopeless = {}
+        for key, failure in _answered(failed).items():
+            if not failure.gone:
+                self._pin_failures[key] = self._pin_failures.get(key, 0) + 1
+                if self._pin_failures[key] >= _PIN_TRIES:
+                    del self._pin_failures[key]
+                    hopeless[key] = f"could not be pinned: {failure.message}"
+        rest = {key: failure for key, failure in _answered(failed).items() if key not in hopeless}
+        await self._own_requests.take_back(_reasons("could not be pinned", rest))
+        if hopeless:
+            await self.give_to_slurm(observation.jobs, hopeless)
+
+    async def adopt(self, jobs: Sequence[SlurmJob]) -> Failures:
+        """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
+        # A job that its user has released is not the user's to hold any more. That mark goes first, and where it stays we
+        # do not hold either: a job with both marks would be taken for one that its user wants held.
+        failed = dict(
+            await self._verbs.unmark([job.key for job in jobs if USER_HOLD_MARK in job.marks], USER_HOLD_MARK)
+        )
+        keys = [job.key for job in jobs if job.key not in failed]
+        for key in keys:
+            self._ledger.pins.pop(key, None)
+        if keys:
+            failed.update(await self._verbs.hold(dict.fromkeys(keys, "adopt")))
+        for job in jobs:
+            failure = failed.get(job.key)
+            if failure is None:
+                self._events.add("held", job.key.job_id, "taken into the queue")
+            elif not failure.gone and not failure.unavailable:
+                self._ledger.yielded[job.key] = job.restarts  # what Slurm does not let us hold, it places itself
+        self._journal.save_jobs(self._ledger, [job.key for job in jobs])
+        return failed
+
+    async def refuse(self, verdicts: Mapping[JobKey, Verdict]) -> None:
+        """Hold released jobs again that Slurm does not start, give them their request back, and let them wait a while."""
+        reasons = {key: verdict.why for key, verdict in verdicts.items()}
+        failed = await self._verbs.hold(reasons)
+        unfit = {key for key, verdict in verdicts.items() if verdict.blames_nodes}
+        refused = {key: (why, True) for key, why in reasons.items() if key not in failed}
+        said = {key: verdict.slurm_reason for key, verdict in verdicts.items()}
+        await self._own_requests.take_back(refused, unfit, said)
+
+    def put_off(self, alike: Mapping[JobKey, JobKey]) -> None:
+        """Let jobs wait as long as the job whose refusal holds for them too. Not journaled: it can be worked out again."""
+        for key, like in alike.items():
+            refusal = self._ledger.refusals.get(like)
+            if refusal is not None:
+                own = self._ledger.refusals.get(key)
+                unfit, places = (own.unfit, own.places) if own is not None else ("", 0)
+                self._ledger.refusals[key] = replace(refusal, like=like.job_id, unfit=unfit, places=places)
+
+    async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
+        """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""
+        keys = list(why)
+        for key in keys:
+            self._ledger.yielded[key] = jobs[key].restarts
+            self._ledger.elsewhere.pop(key, None)  # Slurm knows nothing of it, and gets the user's own request
+        self._journal.save_jobs(self._ledger, keys)
+        failed = await self._release_as_they_are(jobs, why)
+        for key in keys:
+            self._ledger.pins.pop(key, None)
+            if key in failed:
+                self._ledger.yielded.pop(key, None)
+            else:
+                self._ledger.refusals.pop(key, None)
+                self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
+        await self._verbs.unmark([key for key in keys if key not in failed])
+        await self._verbs.unmark([key for key in keys if key not in failed and jobs[key].has_pin_mark], PIN_MARK)
+        self._journal.save_jobs(self._ledger, keys)
+
+    async def _release_as_they_are(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> Failures:
+        """Release jobs with their own requests."""
+        # Slurm's own hold of a job that it cannot run ends with the first change of it: half of its request would be its old one.
+        impossible = {
+            key: text for key, text in why.items() if jobs[key].is_impossible and key in self._ledger.originals
+        }
+        failed = dict(await self._verbs.hold(impossible))
+        failed |= await self._own_requests.restore([key for key in why if key not in failed])
+        free = {key: text for key, text in why.items() if key not in failed}
+        if free:
+            unreleased, theirs = await self._hand_over.release(jobs, free)
+            failed.update(unreleased)
+            failed.update(dict.fromkeys(theirs, Failure("its user holds it")))
+        return failed
+
+    def _remember(self, observation: Observation, start: Start, pin: Pin, policy: str) -> None:
+        job = observation.rows[start.row]
+        self._ledger.originals.setdefault(pin.key, job.request)
+        self._ledger.pins[pin.key] = PinRecord(
+            nodes=pin.nodes,
+            gpus=start.placement.gpus,
+            restarts=job.restarts,
+            pinned_at_s=self._clock.now(),
+            policy=policy,
+            reason=start.reason,
+        )
+
+
+def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
+    job = observation.rows[start.row]
+    placement = start.placement
+    names = observation.state.nodes.names
+    even = len(set(placement.gpus)) == 1
+    constraint = ledger.elsewhere.get(job.key)
+    return Pin(
+        key=job.key,
+        nodes=tuple(names[node] for node in placement.nodes),
+        gpus_per_node=placement.gpus[0] if even else None,
+        original=request_now(job, ledger),
+        resized=constraint is not None and constraint.gpus is not None,
+    )
+
+
+def _reasons(what: str, failures: Failures) -> dict[JobKey, tuple[str, bool]]:
+    """Return (reason, whether Slurm refused it) of each failure."""
+    return {key: (f"{what}: {failure.message}", not failure.unavailable) for key, failure in failures.items()}
+
+
+def _answered(failures: Failures) -> dict[JobKey, Failure]:
+    """Return the failures that Slurm itself has reported."""
+    return {key: failure for key, failure in failures.items() if not failure.unavailable}
+
+
+def _describe(pin: Pin) -> str:
+    per_node = "" if pin.gpus_per_node is None else f":{pin.gpus_per_node}"
+    return ",".join(f"{node}{per_node}" for node in pin.nodes)

@@ -1,0 +1,82 @@
+"""Changes in Slurm that preemptions call for: jobs are stopped or signalled, and marks that no longer hold are taken off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from controller.cycle.steps.verbs import JournaledVerbs
+from controller.preempt.manager import PreemptionManager
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, SlurmJob
+from controller.state.preemption import Preemption
+
+_USER_SIGNAL = "USR1"
+
+
+class PreemptionErrands:
+    """Carries out what the preemption manager orders. Invariant: the manager gets a report of every order, or `orders_over`."""
+
+    def __init__(self, verbs: JournaledVerbs, preemptions: PreemptionManager) -> None:
+        self._verbs = verbs
+        self._preemptions = preemptions
+
+    async def run(self) -> bool:
+        """Stop the jobs that have saved, and signal those that requeue themselves. Returns whether Slurm has changed anything.
+
+        It may be called between two cycles too, because nothing is read before.
+        """
+        stops, signals = self._preemptions.orders()
+        done = False
+        try:
+            if stops:
+                failed = await self._verbs.requeue_hold(_reasons(stops))
+                for row in stops:
+                    self._preemptions.stopped(row, failed.get(_key(row)))
+                done = len(failed) < len(stops)
+            if signals:
+                failed = await self._verbs.signal(_reasons(signals), _USER_SIGNAL)
+                for row in signals:
+                    self._preemptions.signalled(row, failed.get(_key(row)))
+                done = done or len(failed) < len(signals)
+        finally:
+            self._preemptions.orders_over()
+        return done
+
+
+class JobMarks:
+    """Takes marks off running jobs. Invariant: a mark whose removal Slurm did not answer is tried again in the next cycle."""
+
+    def __init__(self, verbs: JournaledVerbs, preemptions: PreemptionManager) -> None:
+        self._verbs = verbs
+        self._preemptions = preemptions
+        self._started: set[JobKey] = set()
+        """Jobs that have started, and may still have a mark from before."""
+
+    async def clear_called_off(self) -> None:
+        """Take the mark off jobs that were to be stopped and run on: a hold that comes later is not Headway's."""
+        await self._verbs.unmark(self._preemptions.called_off.marked)
+
+    async def clear_started(self, started: Collection[SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> None:
+        """Take marks that no longer hold off jobs that have started. `jobs`: all jobs in scope."""
+        self._started.update(job.key for job in started)
+        running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.holds_nodes]
+        placed = [job.key for job in running if job.has_pin_mark]
+        # Its user has taken the hold off between two snapshots: a later hold is somebody else's.
+        released = [job.key for job in running if USER_HOLD_MARK in job.marks and not job.held]
+        # A job that is to be stopped may have been marked for that just now; `clear_called_off` sees to those called off.
+        to_stop = {raw_id for raw_id, row in self._preemptions.open.items() if row.stopped_s is None}
+        marked = [job for job in running if HOLD_MARK in job.marks and not job.held and job.raw_id not in to_stop]
+        ours = [job.key for job in marked if job.key not in self._preemptions.called_off.marked]
+        failed = {
+            **await self._verbs.unmark(placed, PIN_MARK),
+            **await self._verbs.unmark(released, USER_HOLD_MARK),
+            **await self._verbs.unmark(ours, HOLD_MARK),
+        }
+        self._started = {key for key, failure in failed.items() if failure.unavailable}
+
+
+def _key(row: Preemption) -> JobKey:
+    return JobKey(row.job_id, row.submit_time_s)
+
+
+def _reasons(rows: Collection[Preemption]) -> dict[JobKey, str]:
+    return {_key(row): f"preemption {row.number}: {row.why}" for row in rows}

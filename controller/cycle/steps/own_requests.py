@@ -1,0 +1,64 @@
+"""Jobs that were pinned and do not start after all get their users' own requests back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
+
+from controller.base.clock import Clock
+from controller.base.events import EventLog
+from controller.cycle.refusals import refused_again
+from controller.cycle.steps.verbs import JournaledVerbs
+from controller.slurm.client import Failures, JobKey
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger
+
+
+class OwnRequests:
+    """Takes pins back. Invariant: the ledger keeps a job's own request until Slurm has it again."""
+
+    def __init__(self, verbs: JournaledVerbs, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock) -> None:
+        self._verbs = verbs
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+
+    async def restore(self, keys: Iterable[JobKey]) -> Failures:
+        """Give held jobs their own request back, where Slurm may have another one that Headway wrote."""
+        originals = {key: self._ledger.originals[key] for key in keys if key in self._ledger.originals}
+        if not originals:
+            return {}
+        failed = await self._verbs.unpin(originals)
+        for key in originals:
+            if key not in failed:
+                del self._ledger.originals[key]
+        return failed
+
+    async def take_back(
+        self,
+        reasons: Mapping[JobKey, tuple[str, bool]],
+        unfit: Set[JobKey] = frozenset(),
+        slurm_reasons: Mapping[JobKey, str] = MappingProxyType({}),
+    ) -> None:
+        """Take the pins of held jobs back. Where Slurm has refused a job (True), it waits before the next try.
+
+        `unfit`: jobs that are to be placed on other nodes for a while. `slurm_reasons`: Slurm's own words for the refusals.
+        """
+        if not reasons:
+            return
+        await self.restore(reasons)
+        now_s = self._clock.now()
+        for key, (reason, refused) in reasons.items():
+            pin = self._ledger.pins.pop(key, None)
+            if not refused:
+                continue
+            blamed = key in unfit and pin is not None
+            nodes = pin.nodes if blamed and pin is not None else ()
+            said = slurm_reasons.get(key, "")
+            before = self._ledger.refusals.get(key)
+            refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=said)
+            self._ledger.refusals[key] = refusal
+            elsewhere = f", not on {refusal.unfit}" if blamed else ""
+            self._events.add("held", key.job_id, f"{reason}; next try in {refusal.retry_at_s - now_s:.0f} s{elsewhere}")
+        self._journal.save_jobs(self._ledger, reasons)

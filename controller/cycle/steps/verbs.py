@@ -1,0 +1,156 @@
+"""The changing verbs of Slurm, as a cycle uses them: every call is journaled, and many jobs are changed in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import structlog
+
+from controller.base.clock import Clock
+from controller.base.errors import SlurmError
+from controller.base.events import EventLog
+from controller.slurm.client import (
+    HOLD_MARK,
+    Failure,
+    FailureReason,
+    Failures,
+    JobKey,
+    Pin,
+    ResourceRequest,
+    SlurmClient,
+)
+from controller.slurm.updates.pieces import Pieces
+from controller.state.journal import Journal
+
+log = structlog.get_logger(__name__)
+
+_PIECES_A_CYCLE = 8
+_MOST_STARTS = 500
+"""Maximum number of jobs placed in one cycle: the next cycle decides on the rest, from a newer snapshot."""
+
+
+class JournaledVerbs:
+    """Changes jobs in Slurm. Invariant: the journal has the intent of each call before the call, and its outcome after it."""
+
+    def __init__(
+        self, client: SlurmClient, journal: Journal, events: EventLog, clock: Clock, progress: Callable[[], None]
+    ) -> None:
+        """`progress` is called whenever Slurm has carried something out, in the middle of a long cycle too."""
+        self._client = client
+        self._journal = journal
+        self._events = events
+        self._clock = clock
+        self._progress = progress
+        self.pieces = Pieces()
+        self.errors = 0
+        """Jobs that a call failed for, since the start."""
+        self._refused_calls = 0
+        self._refused_jobs: set[str] = set()
+        """Ids of the jobs that these calls were about, two at most."""
+
+    @property
+    def refused_in_a_row(self) -> int:
+        """Calls that Slurm has refused since it last carried one out; those that did not reach Slurm do not count.
+
+        0 while all of them were about the same job, which may be at fault itself.
+        """
+        return self._refused_calls if len(self._refused_jobs) > 1 else 0
+
+    @property
+    def most_starts(self) -> int:
+        """Jobs that one cycle may place: few where slurmctld is slow."""
+        return min(_PIECES_A_CYCLE * self.pieces.size, _MOST_STARTS)
+
+    async def hold(self, why: Mapping[JobKey, str]) -> Failures:
+        """Hold pending jobs with our mark; `why` goes to the journal."""
+        return await self._in_pieces("hold", why, self._client.hold)
+
+    async def release(self, why: Mapping[JobKey, str]) -> Failures:
+        """Take the hold off: Slurm may start the jobs from now on."""
+        return await self._in_pieces("release", why, self._client.release)
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add one of our marks to the admin comment."""
+        return await self._in_pieces("mark", dict.fromkeys(keys, mark), lambda piece: self._client.mark(piece, mark))
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK, instead: str = "") -> Failures:
+        """Take one of our marks out of the admin comment, and put another one in if `instead` is given.
+
+        A released job loses HOLD_MARK, because a hold that comes later is not Headway's.
+        """
+        if not keys:
+            return {}
+        return await self._in_pieces(
+            "unmark", dict.fromkeys(keys, mark), lambda piece: self._client.unmark(piece, mark, instead)
+        )
+
+    async def pin(self, pins: Sequence[Pin], described: Mapping[JobKey, str]) -> Failures:
+        """Bind held jobs to nodes, in one call."""
+        return await self._call("pin", described, lambda: self._client.pin(pins))
+
+    async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        """Give held jobs their own request back."""
+        details = dict.fromkeys(originals, "")
+        return await self._in_pieces(
+            "unpin", details, lambda piece: self._client.unpin({key: originals[key] for key in piece})
+        )
+
+    async def requeue_hold(self, why: Mapping[JobKey, str]) -> Failures:
+        """Stop running jobs and put them back into the queue, held. The client checks that each is still as it was."""
+        keys = list(why)
+        return await self._call("requeue_hold", why, lambda: self._client.requeue_hold(keys))
+
+    async def signal(self, why: Mapping[JobKey, str], signal: str) -> Failures:
+        """Send running jobs a signal, once."""
+        keys = list(why)
+        return await self._call("signal", why, lambda: self._client.signal(keys, signal))
+
+    async def _in_pieces(
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
+    ) -> Failures:
+        """Make as many calls to Slurm as it takes; after one that is not answered, the others are not made."""
+        failures = await self.pieces.run(
+            details, lambda piece: self._journaled(verb, {key: details[key] for key in piece}, partial(call, piece))
+        )
+        self._count(details, failures)
+        return failures
+
+    async def _call(
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
+    ) -> Failures:
+        failures = await self._journaled(verb, details, call)
+        self._count(details, failures)
+        return failures
+
+    def _count(self, details: Mapping[JobKey, str], failures: Failures) -> None:
+        if any(key not in failures for key in details):
+            self._refused_calls = 0
+            self._refused_jobs.clear()
+            return
+        refused = [key for key, failure in failures.items() if not (failure.gone or failure.unavailable)]
+        self._refused_calls += bool(refused)
+        for key in refused:
+            if len(self._refused_jobs) > 1:
+                break
+            self._refused_jobs.add(key.job_id)
+
+    async def _journaled(
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
+    ) -> Failures:
+        """Make one call, with its intent and its outcome. Where slurmctld is away, every job of the call has failed."""
+        numbers = self._journal.begin(verb, details, self._clock.now())
+        try:
+            failures = await call()
+        except SlurmError as error:  # away, or not understood: either way it may have happened or not
+            failures = {key: Failure(str(error), FailureReason.UNAVAILABLE) for key in details}
+        self._journal.finish(numbers, details, failures, self._clock.now())
+        if any(key not in failures for key in details):
+            self._progress()
+        for key, failure in failures.items():
+            if failure.gone:
+                continue  # a job that has ended or was cancelled meanwhile is no error
+            self.errors += 1
+            log.warning("slurm_refused", verb=verb, job=key.job_id, reason=failure.message)
+            self._events.add("error", key.job_id, f"{verb}: {failure.message}")
+        return failures

@@ -1,0 +1,84 @@
+"""Settings of the watchdog: read as the controller reads them; of a file with mistakes, the part that can be understood.
+
+A mistake in controller.toml must not keep jobs held: it also keeps a controller from starting. What the watchdog needs is where the
+lease is and how to reach Slurm. Keys that are in order are taken, and the others take their defaults. So where `runtime_dir` is not
+the default and cannot be read, a lease is looked for in the default place, is not found, and held jobs are released: Slurm then
+schedules them, which costs order and loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from controller.base.config import ControllerSettings, load_settings
+from controller.base.errors import ConfigurationError
+
+log = structlog.get_logger(__name__)
+
+_USED = (
+    "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "runtime_dir", "state_dir", "heartbeat_interval_s",
+    "log_level", "log_format",
+)  # fmt: skip
+_NEEDED: dict[str, Any] = {"partitions": ("unknown",)}
+"""Not used: the watchdog finds jobs by the mark that they carry."""
+_MAX_BYTES = 1 << 20
+
+
+def watchdog_settings(path: Path) -> tuple[ControllerSettings, str]:
+    """Return the settings, and what is wrong with the file: an empty string when it is in order. Never raises or waits."""
+    text = ""
+    try:
+        text = _read(path)
+        return load_settings(path), ""
+    except ConfigurationError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, jobs must not stay held for it
+        problem = f"{path}: cannot be read: {error}"
+    return _understood(text), problem
+
+
+def _read(path: Path) -> str:
+    """Return the text of a regular file. Raises OSError for any other kind: reading a pipe would wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is no regular file")
+        return os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _understood(text: str) -> ControllerSettings:
+    found = dict(_NEEDED)
+    for key, value in _values(text).items():
+        if key in _USED:
+            try:
+                ControllerSettings(**_NEEDED, **{key: value})
+            except ValidationError:
+                continue
+            found[key] = value
+    return ControllerSettings(**found)
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return keys and values of the whole file, or of each line that is TOML by itself."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    values: dict[str, Any] = {}
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            break  # what follows belongs to a table
+        try:
+            values.update(tomllib.loads(line))
+        except (tomllib.TOMLDecodeError, RecursionError):
+            continue
+    return values

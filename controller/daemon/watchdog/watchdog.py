@@ -1,0 +1,371 @@
+"""The watchdog: frees what Headway holds when the controller is away.
+
+It shares no process with the controller; a systemd timer (or `--every`) runs it. New jobs are no longer held once the
+lease is stale, job_submit.lua sees to that; this is for the jobs that were held before. Invariant: it touches only jobs
+that carry a mark of ours, that no user holds (any more), and only while the lease stays stale.
+
+It needs nothing but Slurm. The journal tells what pinned jobs had asked for; where it cannot be read, in whole or in part, these
+jobs are released as they are. One job that Slurm does not answer for costs that job, and anything unexpected costs one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from controller.base.clock import Clock, RealClock
+from controller.base.errors import SlurmError, SlurmUnavailableError
+from controller.base.lease import is_stale, read_lease
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Phase
+from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
+
+if TYPE_CHECKING:
+    from controller.base.config import ControllerSettings
+    from controller.slurm.client import JobKey, ResourceRequest, SlurmClient, SlurmJob
+
+log = structlog.get_logger(__name__)
+
+_MIN_CONFIRM_S = 2.0
+_CONFIRM_BEATS = 3
+_BATCH = 500
+"""Jobs released between two looks at the lease: about 8 s of slurmctld's time (15 ms for each job, measured on 22.05). The unit
+ends a look after ten minutes, so 100,000 held jobs may take two or three: each goes on where the one before was ended."""
+_PARTS = 4
+"""Number of parts into which a batch is divided after an error."""
+_UNANSWERED = 3
+"""Single jobs in a row for which slurmctld did not answer: then it is away, and the next look tries again."""
+_JOURNAL_S = 20.0
+"""Longest time to read the journal, seconds: it may be on a disk that does not answer, and is then left out."""
+_PATIENCE = 3
+"""Factor on slurm_timeout_s: while the controller is away, no other program waits for Slurm."""
+_NAMED = 20
+"""Jobs that one line of the log names."""
+
+Originals = Callable[[], "Mapping[JobKey, ResourceRequest]"]
+"""Returns the original requests of jobs that the controller has pinned. It may raise anything, or not return."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogReport:
+    """Result of one look."""
+
+    away: bool
+    """True if the controller's lease was stale, and stayed stale."""
+    released: tuple[JobKey, ...] = ()
+    still_held: tuple[JobKey, ...] = ()
+    """Jobs held by Headway that could not be released; the next look tries again."""
+
+
+class Watchdog:
+    """One look: is the controller away, and if so, release what it holds.
+
+    A lease counts as stale only when it also does not change during `confirm_s`, measured on a clock that does not jump:
+    when the machine's clock is set, or the machine wakes from sleep, the newest lease of a healthy controller looks old.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        lease_path: Path,
+        originals: Originals,
+        clock: Clock,
+        confirm_s: float,
+        batch: int = _BATCH,
+        holds: HoldFolder | None = None,
+    ) -> None:
+        """`batch` jobs are released between two looks at the lease: a controller that comes back keeps the rest.
+
+        `holds`: holds of users that the controller has not seen to.
+        """
+        self._client = client
+        self._lease_path = lease_path
+        self._originals = originals
+        self._clock = clock
+        self._confirm_s = confirm_s
+        self._batch = batch
+        self._holds = holds
+
+    async def look(self) -> WatchdogReport:
+        """Look once. Raises SlurmUnavailableError when slurmctld does not answer."""
+        if not await self._away():
+            return WatchdogReport(away=False)
+        jobs = (await self._client.snapshot()).jobs
+        held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
+        released_before = [job for job in jobs if _is_released(job)]
+        # A job that names nodes may be pinned: Slurm may still find it impossible there, and put it on hold.
+        await self._clear_marks([job.key for job in released_before if not job.request.required_nodes])
+        await self._clear_marks([job.key for job in released_before if job.request.required_nodes], PIN_MARK)
+        if not held:
+            return WatchdogReport(away=True)
+        log.warning("controller_away", lease=str(self._lease_path), held=len(held))
+        released, back = await self._free_all(held)
+        if back:
+            return WatchdogReport(away=False, released=tuple(released))
+        done = set(released)
+        still = await self._still_held([job.key for job in held if job.key not in done])
+        if still:
+            log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
+        return WatchdogReport(away=True, released=tuple(released), still_held=still)
+
+    async def _free_all(self, held: Sequence[SlurmJob]) -> tuple[list[JobKey], bool]:
+        """Release jobs in batches. Returns the released ones, and whether the controller has come back meanwhile."""
+        originals = self._known_originals()
+        released: list[JobKey] = []
+        batches = deque(held[start : start + self._batch] for start in range(0, len(held), self._batch))
+        unanswered = 0
+        while batches:
+            if not self._stale_now():
+                log.info("controller_back", left_held=sum(map(len, batches)))
+                return released, True
+            batch = batches.popleft()
+            try:
+                released += await self._free(batch, originals)
+                unanswered = 0
+            except Exception as error:  # whatever it is, it must not keep the other jobs held
+                log.error(
+                    "batch_failed",
+                    jobs=_few([job.key for job in batch]),
+                    count=len(batch),
+                    problem=f"{type(error).__name__}: {error}",
+                )
+                if len(batch) > 1:
+                    size = -(-len(batch) // _PARTS)
+                    batches.extendleft(reversed([batch[at : at + size] for at in range(0, len(batch), size)]))
+                elif isinstance(error, SlurmUnavailableError):
+                    unanswered += 1
+                    if unanswered >= _UNANSWERED:
+                        raise
+        return released, False
+
+    def _stale_now(self) -> bool:
+        return is_stale(read_lease(self._lease_path), self._clock.now())
+
+    async def _away(self) -> bool:
+        first = read_lease(self._lease_path)
+        if not is_stale(first, self._clock.now()):
+            return False
+        await self._clock.sleep(self._confirm_s)
+        second = read_lease(self._lease_path)
+        return second == first and is_stale(second, self._clock.now())
+
+    def _known_originals(self) -> Mapping[JobKey, ResourceRequest]:
+        """Read the journal in a thread, because a file system that does not answer would block for ever. Waits for a while."""
+        found: list[Mapping[JobKey, ResourceRequest]] = []
+        problem = "it did not answer in time"
+
+        def read() -> None:
+            nonlocal problem
+            try:
+                found.append(self._originals())
+            except BaseException as error:  # noqa: BLE001 - it is known to the caller by its text, and by nothing found
+                problem = f"{type(error).__name__}: {str(error)[:200]}"
+
+        thread = threading.Thread(target=read, name="journal", daemon=True)
+        thread.start()
+        thread.join(_JOURNAL_S)
+        if found:
+            return found[0]
+        log.error("journal_not_readable", problem=problem, effect="jobs start on the nodes chosen for them last")
+        return {}
+
+    async def _free(self, jobs: Sequence[SlurmJob], originals: Mapping[JobKey, ResourceRequest]) -> list[JobKey]:
+        """Give pinned jobs their own request back, release, and take the mark off. Returns the released ones.
+
+        Jobs that their users hold become their users' own instead. A hold may come between that look and the release: so there
+        is another look right after it, and what has not started by then is held again.
+        """
+        keys = [job.key for job in jobs]
+        # Slurm's own hold of a job that it cannot run would end with the first change of it.
+        await self._hold([job.key for job in jobs if job.is_impossible])
+        pinned = {key: originals[key] for key in keys if key in originals}
+        unusable = await self._unpin(pinned) if pinned else set()
+        theirs = await self._hand_over(jobs)
+        ready = [key for key in keys if key not in unusable and key not in theirs]
+        taken_back = {job.key for job in jobs if USER_HOLD_MARK in job.marks}
+        await self._unmark([key for key in ready if key in taken_back], USER_HOLD_MARK)
+        failures = await self._client.release(ready)
+        problems = {key: failure.message for key, failure in failures.items() if not failure.gone}
+        if problems:
+            log.error("release_failed", jobs=_few(problems), count=len(problems), problem=next(iter(problems.values())))
+        theirs = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
+        released = [key for key in ready if key not in failures and key not in theirs]
+        # The mark goes last: a held job without it would never be found again.
+        await self._unmark(released, HOLD_MARK)
+        placed = {job.key for job in jobs if job.has_pin_mark}
+        await self._unmark([key for key in released if key in placed], PIN_MARK)
+        log.warning("released", jobs=_few(released), count=len(released), own_request_back=len(pinned) - len(unusable))
+        return released
+
+    async def _hold(self, keys: Sequence[JobKey]) -> None:
+        failures = await self._client.hold(keys) if keys else {}
+        if failures:
+            problem = next(iter(failures.values())).message
+            log.error("hold_failed", jobs=_few(failures), count=len(failures), problem=problem)
+
+    async def _unmark(self, keys: Sequence[JobKey], mark: str) -> None:
+        left = await self._client.unmark(keys, mark) if keys else {}
+        if left:
+            log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
+
+    async def _hand_over(self, jobs: Sequence[SlurmJob]) -> set[JobKey]:
+        """Hand the jobs among these over that their users hold. Returns them."""
+        holds = self._holds.read() if self._holds is not None else {}
+        theirs = [job for job in jobs if is_held_by_user(job, holds)]
+        if theirs and self._holds is not None:
+            await hand_over(self._client, self._holds, theirs)
+            log.warning("left_to_users", jobs=[job.key.job_id for job in theirs])
+        return {job.key for job in theirs}
+
+    def _between_hands(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+        """Return the jobs that a controller left with both marks, and whose holder the folder shows."""
+        found = [job for job in jobs if is_between_hands(job)]
+        if not found or self._holds is None:
+            return []
+        holds = self._holds.read()
+        return found if self._holds.is_complete else [job for job in found if is_held_by_user(job, holds)]
+
+    async def _held_by_users(self, keys: Sequence[JobKey]) -> list[SlurmJob]:
+        """Return the jobs among these that their users hold, and that have not started."""
+        if self._holds is None or not self._holds.read():
+            return []
+        return [job for job in (await self._client.read(keys)).values() if is_to_hand_over(job)]
+
+    async def _unpin(self, pinned: Mapping[JobKey, ResourceRequest]) -> set[JobKey]:
+        """Return the jobs that must not be released: their request could not be restored, and the present one has fewer GPUs.
+
+        One that still asks for all its GPUs is better started on the nodes chosen for it than left held. So is one of which
+        nothing can be found out.
+        """
+        try:
+            failures = {key: why for key, why in (await self._client.unpin(pinned)).items() if not why.gone}
+            found = await self._client.read(list(failures)) if failures else {}
+        except Exception as error:
+            if len(pinned) > 1 or isinstance(error, SlurmUnavailableError):
+                raise
+            failures, found = dict.fromkeys(pinned, Failure(f"{type(error).__name__}: {error}")), {}
+        unusable = set()
+        for key, failure in failures.items():
+            job = found.get(key)
+            if job is not None and _num_gpus(job.request) != _num_gpus(pinned[key]):
+                unusable.add(key)
+            log.error("own_request_not_restored", job=key.job_id, problem=failure.message, released=key not in unusable)
+        return unusable
+
+    async def _clear_marks(self, keys: Sequence[JobKey], instead: str = "") -> None:
+        """Take the mark off jobs that a killed process had released: a hold that comes later is their user's, not ours."""
+        for start in range(0, len(keys), self._batch):
+            try:
+                await self._client.unmark(keys[start : start + self._batch], HOLD_MARK, instead)
+            except Exception as error:  # noqa: BLE001 - it must not keep those held that are
+                log.warning("marks_left", count=len(keys) - start, problem=f"{type(error).__name__}: {error}")
+                return
+
+    async def _still_held(self, keys: Sequence[JobKey]) -> tuple[JobKey, ...]:
+        if not keys:
+            return ()
+        found = await self._client.read(keys)
+        return tuple(key for key in keys if key in found and is_held_by_headway(found[key]))
+
+
+def is_held_by_headway(job: SlurmJob) -> bool:
+    """Return whether the job waits only because Headway holds it, or because Slurm cannot run it where Headway placed it."""
+    marks = job.marks
+    ours = HOLD_MARK in marks or (job.is_impossible and job.has_pin_mark)
+    return job.phase is Phase.PENDING and job.held and ours and USER_HOLD_MARK not in marks
+
+
+def _is_released(job: SlurmJob) -> bool:
+    """Return whether this job carries our mark, waits, and may be started by Slurm."""
+    return job.phase is Phase.PENDING and not job.held and HOLD_MARK in job.marks
+
+
+def _num_gpus(request: ResourceRequest) -> int:
+    """Return the GPUs of the whole job, on the fewest nodes that it asks for."""
+    return (
+        (request.gpus_per_job or 0)
+        + (request.gpus_per_node or 0) * request.min_nodes
+        + (request.gpus_per_task or 0) * request.num_tasks
+    )
+
+
+def _few(keys: Iterable[JobKey]) -> list[str]:
+    """Return the ids of the first jobs, for the log."""
+    return [key.job_id for key, _ in zip(keys, range(_NAMED), strict=False)]
+
+
+def run_watchdog(settings: Callable[[], tuple[ControllerSettings, str]], every_s: float | None) -> int:
+    """Look once, or every so many seconds until SIGTERM. Returns the exit status: 0, or 1 when something stays held, Slurm could
+    not be asked, or the settings are not in order.
+
+    `settings` are read before every look; see `watchdog_settings`.
+    """
+    return asyncio.run(look_once(settings) if every_s is None else _keep_looking(settings, every_s))
+
+
+async def look_once(read: Callable[[], tuple[ControllerSettings, str]]) -> int:
+    """Return the exit status. Never raises: anything unexpected costs one look, and the next may fare better."""
+    try:
+        settings, problem = read()
+        if problem:
+            log.error(
+                "settings_not_in_order", problem=problem, effect="keys that are in order count, the others default"
+            )
+        return max(await _look(settings), 1 if problem else 0)
+    except SlurmError as error:
+        log.error("slurm_unavailable", problem=str(error))
+    except Exception as error:
+        log.exception("look_failed", problem=f"{type(error).__name__}: {error}")
+    return 1
+
+
+async def _look(settings: ControllerSettings) -> int:
+    if settings.slurm_client == "embedded":
+        return 0  # an emulated Slurm lives and dies with its controller
+    if not is_stale(read_lease(settings.lease_path), RealClock().now()):
+        return 0  # the usual case, twice a minute: neither Slurm's client nor the journal is loaded
+    from controller.slurm.select import command_line_client
+
+    patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
+    watchdog = Watchdog(
+        client=command_line_client(patient),  # the one client that needs nothing but Slurm itself
+        lease_path=settings.lease_path,
+        originals=lambda: _originals(settings),
+        clock=RealClock(),
+        confirm_s=confirm_s(settings.heartbeat_interval_s),
+        holds=HoldFolder(settings.holds_path),
+    )
+    return 1 if (await watchdog.look()).still_held else 0
+
+
+def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]:
+    from controller.state.journal_salvage import read_originals
+
+    return read_originals(settings.journal_path)
+
+
+async def _keep_looking(read: Callable[[], tuple[ControllerSettings, str]], every_s: float) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    status = 0
+    while not stop.is_set():
+        status = await look_once(read)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await stop.wait()
+    return status
+
+
+def confirm_s(heartbeat_interval_s: float) -> float:
+    """Return how long a lease must stay unchanged before it counts as stale, seconds: time for some heartbeats."""
+    return max(_MIN_CONFIRM_S, _CONFIRM_BEATS * heartbeat_interval_s)

@@ -1,0 +1,221 @@
+"""Decisions of the policy server, and of the fallback when the server fails."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from controller.base.clock import VirtualClock
+from controller.base.errors import PolicyUnavailableError
+from controller.cycle.decision import decider as decider_module
+from controller.cycle.decision.decider import Decider
+from controller.observe.observer import Observer
+from controller.state.ledger import Ledger
+from policies.api import Decision, PolicySpec, load_policy
+from policies.errors import PolicyFault, PolicyServerError
+from policies.model import Placement
+from tests.unit.controller.build import job, request, snapshot
+
+
+@dataclass
+class FakeEndpoint:
+    """A policy server that does what a test tells it."""
+
+    address: str = "unix:///fake"
+    placement: Placement = field(default_factory=lambda: Placement((0,), (1,)))
+    away: bool = False
+    sick: bool = False
+    asked: int = 0
+    closed: bool = False
+    connection: int = 0
+    connected: bool = True
+    learned: list = field(default_factory=list)
+
+    async def describe(self, deadline_s):
+        self._answer()
+        return PolicySpec(name="fake", source="tests")
+
+    async def healthy(self, deadline_s):
+        return not self.sick
+
+    async def decide(self, state, deadline_s):
+        self.asked += 1
+        self._answer()
+        return Decision({0: self.placement})
+
+    async def learn(self, outcomes):
+        self._answer()
+        self.learned += outcomes
+        return len(self.learned)
+
+    async def close(self):
+        self.closed = True
+
+    def _answer(self):
+        if self.away:
+            raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
+
+
+@dataclass
+class BrokenPolicy:
+    """A fallback that raises."""
+
+    spec: PolicySpec = field(default_factory=lambda: PolicySpec(name="broken", source="tests"))
+
+    def decide(self, state):
+        raise ZeroDivisionError("oh")
+
+
+@pytest.fixture
+def state():
+    return Observer().observe(snapshot(job("1")), Ledger(), frozenset({"dl"})).state
+
+
+def decider(endpoint, fallback=None, clock=None):
+    return Decider(endpoint, fallback or load_policy("fifo"), 0.5, clock or VirtualClock())
+
+
+async def test_the_policy_server_decides_while_it_can(state):
+    decided = await (asked := decider(FakeEndpoint())).decide(state)
+    assert (decided.policy, decided.problem, len(decided.plan.starts)) == ("fake", "", 1)
+    assert asked.serving
+
+
+async def test_the_fallback_decides_when_it_is_away(state):
+    asked = decider(FakeEndpoint(away=True))
+    decided = await asked.decide(state)
+    assert decided.policy == "fallback:fifo"
+    assert "nobody listens" in decided.problem
+    assert len(decided.plan.starts) == 1
+    assert not asked.serving
+
+
+async def test_a_bad_decision_counts_as_a_reject_and_the_fallback_decides(state):
+    asked = decider(FakeEndpoint(placement=Placement((0,), (7,))))
+    decided = await asked.decide(state)
+    assert decided.policy == "fallback:fifo"
+    assert "7 GPUs instead of 1" in decided.problem
+    assert (asked.counts.rejects, asked.counts.fallbacks) == (1, 1)
+
+
+async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(state, monkeypatch):
+    real = decider_module.make_plan
+
+    def make_plan(state, decision, spec):
+        if spec.name == "fake":
+            raise IndexError("oh")
+        return real(state, decision, spec)
+
+    monkeypatch.setattr(decider_module, "make_plan", make_plan)
+    asked = decider(FakeEndpoint())
+    decided = await asked.decide(state)
+    assert decided.policy == "fallback:fifo"
+    assert "IndexError: oh" in decided.problem
+    assert (asked.counts.rejects, asked.serving) == (1, False)
+    # nor is it swapped in, or rehearsed with
+    with pytest.raises(PolicyUnavailableError, match="IndexError: oh"):
+        await asked.use(FakeEndpoint("unix:///new"), state)
+    known = decider(FakeEndpoint())
+    await known.greet()
+    assert await known.rehearse(state) is None
+
+
+async def test_nobody_decides_when_the_fallbacks_decision_cannot_be_checked(state, monkeypatch):
+    def make_plan(state, decision, spec):
+        raise IndexError("oh")
+
+    monkeypatch.setattr(decider_module, "make_plan", make_plan)
+    asked = decider(FakeEndpoint(away=True))
+    assert await asked.decide(state) is None
+    assert "IndexError: oh" in asked.last_error
+    assert asked.counts.undecided == 1
+
+
+async def test_a_server_that_came_back_decides_again(state):
+    endpoint = FakeEndpoint(away=True)
+    asked = decider(endpoint)
+    await asked.decide(state)
+    endpoint.away = False
+    assert (await asked.decide(state)).policy == "fake"
+    assert asked.serving
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_for_a_moment(state):
+    clock, endpoint = VirtualClock(), FakeEndpoint(placement=Placement((0,), (7,)))
+    asked = decider(endpoint, clock=clock)
+    for _ in range(10):
+        assert (await asked.decide(state)).policy == "fallback:fifo"
+    assert endpoint.asked == 3
+    await clock.advance(6.0)
+    await asked.decide(state)
+    assert endpoint.asked == 4
+
+
+async def test_nobody_decides_when_the_fallback_fails_too(state):
+    asked = decider(FakeEndpoint(away=True), BrokenPolicy())
+    assert await asked.decide(state) is None
+    assert "ZeroDivisionError" in asked.last_error
+    assert asked.counts.undecided == 1
+
+
+async def test_an_error_that_lasts_is_told_once_in_its_text(state):
+    asked = decider(FakeEndpoint(away=True), BrokenPolicy())
+    for _ in range(10):
+        assert await asked.decide(state) is None
+    assert asked.last_error.count("nobody listens") == 1
+    assert asked.last_error.count("ZeroDivisionError") == 1
+
+
+async def test_a_fit_policy_is_swapped_in_and_the_old_one_let_go(state):
+    old, new = FakeEndpoint(), FakeEndpoint("unix:///new")
+    asked = decider(old)
+    assert (await asked.use(new, state)).name == "fake"
+    assert (asked.address, old.closed) == ("unix:///new", True)
+
+
+@pytest.mark.parametrize(
+    ("unfit", "complaint"),
+    [
+        (FakeEndpoint(away=True), "nobody listens"),
+        (FakeEndpoint(sick=True), "does not serve"),
+        (FakeEndpoint(placement=Placement((0,), (7,))), "bad dry-run decision"),
+    ],
+)
+async def test_an_unfit_policy_is_refused_and_the_old_one_stays(state, unfit, complaint):
+    old = FakeEndpoint("unix:///old")
+    asked = decider(old)
+    with pytest.raises(PolicyUnavailableError, match=complaint):
+        await asked.use(unfit, state)
+    assert (asked.address, old.closed, unfit.closed) == ("unix:///old", False, True)
+    assert (await asked.decide(state)).policy == "fake"
+
+
+async def test_learning_that_fails_disturbs_nobody():
+    await decider(FakeEndpoint(away=True)).learn([])
+    await asyncio.sleep(0)
+
+
+async def test_a_decision_on_an_empty_cluster_is_a_plan():
+    empty = Observer().observe(snapshot(job("1", request=request(gpus_per_node=8))), Ledger(), frozenset({"dl"})).state
+    assert (await decider(FakeEndpoint(away=True)).decide(empty)).plan.starts
+
+
+@pytest.mark.parametrize(("took_s", "rehearsed"), [(0.05, True), (0.2, False)])
+async def test_a_server_that_is_slow_is_asked_for_no_rehearsals(state, took_s, rehearsed):
+    clock = VirtualClock(1000.0)
+
+    class Slow(FakeEndpoint):
+        async def decide(self, state, deadline_s):
+            await clock.advance(took_s)
+            return await super().decide(state, deadline_s)
+
+    endpoint = Slow()
+    decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
+    await decider.greet()
+    await decider.decide(state)
+    assert (await decider.rehearse(state) is not None) is rehearsed
+    assert endpoint.asked == 1 + rehearsed
+    # without waiting jobs, no decision shows that it is faster again
+    took_s = 0.0
+    await clock.advance(61)
+    assert await decider.rehearse(state) is not None

@@ -1,0 +1,293 @@
+"""Policies that preempt, beside an embedded Slurm: jobs that are stopped for others, and come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.base.errors import PreemptionRefusedError
+from controller.contention.service import ContentionService
+from controller.slurm.client import Phase
+from controller.slurm.embedded import sbatch_request
+from controller.state.preemption import Cause, RelocationConstraint, Stage
+from policies.api import Decision, PolicySpec
+from policies.model import JobState, Placement
+from policies.selection import held_placements
+from tests.unit.controller.world import World
+
+COMES_BACK = {"comment": "headway=preemptible", "traps": frozenset({"USR1"})}
+AUTOMATIC = {"preemption": "automatic", "preemption_min_run_s": 0.0}
+
+
+def world_of(folder, policy="srtf", **settings):
+    return World(folder, policy=policy, settings_changes=AUTOMATIC | settings)
+
+
+async def long_one(world, **more):
+    """A job that takes the whole cluster for hours, and runs."""
+    key = world.sbatch(5000.0, gpus_per_node=8, nodes=4, time_limit_s=36_000.0, **(COMES_BACK | more))
+    await world.go_on(5)
+    assert world.phase(key) is Phase.RUNNING
+    return key
+
+
+def signals(world, key):
+    return world.slurm.job(key.job_id).signals
+
+
+async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_path):
+    # given a long job that can come back
+    world = world_of(tmp_path)
+    long = await long_one(world)
+    # when short ones are submitted
+    short = [world.sbatch(30.0, gpus_per_node=8, nodes=2, time_limit_s=60.0) for _ in range(2)]
+    await world.go_on(5)
+    # then the long one is asked to save, once, and goes on until it has; the short ones wait for it, first in line
+    assert signals(world, long) == ["USR1"]
+    result = await world.turn()
+    names = [result.observation.rows[row].key for row in result.decided.plan.queue]
+    assert names == short
+    assert f"waits until job {long.job_id} has made room" in result.decided.plan.reasons[result.decided.plan.queue[0]]
+    row = world.preemptions.open[int(long.job_id)]
+    assert (row.cause, row.stage) == (Cause.POLICY, Stage.ASKED)
+    assert "srtf wants it to wait" in row.why
+    # when it has saved
+    world.slurm.requeue(long.job_id)
+    await world.go_on(20)
+    # then these run, and it is not reported again
+    assert [world.phase(key) for key in short] == [Phase.RUNNING] * 2
+    assert world.phase(long) is Phase.PENDING
+    # and afterwards it runs again, to its end
+    await world.go_on(60)
+    assert world.phase(long) is Phase.RUNNING
+    assert signals(world, long) == ["USR1"]
+    assert world.slurm.job(long.job_id).restarts == 1
+    assert {world.slurm.job(key.job_id).state for key in short} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preemption": "off"},
+        {"preemption": "advise"},
+        {"preemption_partitions": {"main": "off", "dl": "off"}},
+        {"preemption_budget_per_hour": 0},
+        {"preemption_min_run_s": 3600.0},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+async def test_nobody_is_stopped_beyond_what_the_operator_allows(tmp_path, settings):
+    world = World(tmp_path, policy="srtf", settings_changes=AUTOMATIC)
+    partition = world.settings.partitions[0]
+    if "preemption_partitions" in settings:
+        settings = {"preemption_partitions": {partition: "off"}}
+    world = World(tmp_path / "other", policy="srtf", settings_changes=AUTOMATIC | settings)
+    long = await long_one(world)
+    short = world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
+    await world.go_on(30)
+    assert (world.phase(long), world.phase(short), signals(world, long)) == (Phase.RUNNING, Phase.PENDING, [])
+
+
+async def test_a_job_that_cannot_come_back_is_never_stopped(tmp_path):
+    world = world_of(tmp_path)
+    long = await long_one(world, comment="")
+    short = world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
+    await world.go_on(30)
+    assert (world.phase(long), world.phase(short)) == (Phase.RUNNING, Phase.PENDING)
+    assert not world.preemptions.since(0.0)
+
+
+async def test_while_one_leaves_no_other_is_stopped_in_its_place(tmp_path):
+    # given two long jobs, and a short one for which one of them has to go
+    world = world_of(tmp_path)
+    long = [
+        world.sbatch(5000.0, gpus_per_node=8, nodes=2, time_limit_s=limit_s, **COMES_BACK)
+        for limit_s in (36_000.0, 30_000.0)
+    ]
+    await world.go_on(5)
+    world.sbatch(300.0, gpus_per_node=8, nodes=2, time_limit_s=600.0)
+    await world.go_on(10)
+    assert [signals(world, key) for key in long] == [["USR1"], []]
+    # when it takes its time to end
+    world.slurm.requeue(long[0].job_id)
+    for _ in range(10):
+        await world.turn()
+        await world.clock.advance(0.1)
+    await world.go_on(20)
+    # then the other stays
+    assert signals(world, long[1]) == []
+    assert len(world.preemptions.since(0.0)) == 1
+
+
+class Mover:
+    """Moves the running job to the last nodes, and starts no job."""
+
+    spec = PolicySpec(name="mover", source="tests", preempts=True)
+
+    def decide(self, state):
+        count = len(state.nodes)
+        allocation = held_placements(state, state.running)
+        for row in state.pending.tolist():
+            size = int(state.jobs.num_gpus[row])
+            if size == 8:
+                allocation[row] = Placement((0,), (8,))
+        for row, own in allocation.items():
+            if state.jobs.state[row] == JobState.RUNNING and state.jobs.preemptible[row]:
+                allocation[row] = Placement((count - 1,), own.gpus)
+        return Decision(allocation)
+
+
+async def test_a_policy_may_move_a_job(tmp_path):
+    world = world_of(tmp_path, Mover())
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    world.sbatch(5000.0, gpus_per_node=1)  # it waits: a policy is asked only when somebody does
+    await world.go_on(5)
+    assert signals(world, key) == ["USR1"]
+    assert world.nodes(key) == {"n1": 8}
+    assert world.preemptions.open[int(key.job_id)].elsewhere == RelocationConstraint(only=frozenset({"n4"}))
+    world.cycle._decider._fallback = world_of(tmp_path / "then", "fifo-skip").decider._fallback
+    world.slurm.requeue(key.job_id)
+    await world.go_on(15)
+    # then it is placed there, whatever else is free
+    assert world.nodes(key) == {"n4": 8}
+    assert world.ledger.elsewhere == {}
+
+
+async def test_what_is_refused_at_the_last_moment_is_told_once(tmp_path, monkeypatch):
+    world = world_of(tmp_path)
+    long = await long_one(world)
+
+    def refuse(job, *_):
+        raise PreemptionRefusedError(job.key.job_id, "is in a bad mood")
+
+    monkeypatch.setattr(world.preemptions, "begin", refuse)
+    world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
+    await world.go_on(10)
+    told = [event.text for event in world.events.recent(long.job_id) if "bad mood" in event.text]
+    assert told == ["is left where it is, though fallback:srtf would stop it: it is in a bad mood"]
+
+
+# --- where stopped jobs go, and how large
+
+
+async def stopped(world, key, elsewhere):
+    world.preemptions.begin(world.cycle._keeper.jobs[key], Cause.OPERATOR, "by hand", elsewhere)
+    await world.go_on(2)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(8)
+    found = world.slurm.job(key.job_id)
+    return type(key)(key.job_id, found.submit_time_s)
+
+
+async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    await world.go_on(3)
+    (before,) = world.nodes(key)
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({before})))
+    (after,) = world.nodes(key)
+    assert after != before
+    assert world.ledger.elsewhere == {}
+
+
+async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
+    # given a job that needs every node
+    world = world_of(tmp_path, "fifo-skip")
+    key = await long_one(world)
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({"n1"})))
+    assert world.phase(key) is Phase.RUNNING
+    assert len(world.nodes(key)) == 4
+    told = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
+    assert told == ["may go anywhere again: it was to keep off n1; no others can hold it now"]
+
+
+async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    blocker = world.sbatch(60.0, gpus_per_node=8)
+    await world.go_on(3)
+    (taken,) = world.nodes(blocker)
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
+    assert world.phase(key) is Phase.PENDING
+    assert world.slurm.job(key.job_id).held
+    await world.go_on(90)
+    assert world.nodes(key) == {taken: 8}
+
+
+async def test_a_job_that_is_sent_to_a_node_that_goes_down_may_go_anywhere(tmp_path):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    blocker = world.sbatch(600.0, gpus_per_node=8)
+    await world.go_on(3)
+    (taken,) = world.nodes(blocker)
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
+    world.slurm.node_drain(taken)
+    await world.go_on(10)
+    assert world.phase(key) is Phase.RUNNING
+    assert taken not in world.nodes(key)
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "held", "tasks"),
+    [
+        (sbatch_request(gpus_per_node=2, nodes=2, ntasks_per_node=2), 2, [2], 2),
+        (sbatch_request(gpus_per_node=2, nodes=2, ntasks_per_node=2), 8, [2, 2, 2, 2], 8),
+        (sbatch_request(gpus=4), 16, [8, 8], 2),
+        (sbatch_request(gpus_per_task=4, ntasks=2), 4, [4], 1),
+        (sbatch_request(gpus_per_node=8, nodes=1, memory_mib_per_node=8000), 2, [2], 1),
+    ],
+)
+async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_path, asked, gpus, held, tasks):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, request=asked, **COMES_BACK)
+    await world.go_on(3)
+    own = sorted(world.nodes(key).values())
+    # when it is given another size
+    key = await stopped(world, key, RelocationConstraint(gpus=gpus))
+    assert sorted(world.nodes(key).values()) == held
+    assert world.slurm.job(key.job_id).request.num_tasks == tasks
+    # then policies see it in that
+    row = {job.key: row for row, job in enumerate((await world.turn()).observation.rows)}[key]
+    state = (await world.turn()).observation.state
+    assert state.jobs.num_gpus[row] == gpus
+    # and it has it after an accident, and after a restart of the controller, too
+    world.restart()
+    world.slurm.requeue(key.job_id)
+    await world.go_on(8)
+    assert sorted(world.nodes(key).values()) == held
+    # and the way back is its own
+    await world.go_on(1)
+    key = next(iter(world.ledger.elsewhere))
+    await stopped(world, key, RelocationConstraint(gpus=sum(own)))
+    assert sorted(world.nodes(key).values()) == own
+    assert world.slurm.job(key.job_id).request.num_tasks == max(asked.num_tasks, len(own))
+    if asked.memory_mib_per_node:
+        assert world.slurm.job(key.job_id).request.memory_mib_per_node == asked.memory_mib_per_node
+
+
+async def test_a_job_that_was_put_back_a_moment_ago_is_not_started_in_the_same_second(tmp_path):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    await world.go_on(3)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(6, step_s=0.1)
+    starts = world.slurm.job(key.job_id).starts
+    assert len(starts) == 2
+    assert int(starts[1][0]) > world.slurm.job(key.job_id).submit_time_s
+
+
+@pytest.mark.parametrize(("cause", "waits"), [(Cause.POLICY, False), (Cause.THRESHOLD, False), (Cause.OPERATOR, True)])
+async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hold(tmp_path, cause, waits):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    blocker = world.sbatch(1e6, gpus_per_node=8, time_limit_s=2e6)
+    await world.go_on(3)
+    (taken,) = world.nodes(blocker)
+    world.preemptions.begin(world.cycle._keeper.jobs[key], cause, "so", RelocationConstraint(only=frozenset({taken})))
+    await world.go_on(2)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(100)
+    assert world.phase(key) is Phase.PENDING
+    world.settings = world.settings.model_copy(update={"preemption": "off"})
+    await ContentionService(world, 30.0).look(await world.turn())
+    await world.go_on(5)
+    assert (world.phase(key) is Phase.PENDING) == waits

@@ -1,0 +1,439 @@
+"""The watchdog beside an emulated Slurm: a controller dies, and nothing stays held."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from controller.base.clock import VirtualClock
+from controller.base.config import ControllerSettings
+from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError
+from controller.base.lease import Lease, write_lease
+from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport, confirm_s, look_once, run_watchdog
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
+from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.user_holds import HoldFolder
+
+
+class House:
+    """A cluster whose controller can die, a lease file, and a watchdog."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.description = ClusterDescription()
+        self.holds = HoldFolder(folder / "holds")
+        self.holds.make()
+        self.slurm = EmbeddedSlurm(self.description, self.clock, lease=lambda: self.lease, holds=self.holds)
+        self.lease: Lease | None = None
+        self.path = folder / "lease"
+        self.originals: dict[JobKey, ResourceRequest] = {}
+        self.journal_raises: BaseException | None = None
+        self.beat()
+
+    def beat(self) -> None:
+        """The controller is there."""
+        self.lease = Lease(int(self.clock.now()), 30, (self.description.partitions[0].name,), 0, 4096)
+        write_lease(self.path, self.lease)
+
+    async def come_back(self, after_s: float) -> None:
+        """The controller beats again, once."""
+        await self.clock.sleep(after_s)
+        self.beat()
+
+    async def die(self, ago_s: float = 60) -> None:
+        """The controller has been away for so long."""
+        await self.clock.advance(ago_s)
+
+    def submit(self, **more: object) -> JobKey:
+        request = more.pop("request", None) or sbatch_request(gpus_per_node=2)
+        return self.slurm.submit(Submission(request=request, duration_s=1000, **more))  # type: ignore[arg-type]
+
+    def _originals(self) -> Mapping[JobKey, ResourceRequest]:
+        if self.journal_raises is not None:
+            raise self.journal_raises
+        return self.originals
+
+    async def look(self, batch: int = 100) -> WatchdogReport:
+        """One run of the timer."""
+        watchdog = Watchdog(
+            self.slurm.client, self.path, self._originals, self.clock, confirm_s=3, batch=batch, holds=self.holds
+        )
+        return await self.clock.run(watchdog.look())
+
+    async def pin(self, key: JobKey, gpus_per_node: int | None, *nodes: str) -> None:
+        """The controller was about to start the job there."""
+        original = (await self.slurm.client.read([key]))[key].request
+        assert await self.slurm.client.pin([Pin(key, nodes, gpus_per_node, original)]) == {}
+        self.originals[key] = original
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def test_a_controller_that_beats_keeps_its_jobs(house: House) -> None:
+    key = house.submit()
+
+    assert await house.look() == WatchdogReport(away=False)
+    assert house.slurm.job(key.job_id).held
+
+
+async def test_jobs_of_a_dead_controller_run(house: House) -> None:
+    keys = [house.submit() for _ in range(3)]
+    await house.die()
+
+    report = await house.look()
+    await house.clock.advance(30)
+
+    assert report == WatchdogReport(away=True, released=tuple(keys))
+    assert {house.slurm.job(key.job_id).phase for key in keys} == {Phase.RUNNING}
+    assert all(HOLD_MARK not in house.slurm.job(key.job_id).admin_comment for key in keys)
+
+
+async def test_jobs_are_released_too_when_the_lease_is_gone(house: House) -> None:
+    key = house.submit()
+    house.path.unlink()
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_a_look_that_was_killed_after_a_release_leaves_no_mark(house: House) -> None:
+    blocker = house.submit(request=sbatch_request(gpus_per_node=8, nodes=4))
+    await house.slurm.client.release([blocker])
+    await house.clock.advance(5)
+    key = house.submit()
+    await house.slurm.client.release([key])
+    await house.die()
+
+    assert await house.look() == WatchdogReport(away=True)
+    job = house.slurm.job(key.job_id)
+    assert (job.phase, job.held, HOLD_MARK in job.admin_comment) == (Phase.PENDING, False, False)
+    # so that a hold which its user puts on now is not taken for ours
+    house.slurm.user_hold(key.job_id)
+    assert (await house.look()).released == ()
+
+
+async def test_a_released_job_that_is_bound_to_nodes_keeps_the_mark_of_placed_ones(house: House) -> None:
+    """Slurm may yet find it impossible there: the mark is how the next look finds it then."""
+    key = house.submit(never_starts=True)
+    await house.pin(key, None, "n1")
+    await house.slurm.client.release([key])
+    await house.die()
+
+    assert await house.look() == WatchdogReport(away=True)
+    assert house.slurm.job(key.job_id).admin_comment == PIN_MARK
+
+
+async def test_a_users_own_hold_stays(house: House) -> None:
+    own = house.submit(hold=True)
+    both = house.submit()
+    await house.slurm.client.mark([both], USER_HOLD_MARK)
+    await house.die()
+
+    assert await house.look() == WatchdogReport(away=True)
+    assert house.slurm.job(own.job_id).held
+    assert house.slurm.job(both.job_id).held
+
+
+@pytest.mark.parametrize("dead", [False, True])
+async def test_a_users_hold_that_the_controller_has_not_seen_to_becomes_the_users_own(house: House, dead: bool) -> None:
+    key, other = house.submit(), house.submit()
+    await house.pin(key, 2, "n3")
+    if dead:
+        await house.die()
+    house.slurm.user_hold(key.job_id)
+    await house.die()
+
+    assert await house.look() == WatchdogReport(away=True, released=(other,))
+    job = house.slurm.job(key.job_id)
+    assert (job.held, job.admin_comment, job.request.required_nodes) == (True, USER_HOLD_MARK, ())
+    house.slurm.user_release(key.job_id)
+    await house.clock.advance(30)
+    assert house.slurm.job(key.job_id).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_hold_that_comes_while_the_watchdog_releases_is_kept(house: House, after: bool) -> None:
+    key = house.submit()
+    await house.die()
+    real = house.slurm.client.release
+
+    async def release(keys: Sequence[JobKey]) -> Failures:
+        if not after:
+            house.slurm.user_hold(key.job_id)
+        failures = await real(keys)
+        if after:
+            house.slurm.user_hold(key.job_id)
+        return failures
+
+    house.slurm.client.release = release  # type: ignore[method-assign]
+    assert (await house.look()).released == ()
+    await house.clock.advance(30)
+    job = house.slurm.job(key.job_id)
+    assert (job.phase, job.held) == (Phase.PENDING, True)
+    house.slurm.user_release(key.job_id)
+    await house.clock.advance(30)
+    assert house.slurm.job(key.job_id).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("complete", "file", "theirs"),
+    [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
+)
+async def test_a_change_of_hands_that_a_dead_controller_has_left(
+    house: House, complete: bool, file: bool, theirs: bool
+) -> None:
+    key = house.submit()
+    await house.slurm.client.mark([key], USER_HOLD_MARK)
+    if complete:
+        house.holds.completed()
+    if file:
+        house.holds.write(key.job_id, house.clock.now())
+    await house.die()
+
+    await house.look()
+    await house.clock.advance(30)
+
+    record = house.slurm.job(key.job_id)
+    assert (record.phase, USER_HOLD_MARK in record.admin_comment) == (
+        (Phase.PENDING, True) if theirs else (Phase.RUNNING, False)
+    )
+    assert (HOLD_MARK in record.admin_comment) == (theirs and not file)
+
+
+async def test_a_hold_that_is_taken_back_is_none_to_the_watchdog(house: House) -> None:
+    key = house.submit()
+    house.slurm.user_hold(key.job_id)
+    house.slurm.user_release(key.job_id)
+    await house.die()
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_an_operators_hold_of_a_job_that_headway_never_held_stays(house: House) -> None:
+    house.path.unlink()
+    house.lease = None
+    foreign = house.submit(never_starts=True)
+    house.slurm.user_hold(foreign.job_id)
+
+    assert (await house.look()).released == ()
+    assert house.slurm.job(foreign.job_id).held
+
+
+async def test_a_clock_that_jumps_ahead_is_no_dead_controller(house: House) -> None:
+    # Given a healthy controller whose lease looks an hour old, because the machine's clock has just been set
+    key = house.submit()
+    await house.die(ago_s=3600)
+
+    # When it beats again while the watchdog makes sure
+    async with asyncio.TaskGroup() as group:
+        group.create_task(house.come_back(after_s=1))
+        report = await house.look()
+
+    # Then nothing is released
+    assert report == WatchdogReport(away=False)
+    assert house.slurm.job(key.job_id).held
+
+
+async def test_a_clock_that_jumps_back_is_no_dead_controller_and_hides_none(house: House) -> None:
+    key = house.submit()
+    assert house.lease is not None
+    write_lease(house.path, replace(house.lease, time_s=house.lease.time_s + 7200))
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_a_pinned_job_gets_its_own_request_back_first(house: House) -> None:
+    key = house.submit(request=sbatch_request(gpus=12))
+    await house.pin(key, 6, "n1", "n2")
+    await house.die()
+
+    await house.look()
+
+    request = (await house.slurm.client.read([key]))[key].request
+    assert (request.gpus_per_job, request.required_nodes) == (12, ())
+
+
+async def test_a_pinned_job_whose_request_cannot_be_restored_still_starts(house: House) -> None:
+    key = house.submit(request=sbatch_request(gpus_per_node=2))
+    await house.pin(key, 2, "n1")
+    await house.die()
+    house.slurm.faults.refuse_next("unpin", "Invalid node name specified")
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_a_job_that_lost_gpus_on_the_way_is_not_released(house: House) -> None:
+    key = house.submit(request=sbatch_request(gpus_per_node=2))
+    await house.pin(key, 2, "n1")
+    house.originals[key] = replace(house.originals[key], gpus_per_node=8)
+    await house.die()
+    house.slurm.faults.refuse_next("unpin", "busy")
+
+    assert (await house.look()).still_held == (key,)
+    assert house.slurm.job(key.job_id).held
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        JournalError("journal.sqlite: cannot be read"), TypeError("unexpected field"), MemoryError(), RecursionError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), IsADirectoryError("journal.sqlite"), SystemExit(3),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)  # fmt: skip
+async def test_without_a_journal_jobs_are_released_as_they_are(house: House, problem: BaseException) -> None:
+    key = house.submit()
+    house.journal_raises = problem
+    await house.die()
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_a_journal_that_does_not_answer_is_done_without(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = house.submit()
+    monkeypatch.setattr("controller.daemon.watchdog.watchdog._JOURNAL_S", 0.05)
+    answer = threading.Event()
+
+    def originals() -> Mapping[JobKey, ResourceRequest]:
+        answer.wait()
+        return {}
+
+    await house.die()
+    watchdog = Watchdog(house.slurm.client, house.path, originals, house.clock, confirm_s=3)
+
+    assert (await house.clock.run(watchdog.look())).released == (key,)
+    answer.set()
+
+
+class Moody(Protocol):
+    """A verb of a SlurmClient."""
+
+    async def __call__(self, keys: Sequence[JobKey], *more: str) -> Failures: ...
+
+
+@pytest.mark.parametrize(
+    "error", [SlurmReplyError("what?"), ValueError("not a job id"), SlurmUnavailableError("too slow")]
+)
+@pytest.mark.parametrize("verb", ["release", "unmark"])
+async def test_a_job_that_cannot_be_released_keeps_no_other_held(
+    house: House, monkeypatch: pytest.MonkeyPatch, verb: str, error: Exception
+) -> None:
+    # given one job of many over which every call fails
+    keys = [house.submit() for _ in range(12)]
+    bad, client = keys[3], house.slurm.client
+    good: Moody = getattr(client, verb)
+
+    async def moody(of: Sequence[JobKey], *more: str) -> Failures:
+        if bad in of:
+            raise error
+        return await good(of, *more)
+
+    monkeypatch.setattr(client, verb, moody)
+    await house.die()
+
+    # when the watchdog looks
+    report = await house.look(batch=10)
+
+    # then all others are released, in their order
+    assert report.released == tuple(key for key in keys if key != bad)
+    assert [house.slurm.job(key.job_id).held for key in keys] == [key == bad and verb == "release" for key in keys]
+
+
+async def test_a_slurmctld_that_goes_away_ends_the_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [house.submit() for _ in range(40)]
+    calls: list[int] = []
+
+    async def away(of: Sequence[JobKey]) -> Failures:
+        calls.append(len(of))
+        raise SlurmUnavailableError("slurmctld does not answer")
+
+    monkeypatch.setattr(house.slurm.client, "release", away)
+    await house.die()
+
+    with pytest.raises(SlurmUnavailableError):
+        await house.look(batch=len(keys))
+    assert calls == [40, 10, 3, 1, 1, 1]
+
+
+async def test_a_job_of_which_nothing_can_be_found_out_is_released(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = house.submit(request=sbatch_request(gpus_per_node=2))
+    await house.pin(key, 2, "n1")
+
+    async def unpin(of: Mapping[JobKey, ResourceRequest]) -> Failures:
+        raise SlurmReplyError("what?")
+
+    monkeypatch.setattr(house.slurm.client, "unpin", unpin)
+    await house.die()
+
+    assert (await house.look()).released == (key,)
+
+
+async def test_what_slurm_refuses_stays_for_the_next_look(house: House) -> None:
+    key = house.submit()
+    await house.die()
+    house.slurm.faults.refuse_next("release", "Job update not available right now")
+
+    assert (await house.look()).still_held == (key,)
+    assert HOLD_MARK in house.slurm.job(key.job_id).admin_comment
+    assert (await house.look()).released == (key,)
+
+
+async def test_a_slurmctld_that_is_away_is_said(house: House) -> None:
+    house.submit()
+    await house.die()
+
+    with house.slurm.faults.unavailable(), pytest.raises(SlurmUnavailableError):
+        await house.look()
+
+
+async def test_a_controller_that_comes_back_meanwhile_keeps_the_rest(house: House) -> None:
+    keys = [house.submit() for _ in range(4)]
+    await house.die()
+    house.slurm.faults.slow("release", 10)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(house.come_back(after_s=5))
+        report = await house.look(batch=2)
+
+    assert (report.away, report.released) == (False, tuple(keys[:2]))
+    assert [house.slurm.job(key.job_id).held for key in keys] == [False, False, True, True]
+
+
+async def test_whatever_goes_wrong_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[ControllerSettings, str]:
+        raise RuntimeError("a bug")
+
+    assert await look_once(broken) == 1
+
+
+def test_it_goes_on_looking(tmp_path: Path) -> None:
+    """With --every: the third look ends it, as SIGTERM would."""
+    settings = ControllerSettings(partitions=("dl",), slurm_client="embedded", runtime_dir=tmp_path)
+    looks: list[int] = []
+
+    def read() -> tuple[ControllerSettings, str]:
+        looks.append(1)
+        if len(looks) == 1:
+            raise MemoryError
+        if len(looks) == 2:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return settings, ""
+
+    assert run_watchdog(read, every_s=0.01) == 0
+    assert len(looks) == 3
+
+
+@pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
+def test_some_beats_pass_before_a_lease_is_taken_for_stale(beat_s: float, wait_s: float) -> None:
+    assert confirm_s(beat_s) == wait_s
