@@ -71,7 +71,9 @@ class Controller:
         self.last: CycleResult | None = None
         self.listeners: list[CycleListener] = []
         self.knowledge = Knowledge()
-        self.preemptions = PreemptionManager(self._current_settings, journal, self.ledger, self.events, clock)
+        self.preemptions = PreemptionManager(
+            self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
+        )
         self.tasks = Tasks()
         self.lessons = Lessons()
         self._holds = HoldFolder(settings.holds_path)

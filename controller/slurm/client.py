@@ -313,7 +313,10 @@ class SlurmClient(Protocol):
         """Send a signal to batch shell and tasks."""
 
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted."""
+        """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
+
+        A job that was held while it ran gets USER_HOLD_MARK: its user releases it.
+        """
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
         """Set the earliest start (Unix time); None: now."""

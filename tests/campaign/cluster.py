@@ -13,11 +13,11 @@ from typing import Any
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
-from controller.cycle.decide import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
-from controller.daemon.watchdog import Watchdog
-from controller.preempt.service import drive_preemptions
+from controller.daemon.watchdog.watchdog import Watchdog
+from controller.preempt.service import run_preemptions
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
@@ -189,12 +189,11 @@ class Cluster:
             )
             client: Any = _Client(self)
             controller = Controller(self.settings, client, decider, journal, self.clock, connect=self._connect)
-            controller.preempting._monotonic = self.clock.monotonic
             reports: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
-            await stack.enter_async_context(drive_preemptions(controller.preempting, None, controller.tasks))
+            await stack.enter_async_context(run_preemptions(controller.preemptions, None, controller.tasks))
             await stack.enter_async_context(controller.tasks.running("reports", lambda: _take_in(reports)))
-            controller.preempting.serve(self.fleet)
-            manager = controller.preempting
+            controller.preemptions.serve(self.fleet)
+            manager = controller.preemptions
             self.fleet.attach(
                 lambda node, report: reports.put_nowait(lambda: manager.on_report(node, report)),
                 lambda node: reports.put_nowait(lambda: manager.on_connected(node)),
@@ -301,7 +300,7 @@ class Cluster:
     def _preemption_of(self, job: Job) -> Any:
         if self.controller is None or job.raw_id is None:
             return None
-        return self.controller.preempting.open.get(job.raw_id)
+        return self.controller.preemptions.open.get(job.raw_id)
 
     # --- what users and operators see
 

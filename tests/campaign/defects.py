@@ -175,7 +175,7 @@ def damaged_journal_ends_it() -> AbstractContextManager[None]:
 
 def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
     """The watchdog needs a journal that it can read."""
-    from controller.daemon.watchdog import Watchdog
+    from controller.daemon.watchdog.watchdog import Watchdog
 
     def originals(path: Path) -> dict[Any, Any]:
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controller.agents.server import NodeStatus
+from controller.agents.node_table import NodeStatus
 from controller.slurm.client import Phase
 from controller.slurm.embedded.ctld.job import Job
 from protos.headway.v1 import agent_pb2
@@ -74,7 +74,7 @@ class Fleet:
             for node, there in self._connected.items()
         }
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
         """As a stream to the node's agent would carry it."""
         if not self._connected.get(node):
             return False

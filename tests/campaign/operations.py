@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
-from controller.state.preemption import Cause, Elsewhere
+from controller.state.preemption import Cause, RelocationConstraint
 from tests.campaign.cluster import Cluster
 from tests.campaign.story import spec_of
 
@@ -91,9 +91,9 @@ def preempt(cluster: Cluster, label: int, task: int = 0, **how: Any) -> None:
         job = cluster.snapshot_job(job_id)
         if job is None:
             continue
-        elsewhere = Elsewhere(avoid=frozenset(how.get("avoid", ())), gpus=how.get("gpus"))
+        elsewhere = RelocationConstraint(avoid=frozenset(how.get("avoid", ())), gpus=how.get("gpus"))
         with suppress(HeadwayError):
-            controller.preempting.begin(job, Cause.OPERATOR, "by hand", elsewhere, force=bool(how.get("force")))
+            controller.preemptions.begin(job, Cause.OPERATOR, "by hand", elsewhere, force=bool(how.get("force")))
             if elsewhere.gpus is not None:
                 cluster.model.jobs[job_id].gpus.add(elsewhere.gpus)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmUnavailableError
-from controller.slurm.client import HOLD_MARK, Phase, Pin
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase, Pin
 from tests.contract.bench import Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import ended, requeued, running, seen, submit_held, submit_running
 
@@ -67,6 +67,13 @@ class Stopping:
         await bench.operator_requeue(key)
         job = await requeued(bench, before)
         assert (job.held, job.reason) == (True, "JobHeldUser")
+
+    async def test_a_job_that_its_user_holds_while_it_runs_is_its_users_after_a_stop(self, bench: SlurmBench) -> None:
+        key, before = await submit_running(bench, Order(gres=1))
+        await bench.user_hold(key)
+        assert await bench.client.requeue_hold([key]) == {}
+        job = await requeued(bench, before)
+        assert (job.held, job.marks) == (True, {USER_HOLD_MARK})
 
     async def test_ended_jobs_are_never_started_again(self, bench: SlurmBench) -> None:
         key = await bench.submit(Order(gres=1, duration_s=1))

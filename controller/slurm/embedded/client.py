@@ -115,8 +115,10 @@ class EmbeddedClient:
     def _requeue_hold(self, job: Job) -> str | None:
         if job.phase is Phase.ENDED:
             return f"the job has ended ({job.state}); it is not started again"
+        theirs = job.held and HOLD_MARK not in job.admin_comment.split()
         comment = job.admin_comment if job.held else without_mark(job.admin_comment, USER_HOLD_MARK)
-        return commands.requeue(self._ctld, job, held=True) or self._comment(job, with_mark(comment, HOLD_MARK))
+        mark = USER_HOLD_MARK if theirs else HOLD_MARK
+        return commands.requeue(self._ctld, job, held=True) or self._comment(job, with_mark(comment, mark))
 
     def _requeue_ended(self, job: Job) -> str | Failure:
         """The job's user cancels it just before; slurmctld takes the requeue of an ended job for an order to start it over."""

@@ -182,7 +182,11 @@ class Verbs(ABC):
         # A hold that its user has released before the job ran is not the user's any more, but both marks together would say so.
         let_go = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
         failures.update(await self.unmark(let_go, USER_HOLD_MARK, HOLD_MARK) if let_go else {})
-        failures.update(await self.mark([key for key in stoppable if key not in let_go], HOLD_MARK))
+        # Headway never holds a running job: one that is held, and has no mark of ours, stays its user's to release.
+        theirs = [key for key in stoppable if before[key].job.held and HOLD_MARK not in before[key].job.marks]
+        failures.update(await self.mark(theirs, USER_HOLD_MARK) if theirs else {})
+        others = [key for key in stoppable if key not in let_go and key not in theirs]
+        failures.update(await self.mark(others, HOLD_MARK) if others else {})
         marked = [key for key in stoppable if key not in failures]
         return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
 

@@ -511,12 +511,14 @@ async def test_requeue_marks_first_and_holds() -> None:
     assert (slurm["7"]["state"], slurm["7"]["priority"]) == ("COMPLETING", "0")
 
 
-@pytest.mark.parametrize(("priority", "left"), [("5", f"x {HOLD_MARK}"), ("0", f"x {USER_HOLD_MARK} {HOLD_MARK}")])
-async def test_a_job_that_is_requeued_is_its_users_to_hold_only_if_its_user_holds_it(priority: str, left: str) -> None:
+@pytest.mark.parametrize(("priority", "left", "updates"), [("5", f"x {HOLD_MARK}", 1), ("0", f"x {USER_HOLD_MARK}", 0)])
+async def test_a_job_that_is_requeued_is_its_users_to_hold_only_if_its_user_holds_it(
+    priority: str, left: str, updates: int
+) -> None:
     slurm = Slurmctld(running(7, admin_comment=f"x {USER_HOLD_MARK}", priority=priority))
     assert await client_of(slurm).requeue_hold([KEY]) == {}
     assert slurm["7"]["admin_comment"] == left
-    assert len(slurm.commands("update")) == 1
+    assert len(slurm.commands("update")) == updates
 
 
 @pytest.mark.parametrize(
@@ -561,6 +563,12 @@ async def test_a_job_that_is_cancelled_right_then_is_not_started_again() -> None
     failures = await client_of(slurm).requeue_hold([KEY])
     assert "ended just before" in failures[KEY].message
     assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")
+
+
+async def test_a_job_that_is_held_while_it_runs_is_its_users_after_a_stop() -> None:
+    slurm = Slurmctld(running(7, priority="0"))
+    assert await client_of(slurm).requeue_hold([KEY]) == {}
+    assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", USER_HOLD_MARK)
 
 
 async def test_a_requeue_that_slurm_refuses_leaves_no_mark() -> None:
