@@ -111,7 +111,7 @@ class TestSpeeds:
         assert self.look(watch, 200, 800, held=None) == {2: 0.5}
         watch.update(cluster([Node()], []))
         assert self.look(watch, 200, 800) == {}
-        assert ObservedSpeeds().look(cluster([Node()], [Job(gpus=2, held={0: 2}, estimate_s=9)])) == {}
+        assert ObservedSpeeds().update(cluster([Node()], [Job(gpus=2, held={0: 2}, estimate_s=9)])) == {}
 
     def test_few_sizes_are_remembered_the_last_ones(self) -> None:
         watch = ObservedSpeeds()
