@@ -184,8 +184,7 @@ class _Months:
                 endpoint.mood = "away"
                 later(1800.0, endpoint.recover)
             case _:
-                for each in range(max(self._labels - 20, 0), self._labels):
-                    operations.preempt(cluster, each)
+                operations.preempt(cluster, chance.randrange(20))
 
     def _mend(self) -> None:
         for node in self._cluster.fleet.nodes:

@@ -51,7 +51,7 @@ class _Maker:
             (1.5, lambda: self._of_job("requeue")),
             (0.7, lambda: self._of_job("suspend")),
             (0.7, lambda: self._of_job("resume")),
-            (4, self._preempt),
+            (5, self._preempt),
             (0.7, self._policy_use),
             (0.7, self._reload),
             (0.7, lambda: self._step("drain", node=self._node())),
@@ -81,9 +81,9 @@ class _Maker:
         if chance.random() < 0.12:
             spec |= {"array": chance.randint(2, 4), "throttle": chance.choice((0, 0, 1, 2))}
         elif chance.random() < 0.4:
-            spec["trains"] = True
+            spec |= {"trains": True, "duration_s": round(chance.uniform(20, 80), 1)}
         elif chance.random() < 0.15:
-            spec["preemptible"] = True
+            spec |= {"preemptible": True, "duration_s": round(chance.uniform(20, 80), 1)}
         if label and chance.random() < 0.1:
             spec["after"] = ((chance.choice(("afterok", "afterany")), chance.randrange(max(label - 4, 0), label)),)
         options: list[tuple[float, dict[str, Any]]] = [
@@ -113,12 +113,12 @@ class _Maker:
 
     def _preempt(self) -> Step:
         chance = self._chance
-        how: dict[str, Any] = {}
+        how: dict[str, Any] = {"pick": chance.randrange(20)}
         if chance.random() < 0.4:
             how["avoid"] = (self._node(),)
         if chance.random() < 0.1:
             how["force"] = True
-        return self._of_job("preempt", **how)
+        return self._step("preempt", **how)
 
     def _policy_use(self) -> Step:
         return self._step("policy_use", name=self._chance.choice(("srtf", "fifo-skip", "nowhere")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -82,20 +82,25 @@ def resume(cluster: Cluster, label: int, task: int = 0) -> None:
             cluster.slurm.resume(job_id)
 
 
-def preempt(cluster: Cluster, label: int, task: int = 0, **how: Any) -> None:
-    """headway preempt, move and resize."""
+def preempt(cluster: Cluster, pick: int, avoid: Sequence[str] = (), gpus: int | None = None, *, force: bool = False) -> None:
+    """headway preempt, move and resize, of one of the jobs that can come back, or with force of any that runs."""
     controller = cluster.controller
     if controller is None or not cluster.process.alive or cluster.process.stopped:
         return
-    for job_id in _some(cluster, label, task):
-        job = cluster.snapshot_job(job_id)
-        if job is None:
-            continue
-        elsewhere = RelocationConstraint(avoid=frozenset(how.get("avoid", ())), gpus=how.get("gpus"))
-        with suppress(HeadwayError):
-            controller.preemptions.begin(job, Cause.OPERATOR, "by hand", elsewhere, force=bool(how.get("force")))
-            if elsewhere.gpus is not None:
-                cluster.model.jobs[job_id].gpus.add(elsewhere.gpus)
+    found = [
+        job
+        for expected in cluster.model.jobs.values()
+        if expected.running and (force or expected.spec.trains or expected.spec.preemptible)
+        if (job := cluster.snapshot_job(expected.job_id)) is not None
+    ]
+    if not found:
+        return
+    job = found[pick % len(found)]
+    with suppress(HeadwayError):
+        constraint = RelocationConstraint(avoid=frozenset(avoid), gpus=gpus)
+        controller.preemptions.begin(job, Cause.OPERATOR, "by hand", constraint, force=force)
+        if gpus is not None:
+            cluster.model.jobs[job.key.job_id].gpus.add(gpus)
 
 
 def policy_use(cluster: Cluster, name: str) -> None:
