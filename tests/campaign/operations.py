@@ -82,7 +82,9 @@ def resume(cluster: Cluster, label: int, task: int = 0) -> None:
             cluster.slurm.resume(job_id)
 
 
-def preempt(cluster: Cluster, pick: int, avoid: Sequence[str] = (), gpus: int | None = None, *, force: bool = False) -> None:
+def preempt(
+    cluster: Cluster, pick: int, avoid: Sequence[str] = (), gpus: int | None = None, *, force: bool = False
+) -> None:
     """headway preempt, move and resize, of one of the jobs that can come back, or with force of any that runs."""
     controller = cluster.controller
     if controller is None or not cluster.process.alive or cluster.process.stopped:
