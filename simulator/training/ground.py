@@ -236,4 +236,5 @@ def _says(scene: TrainingSetup, given: SetupOverrides, cluster: Cluster) -> str:
 
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
-    return repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))
+    text = repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))
+    return text.replace("ModelProfile(", "Profile(")  # the name of the class when the first cards were written

@@ -200,6 +200,7 @@ async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) 
         moved = await headway("move", job.key.job_id, "--json", *where)
         assert moved.code == 0, moved.err
         assert (moved.json["avoid"], moved.json["only"]) == (["n1", "n2"], [])
+        await cluster.comes_to(Stage.SAVED)
         again = await cluster.runs_again(job.key.job_id)
         assert [share.node for share in again.allocated] == ["n3", "n4"]
         await cluster.train(again.key, restored_step=41, first_step_s=0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 
 HOOKS = Path(__file__).parents[4] / "slurm" / "plugin" / "hooks"
 
@@ -18,7 +18,7 @@ HOOKS = Path(__file__).parents[4] / "slurm" / "plugin" / "hooks"
 
 def task_prolog(**environment: str) -> list[str]:
     done = subprocess.run(
-        [str(HOOKS / integration.TASK_PROLOG)],
+        [str(HOOKS / installed_files.TASK_PROLOG)],
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
@@ -183,9 +183,9 @@ class Node:
         self.job_socket = folder / "job.sock"
         self.agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.agent.bind(str(self.job_socket))
-        self.script = folder / integration.TASK_PROLOG
-        text = (HOOKS / integration.TASK_PROLOG).read_text()
-        self.script.write_text(integration.with_job_side(text, self.job_side, self.job_socket))
+        self.script = folder / installed_files.TASK_PROLOG
+        text = (HOOKS / installed_files.TASK_PROLOG).read_text()
+        self.script.write_text(installed_files.with_job_side(text, self.job_side, self.job_socket))
         self.script.chmod(0o755)
 
     @property
@@ -305,4 +305,4 @@ def test_a_batch_script_may_need_both(node: Node) -> None:
     [("/opt/headway/lib/python3.11/x@1+2", True), ("/a b", False), ("/a:b", False), ("a", False), ("/$(x)", False), ("/a'", False)],
 )  # fmt: skip
 def test_only_plain_paths_are_put_into_scripts(path: str, plain: bool) -> None:
-    assert integration.is_plain(Path(path)) == plain
+    assert installed_files.is_plain(Path(path)) == plain
