@@ -1,8 +1,8 @@
 """The entrance of a Unix socket that many users may open: no user can occupy the connections of the others.
 
 gRPC does not tell a server which user is at the other end of a Unix socket, and counts connections of all users together. So
-users connect here, where the kernel says who they are, and what they send is carried on to gRPC's own socket, which only the
-controller's user can open. The name of that second connection tells gRPC's side the uid.
+users connect here, where the kernel reports their uid, and the bytes that they send are forwarded to gRPC's own socket, which
+only the controller's user can open. The name of that second connection contains the uid for gRPC's side.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def group_id(name: str) -> int | None:
 def bind(path: Path, mode: int, group: int | None, listen: Callable[[str], object]) -> None:
     """Make a socket at `path` with `listen` (called with its gRPC address), then open it to the users that may connect.
 
-    A socket file that a dead process left is replaced; one that is served, or anything that is no socket, is refused with a
-    ConfigurationError. Invariant: no user can connect at any moment who could not connect afterwards.
+    A socket file that a dead process left is replaced; one that is served, or anything that is not a socket, is refused with
+    a ConfigurationError. Invariant: users who may not connect afterwards cannot connect before.
     """
     _clear(path)
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -51,9 +51,9 @@ class Day:
 
     number: int
     cycles: int
-    """Of the controller that runs at midnight, since it started."""
+    """Cycles that the controller running at midnight has done since it started."""
     jobs: int
-    """Submitted on this day."""
+    """Jobs submitted on this day."""
     objects: int
     """Objects that Python's garbage collector knows."""
     rss_mib: float
@@ -258,7 +258,7 @@ def _cannot_run(spec: JobSpec) -> bool:
 
 
 def levels_off(days: list[Day], tolerance: float = 0.03) -> list[str]:
-    """What still grows in the second half of the days, in sentences; empty: nothing."""
+    """Return a sentence for each quantity that still grows in the second half of the days; empty: none grows."""
     half = len(days) // 2
     earlier, later = days[half // 2 : half], days[-len(days[half // 2 : half]) :]
     found = []

@@ -136,7 +136,7 @@ class Cluster:
             self.process.main.add_done_callback(lambda _: self._gone.set())
 
     async def supervise(self) -> None:
-        """What systemd does: the controller is started again when it has died or ended, for ever."""
+        """Restart the controller whenever it has died or ended, as systemd does; never returns."""
         while True:
             await self._gone.wait()
             await asyncio.sleep(max(self._restart_at_s - self.clock.monotonic(), 0.25))
@@ -152,11 +152,11 @@ class Cluster:
             self.exits.append(error)
 
     def restart_in(self, seconds: float) -> None:
-        """Not before so many seconds from now is a controller that has gone started again."""
+        """Do not restart a controller that has ended before `seconds` from now."""
         self._restart_at_s = self.clock.monotonic() + seconds
 
     def limit_journal(self, *, full: bool) -> None:
-        """Whether nothing can be added to the journal: the controller's disk is full. A process that starts has no limit."""
+        """Fill the disk that holds the controller's journal, or free it again. A newly started process has no limit."""
         journal: Journal | None = next(iter(self.process.resources), None)
         if journal is not None and self.process.alive and not self.process.ended:
             with suppress(sqlite3.Error):
@@ -203,7 +203,7 @@ class Cluster:
             await controller.run(wake, Notifier({}))
 
     def _controller_died(self) -> None:
-        """What the kernel does for a process that is killed."""
+        """Release what the killed controller held, as the kernel does for a killed process."""
         self._gone.set()
         self.fleet.detach()
         self.controller = None
@@ -249,7 +249,7 @@ class Cluster:
 
     @property
     def lease_is_fresh(self) -> bool:
-        """Whether Slurm's plugin takes the controller for alive."""
+        """True while Slurm's plugin considers the controller alive."""
         return not is_stale(self._lease(), self.slurm_clock.now())
 
     def _wake(self, line: str) -> None:

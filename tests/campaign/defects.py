@@ -98,7 +98,7 @@ def hold_only_wakes() -> AbstractContextManager[None]:
 
 
 def adopt_overwrites_hold() -> AbstractContextManager[None]:
-    """Jobs are taken into the queue although a hold of a user's may have come that nobody has written down."""
+    """Adopt jobs into the queue even when a user's hold may have arrived that is not recorded yet."""
     return _patched(patch.object(Settling, "_may_adopt", lambda self: True, create=True))
 
 

@@ -1,4 +1,4 @@
-"""What breaks in a story. Each is a step's verb; `mend` undoes them all."""
+"""Faults that a story can inject. Each function is the verb of a step; `mend` undoes all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def machine_sleeps(cluster: Cluster, seconds: float) -> None:
 
 
 def slurmctld_away(cluster: Cluster, seconds: float) -> None:
-    """slurmctld answers nobody for a while."""
+    """Make slurmctld unavailable to every client for `seconds`."""
     away = cluster.slurm.faults.unavailable()
     away.__enter__()
     asyncio.get_running_loop().call_later(seconds, lambda: away.__exit__(None, None, None))
@@ -73,7 +73,7 @@ def refused(cluster: Cluster, verb: str) -> None:
 
 
 def slow(cluster: Cluster, verb: str, seconds: float, lasts_s: float) -> None:
-    """That verb takes long for a while."""
+    """Make each call of `verb` take `seconds` longer, for `lasts_s` seconds."""
     cluster.slurm.faults.slow(verb, seconds)
     asyncio.get_running_loop().call_later(lasts_s, lambda: cluster.slurm.faults.slow(verb, 0.0))
 

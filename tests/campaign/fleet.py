@@ -47,13 +47,13 @@ class Training:
         return self.stands_at
 
     def train_on(self, now_s: float) -> None:
-        """Nobody waits for it any more."""
+        """Continue training after a stop at a saved step; no effect on a run that is not stopped."""
         if self.stands_at is not None:
             self.began_step, self.began_s, self.stands_at = self.stands_at, now_s, None
 
 
 class Fleet:
-    """Keeps the protocol that preemptions ask for (`controller.preempt`): who is connected, and a way to tell them something."""
+    """The agents as preemptions use them (protocol in `controller.preempt`): connected nodes, and a way to send them requests."""
 
     def __init__(self, nodes: list[str], monotonic: Callable[[], float], now: Callable[[], float]) -> None:
         self.monotonic, self._now = monotonic, now
@@ -116,7 +116,7 @@ class Fleet:
         self.runs[job.job_id] = Training(job, job.restarts, self.monotonic(), step, saved=saved)
 
     def standing(self, job_id: str) -> bool | None:
-        """Whether the job stands still at the step that it saved; None: it does not train."""
+        """Return whether the job is stopped at the step that it saved; None: it does not train."""
         run = self.runs.get(job_id)
         if run is None:
             return None
@@ -124,7 +124,7 @@ class Fleet:
         return run.steps(now_s) == run.saved and run.stands_at is not None
 
     async def report(self) -> None:
-        """What agents say every few seconds, for ever."""
+        """Send the agents' reports every `report_every_s` seconds; never returns."""
         while True:
             await asyncio.sleep(self.report_every_s)
             for run in list(self.runs.values()):

@@ -20,7 +20,7 @@ _STORIES_PER_PROCESS = 200
 
 @dataclass(slots=True)
 class Tally:
-    """What all stories so far came to."""
+    """Totals over all stories played so far."""
 
     runs: int = 0
     operations: int = 0

@@ -1,4 +1,4 @@
-"""What each job must be, from Slurm's accounting and from what its user was promised. It knows nothing of Headway."""
+"""Expected state of each job, from Slurm's accounting and from the promises to its user. It does not depend on Headway."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Expected:
-    """What is known of one job, task of an array, or component."""
+    """Expected state of one job, array task or component."""
 
     job_id: str
     spec: JobSpec
@@ -169,7 +169,7 @@ class Model:
     # --- the end
 
     def must_end(self, expected: Expected) -> bool:
-        """Whether it must have come to its end now that everything works and users have released what they held."""
+        """Return whether the job must have ended by now, when everything works and users have released the jobs that they held."""
         return not expected.ended and not expected.never
 
     def check_end(self, expected: Expected) -> None:

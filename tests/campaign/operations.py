@@ -1,4 +1,4 @@
-"""What users and operators do in a story. Each is a step's verb; what Slurm or Headway refuses is no violation."""
+"""Operations of users and operators in a story. Each is the verb of a step; a refusal by Slurm or Headway is no violation."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _LOOK_EVERY_S = 20.0
 
 @dataclass(slots=True)
 class Played:
-    """What came of a story."""
+    """Result of a story."""
 
     violations: list[Violation]
     operations: int
@@ -231,7 +231,7 @@ def captured_errors() -> Iterator[list[str]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What Python says of coroutines that were never resumed is no news here."""
+    """Suppress Python's warnings about coroutines that were never resumed; they are expected here."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:

@@ -22,21 +22,21 @@ class StoryEndpoint:
 
     @property
     def connected(self) -> bool:
-        """Whether it can be reached."""
+        """True while the policy server can be reached."""
         return self.mood != "away"
 
     async def describe(self, deadline_s: float) -> PolicySpec:
-        """What the policy does and needs."""
+        """Return the policy's specification: its capabilities and the data that it needs."""
         await self._answer(deadline_s)
         return self._policy.spec
 
     async def healthy(self, deadline_s: float) -> bool:
-        """Whether it says that it serves."""
+        """Return whether the policy server reports that it is serving."""
         await asyncio.sleep(0.001)
         return self.mood != "sick"
 
     async def decide(self, state: object, deadline_s: float) -> Decision:
-        """The policy's decision, or rubbish."""
+        """Return the policy's decision, or an invalid one."""
         await self._answer(deadline_s)
         if self.mood == "raises":
             raise PolicyServerError(PolicyFault.FAILED, self.address, "a defect of the policy")

@@ -44,7 +44,7 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it ended by itself."""
+        """True if the process ended by itself."""
         return self.alive and self.main is not None and self.main.done()
 
     def on_death(self, call: Callable[[], None]) -> None:
@@ -74,11 +74,11 @@ class Process:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped, and not continued."""
+        """True while the process is stopped and has not been continued."""
         return self._continue is not None
 
     def _resume(self) -> bool:
-        """Count an await; whether the process still lives."""
+        """Count an await; return whether the process is still alive."""
         self.awaits += 1
         if self.alive and self._dies_at is not None and self.awaits >= self._dies_at:
             self._dies_at = None

@@ -64,5 +64,5 @@ def boot_minicluster() -> Iterator[Callable[..., MiniCluster]]:
 
 @pytest.fixture(scope="session")
 def cluster_user() -> str:
-    """A plain user who may submit jobs, and who exists on every Debian."""
+    """Name of an unprivileged user who may submit jobs; the account exists on every Debian system."""
     return "daemon"

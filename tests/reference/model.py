@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 Nodes = dict[int, int]
-"""What a job holds: node index -> number of GPUs, never 0."""
+"""Allocation of a job: node index -> number of GPUs, never 0."""
 
 
 @dataclass(frozen=True)

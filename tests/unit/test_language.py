@@ -1,4 +1,4 @@
-"""The language of docstrings: complete first lines, and "who" only for people (CONTRIBUTING.md, How the code reads)."""
+"""The language of docstrings: complete first lines, and personal pronouns only for people (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDERS = ("controller", "nodeagent", "policies", "simulator", "slurm", "headway
 GENERATED = re.compile(r"_pb2(_grpc)?\.py$")
 
 FRAGMENT = re.compile(r"(Of|By|That|What|Whether|Who|Whom|Whoever|Whatever)\b")
-"""A docstring that begins so answers a question that nobody has asked: "Of the newest run" instead of "Time of the newest run"."""
+"""First words of a fragment, such as "Of the newest run." instead of "Time of the newest run."."""
 
 PERSON = (
     r"(?:users?|operators?|administrators?|admins?|people|persons?|somebody|someone|anybody|anyone|everybody|everyone|"

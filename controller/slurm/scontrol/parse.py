@@ -51,7 +51,7 @@ _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
 _FREE_TEXT = (" Network=", " Command=")
 _NO_TASKS = frozenset({"N/A", "4294967294"})
-"""What stands for the tasks of an array that was cancelled before any of them started."""
+"""Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
 _TRES_NODES = re.compile(r"(?:\A|,)node=(\d+)")
 _ENDED = frozenset(
     [

@@ -39,7 +39,7 @@ HELD_BY_ADMIN = "JobHeldAdmin"
 """Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
 Step = Command | Failure | None
-"""What to do next for a job: a command; nothing, because it cannot be done; or nothing, because it is done."""
+"""Next step for a job: a command to run; a failure, because it cannot be done; or None, because nothing is left to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What every service of Headway uses at run time: addresses, host lists, logs, settings files, systemd, garbage collection."""
+"""Modules that all services use at run time: addresses, host lists, logs, settings files, systemd, garbage collection."""

@@ -20,7 +20,7 @@ from simulator.errors import ClusterError
 _PAIR = re.compile(r"([A-Za-z]+)=(\S*)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _SYSTEM = re.compile(r" OS=.*?(?= RealMemory=)")
-"""What scontrol says of a node's kernel, "Linux 6.1.0 #1 SMP": its "#" begins no comment."""
+"""The kernel of a node in scontrol's output, such as "Linux 6.1.0 #1 SMP": its "#" does not begin a comment."""
 _UPLINK = "switch {} uplink"
 """The name of a switch's link to the one above."""
 

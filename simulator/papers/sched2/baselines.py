@@ -37,7 +37,7 @@ KEYS: dict[str, Key] = {
     "spf-local": lambda job: job.work * job.gpus,
     "delay": lambda job: job.work,
 }
-"""By what the waiting jobs are sorted, least first; the others have no such order."""
+"""Sort key of the waiting jobs for each baseline, smallest first; the other baselines do not sort by a key."""
 BASELINES = ("sif", "dsif", "saf", "lrf", "spf", "fifo")
 CONTROLS = ("spf-local", "delay")
 
@@ -51,10 +51,10 @@ class Baseline:
     cluster: Cluster
     slowdown: Sequence[SlowdownModel]
     window: int = 0
-    """Of the waiting jobs the first so many are considered; 0: all. FIFO needs none."""
+    """Number of jobs considered, from the front of the queue; 0: all. FIFO does not use it."""
     record: bool = False
     patience: float = PATIENCE
-    """Of `delay`."""
+    """Longest wait of a job under `delay`, as a multiple of the time that the slower placement would cost it."""
     delays: dict[int, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Baseline:
                 heapq.heappush(heap, (key(more), more.index, more))
 
     def _holds(self, job: ActiveJob, where: Where) -> bool:
-        """Whether a job that would start there waits instead."""
+        """Return whether a job that could start there waits instead."""
         match self.name:
             case "dsif":
                 return len(where[0]) > fewest_nodes(self.cluster.gpus, job.gpus) and self._delays(job)

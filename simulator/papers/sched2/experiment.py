@@ -40,9 +40,9 @@ from simulator.traces.generators.sched2 import MODELS, Sched2, generate
 from simulator.traces.trace import NS_PER_S, Trace
 
 OURS = "sched2"
-"""That chooses from the first ten, as in the paper."""
+"""The policy that chooses from the first ten jobs, as in the paper."""
 WIDEST = "sched2:window=widest"
-"""The same weights, shown ten jobs of the whole queue."""
+"""The same weights, with ten jobs from the whole queue as input."""
 AGENTS = {"first ten": OURS, "whole queue": WIDEST}
 CALIBRATED_GAP_S = 129.0
 """Where baselines with the first ten wait as in the paper."""
@@ -55,7 +55,7 @@ READINGS = {"first ten": WINDOW, "whole queue": 0}
 OTHERS = ("fewest-gpus", "srtf", "fifo-skip", "random")
 """Controls that know nothing of locality but best fit."""
 _SENSITIVE_BELOW = 0.5
-"""Of its speed on one node, on two: who has less is sensitive. The paper does not say where it draws the line."""
+"""Speed on two nodes relative to one, below which a model is sensitive to locality. The paper does not give its limit."""
 _PARTS = 150
 _PAPER = {"avg_jct_s": 4.6, "effectiveness": 1.6, "makespan_s": 2.1}
 """Section IV-B, over the best of its baselines."""
@@ -116,7 +116,7 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
 
 
 def name_of(gap_s: float, one_gpu_share: float = 0.68) -> str:
-    """Of a setting."""
+    """Return the name of a setting."""
     return f"gap {gap_s:g} s" if one_gpu_share == 0.68 else f"gap {gap_s:g} s, {one_gpu_share:.0%} on one GPU"
 
 
@@ -195,12 +195,12 @@ def _control(setting: str, reading: str) -> Claim:
 
 
 def samples(result: Result) -> dict[str, FloatColumn]:
-    """What figure 9 is drawn of: fragmentation, and the GPUs that waiting jobs ask for, over time."""
+    """Return the data of figure 9: fragmentation, and the GPUs that waiting jobs request, over time (in hours)."""
     assert result.spans is not None
     begin = int(result.submit_ns.min())
     end = begin + result.makespan_ns
     at = np.linspace(begin, end, _PARTS + 1).round().astype(np.int64)[1:]
-    # Nobody is stopped in this experiment: who has come and has not started waits.
+    # No job is stopped in this experiment: a job that was submitted and has not started is waiting.
     came, started = (_asked_for(times, result, at) for times in (result.submit_ns, result.first_start_ns))
     return {
         "hours": (at - begin) / NS_PER_S / 3600,

@@ -21,7 +21,7 @@ from tests.unit.policies.processes import eventually
 
 WINDOW_S = 30.0
 STEP = {"step_s": 0.33, "compute_s": 0.15, "comm_exposed_s": 0.16, "comm_hidden_s": 0.02}
-"""Of a step beside another job."""
+"""Times of a training step while another job shares its resources, in seconds."""
 KINDS = {"all_reduce": 4e6, "all_gather": 1e6}
 
 

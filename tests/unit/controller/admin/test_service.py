@@ -1,4 +1,4 @@
-"""The Admin service over its real sockets: what it answers, and to whom."""
+"""The Admin service over its real sockets: its answers, and the users who may ask."""
 
 import asyncio
 import grp
@@ -331,7 +331,7 @@ with grpc.insecure_channel("unix:" + {path!r}) as channel:
 
 @asynccontextmanager
 async def user(uid, path, *, idle=0, watches=0):
-    """What that user reads who opens so many connections, and then watches so many times over one more."""
+    """Open `idle` connections as user `uid`, then start `watches` watches over one more; yield the lines that the user reads."""
     root = str(Path(__file__).parents[4])
     script = AS_USER.format(root=root, uid=uid, path=str(path), idle=idle, watches=watches)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdin=PIPE, stdout=PIPE)

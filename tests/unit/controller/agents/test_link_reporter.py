@@ -29,7 +29,7 @@ TOPOLOGY = Topology(
 
 
 class Agent:
-    """What the controller's words do."""
+    """An agent that records the controller's requests."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[float | None, int | None]] = []

@@ -133,12 +133,12 @@ class Line:
 
 
 class World:
-    """One line, and who is at its ends."""
+    """A connection, and the two processes at its ends."""
 
     def __init__(self, folder: Path, munge: Path, line: Line) -> None:
         self.folder, self.munge, self.line = folder, munge, line
         self.silence_s = 1.5
-        """Whoever of the two says nothing for so long is given up by the other."""
+        """Time without a message after which either process treats the other as lost, in seconds."""
         self._processes: list[Process] = []
 
     async def serve(self) -> Process:

@@ -1,4 +1,4 @@
-"""Agents and controller over real gRPC in one process: who is let in, what is acknowledged, who replaces whom."""
+"""Agents and controller over real gRPC in one process: admission, acknowledgements, and replacement of connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured here becomes a file that the simulator takes, and rows that its fits run on."""
+"""Export of measured profiles: a file that the simulator reads, and rows for its fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the threshold's judgement: advice that people are told, preemptions that begin, and what policies think of it."""
+"""Effects of the threshold's judgement: advice to users, preemptions that begin, and the policies' answers to it."""
 
 from __future__ import annotations
 

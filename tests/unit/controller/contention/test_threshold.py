@@ -1,4 +1,4 @@
-"""The contention threshold: who is slow for too long, whom of those in each other's way moves, and who stays."""
+"""The contention threshold: jobs that are slow for too long, and which of the jobs that slow each other moves or stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what is measured to a job on other nodes: threshold, policy, agents and an embedded Slurm, with nobody in between."""
+"""The path from measurements to a job on other nodes: threshold, policy, agents and an embedded Slurm, with no person involved."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from controller.daemon.wake_pipe import WakePipe
 from tests.unit.controller.world import World
 
 PIECE_S = 12.0
-"""What slurmctld takes for one piece of a burst."""
+"""Time that slurmctld takes for one piece of a burst, in seconds."""
 
 
 def refused(_address):

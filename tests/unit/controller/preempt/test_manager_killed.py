@@ -19,7 +19,7 @@ from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.preempted import NS
 
 PARTS = 6
-"""Of the points at which it is killed, so that no test takes long."""
+"""Number of parts that the points of a kill are split into, so that no test takes long."""
 NODES = ("n1", "n2")
 CHANGES = frozenset({"snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "signal", "requeue_hold"})
 

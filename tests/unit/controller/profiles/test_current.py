@@ -1,4 +1,4 @@
-"""What is known of running jobs: from which window, for how long, and how a snapshot says it."""
+"""Current measurements of running jobs: their window, how long they are valid, and their form in a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored comes out as the rows that the simulator's fits read, and the fits find what was put in."""
+"""Stored profiles become the rows that the simulator's fits read, and the fits recover the values that were stored."""
 
 from __future__ import annotations
 

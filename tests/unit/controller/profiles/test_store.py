@@ -64,7 +64,7 @@ INSERT INTO profile VALUES (1, {T0}, 'n1', 1, 0, 1000, 'train.py', '{SIGNATURE}'
     '{{"all_reduce": 4000000.0}}', 2, 2);
 PRAGMA user_version = 1;
 """
-"""What the first version of the store wrote."""
+"""SQL of a database as the first version of the store wrote it."""
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def tres(**counts: int) -> Tres:
 
 @dataclass
 class JobRow:
-    """What slurmctld knows of a job, in pyslurm's attributes. None is what pyslurm makes of zero and of nothing."""
+    """A job as slurmctld knows it, in pyslurm's attributes. pyslurm returns None both for zero and for a missing value."""
 
     id: int = 7
     name: str | None = "train"
@@ -87,7 +87,7 @@ class JobRow:
     heterogeneous_id: int | None = None
 
     def get_resource_layout_per_node(self) -> dict[str, dict[str, Any]]:
-        """What a running job holds of each node."""
+        """Return the resources that a running job holds on each node."""
         return self.layout
 
 

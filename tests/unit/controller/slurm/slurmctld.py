@@ -20,17 +20,17 @@ class Job:
     raw: int
     fields: dict[str, str] = field(default_factory=dict)
     tasks: int = 1
-    """What the user gave with -n; the nodes raise what is shown."""
+    """Number of tasks that the user gave with -n; the number of nodes can raise the value that is shown."""
 
     @property
     def job_id(self) -> str:
-        """What users call it."""
+        """Job ID as users write it: of an array task, ARRAY_TASK."""
         array = self.fields.get("array", "")
         words = dict(word.split("=") for word in array.split())
         return f"{words['ArrayJobId']}_{words['ArrayTaskId']}" if words else str(self.raw)
 
     def line(self) -> str:
-        """As scontrol prints it."""
+        """Return the job as scontrol prints it."""
         return job_line(raw=str(self.raw), **self.fields)
 
 

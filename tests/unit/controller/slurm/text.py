@@ -44,7 +44,7 @@ RUNNING = {
     "start": at(SUBMIT_S + 1), "end": at(SUBMIT_S + 601), "nodes": "n1", "host": "BatchHost=n1 ",
     "details": "JOB_GRES=gpu:a100:2   Nodes=n1 CPU_IDs=0-3 Mem=4000 GRES=gpu:a100:2(IDX:0,3) ",
 }  # fmt: skip
-"""What is different about a job that runs."""
+"""Fields of a running job that differ from those of a pending one."""
 
 
 def job_line(**fields: str) -> str:

@@ -1,4 +1,4 @@
-"""What the controller remembers over a restart."""
+"""The journal: the state that the controller keeps over a restart."""
 
 import sqlite3
 from contextlib import closing

@@ -54,7 +54,7 @@ def test_whatever_is_damaged_nothing_stops(killed: Path, tmp_path: Path, first: 
 
 
 def watch(path: Path) -> None:
-    """What the watchdog reads: requests that can be, and nothing raised."""
+    """Read the original requests as the watchdog does: each is well-formed, and no exception is raised."""
     for job, request in read_originals(path).items():
         assert isinstance(job, JobKey)
         assert isinstance(request, ResourceRequest)

@@ -1,4 +1,4 @@
-"""What the controller remembers of where jobs are to go."""
+"""The ledger: the controller's record of the nodes that jobs are to run on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A client that sends requests only to servers of trusted users; the other user is `nobody`, so this runs as root."""
+"""A client that sends requests only to servers of trusted users; the other user has uid 65534, so the tests run as root."""
 
 from __future__ import annotations
 

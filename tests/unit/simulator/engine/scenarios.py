@@ -14,7 +14,7 @@ from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import BASELINES, Asked, Sharing, baseline
 
 INSTANTS = (0, 0, 1, 999_999_999, 10 * NS_PER_S, 300 * NS_PER_S, 10**8 * NS_PER_S + 7)
-"""What submissions clump at, ns."""
+"""Times at which many submissions coincide, in ns."""
 
 
 @dataclass(frozen=True)

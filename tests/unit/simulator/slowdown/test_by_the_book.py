@@ -21,7 +21,7 @@ from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, World
 PROFILES = paper_profiles()
 KINDS = {**TOPOLOGIES, "rl-taps": rl_taps}
 Groups = dict[tuple[int, int], list[int]]
-"""By job and node: the groups there in which the job has GPUs."""
+"""GPU groups in which a job has GPUs, for each (job, node)."""
 
 
 def groups_of(topology: Topology, residents: Sequence[Resident]) -> Groups:

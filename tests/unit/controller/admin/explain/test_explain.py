@@ -1,4 +1,4 @@
-"""What `headway why` answers: the sentence, and the numbers behind it."""
+"""The answers of `headway why`: the sentence, and the numbers behind it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whether a stream comes from the node whose name it gives: what is refused, and what passes."""
+"""The check that a stream comes from the node that it names: streams that are refused, and streams that pass."""
 
 from __future__ import annotations
 

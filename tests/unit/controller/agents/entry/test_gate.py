@@ -1,4 +1,4 @@
-"""Who is not let in yet: bounded by machine, and said once a minute."""
+"""Connections that are not admitted yet: limited for each machine, with refusals logged once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents claim: bounded where it comes in, so that nothing behind it breaks, fills up or stops for the others."""
+"""Agents' claims: limited on arrival, so that no later stage fails, fills up or stops serving the other agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is done to the embedded Slurm, its books balance, and every job runs once to its end."""
+"""Invariants of the embedded Slurm: after any operations its accounts balance, and every job runs once to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the embedded Slurm's jobs come: the simulator's engine says, and who shares links takes longer."""
+"""Progress of the embedded Slurm's jobs: the simulator's engine computes it, and jobs that share links take longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes to scontrol's standard input, and how its answers are told apart."""
+"""Commands on scontrol's standard input, and the separation of its answers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.unit.policies.valid import check
 
 SPREAD = {0: 2, 1: 2}
 KNOB = 0.6
-"""Of the speed alone: as in the published code."""
+"""Share of its speed alone below which a job is too slow, as in the published code."""
 
 
 def slowed(*by: float, preemptible: bool = True) -> ClusterState:
