@@ -1,0 +1,80 @@
+"""Stories on the embedded Slurm: no promise is broken, each comes out the same every time, and known defects are found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.campaign.__main__ import main
+from tests.campaign.defects import DEFECTS
+from tests.campaign.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
+from tests.campaign.model import Promise
+from tests.campaign.play import play
+from tests.campaign.shrink import shrink
+from tests.campaign.story import read_story
+
+STORIES = Path(__file__).parent / "stories"
+SEEDS = range(2000, 2040)
+QUICKLY_FOUND = {
+    "hold-only-wakes": range(2000, 2006),
+    "users-cannot-release": range(2000, 2004),
+    "stopped-before-it-has-saved": range(2000, 2006),
+}
+"""Defects of which few stories are enough."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_promise_is_broken(seed: int) -> None:
+    played = play(make_story(seed))
+    assert list(map(str, played.violations)) == []
+    assert played.operations >= OPERATIONS_AT_LEAST
+    assert played.faults.total() >= FAULTS_AT_LEAST
+    assert played.starts > 0
+
+
+@pytest.mark.parametrize("path", sorted(STORIES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_story_that_broke_a_promise_once_does_so_no_more(path: Path) -> None:
+    assert list(map(str, play(read_story(path)).violations)) == []
+
+
+def test_a_story_comes_out_the_same_every_time() -> None:
+    first, second = (play(make_story(2100)) for _ in range(2))
+    assert (first.starts, first.virtual_s, first.awaits) == (second.starts, second.virtual_s, second.awaits)
+
+
+def test_a_story_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    story = make_story(2101)
+    story.write(tmp_path / "story.json")
+    again = read_story(tmp_path / "story.json")
+    assert [step.verb for step in again.steps] == [step.verb for step in story.steps]
+    first, second = play(again), play(story)
+    assert (first.starts, first.virtual_s) == (second.starts, second.virtual_s)
+
+
+@pytest.mark.parametrize("defect", QUICKLY_FOUND)
+def test_a_known_defect_is_found(defect: str) -> None:
+    with DEFECTS[defect]():
+        assert any(play(make_story(seed)).violations for seed in QUICKLY_FOUND[defect])
+
+
+def test_a_violation_is_shortened_and_kept(tmp_path: Path) -> None:
+    with DEFECTS["hold-only-wakes"]():
+        story = next(story for seed in QUICKLY_FOUND["hold-only-wakes"] if play(story := make_story(seed)).violations)
+        promise = play(story).violations[0].promise
+        short = shrink(story, promise, most_plays=60)
+        assert len(short.steps) < len(story.steps) / 2
+        assert promise in {violation.promise for violation in play(short).violations}
+    assert play(short).violations == []
+
+
+def test_the_command_says_what_it_played(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--runs", "2", "--seed", "2000", "--processes", "1", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["runs"], record["violations"]) == (2, [])
+    assert record["operations"] >= 2 * OPERATIONS_AT_LEAST
+
+
+def test_every_promise_says_what_it_is() -> None:
+    assert all(promise.value for promise in Promise)
