@@ -37,8 +37,8 @@ def test_an_agent_shows_itself_to_the_controllers_user_and_to_nobody_else() -> N
         headway.agents.start(cluster, "n2")
 
         # Then it is refused, and both sides say what to mend
-        live.until(lambda: "tell the sender which uid" in headway.log("controller"), "the controller says why")
-        live.until(lambda: "tell the sender which uid" in headway.agents.log("n2"), "the agent says why")
+        live.until(lambda: "configure at the sender the uid" in headway.log("controller"), "the controller says why")
+        live.until(lambda: "configure at the sender the uid" in headway.agents.log("n2"), "the agent says why")
         agents = headway.ask("status")["agents"]
         assert [node["name"] for node in agents["silent"]] == ["n2"]
         assert agents["refused"] > 0
