@@ -78,6 +78,8 @@ def up(
     )
     began = time.monotonic()
     with MiniCluster(spec) as cluster:  # until `detach`, a signal takes the cluster down again
+        if _received:
+            raise SystemExit(128 + _received[0])
         cluster.detach()
     _print_boot(cluster, time.monotonic() - began, as_json=as_json)
 
@@ -182,7 +184,12 @@ def _print_status(cluster: ClusterStatus) -> None:
     )
 
 
+_received: list[int] = []
+"""Signals so far. Python drops an exception that a handler raises while a finalizer runs: then the boot would go on."""
+
+
 def _end(signum: int, _frame: FrameType | None) -> NoReturn:
+    _received.append(signum)
     raise SystemExit(128 + signum)  # unwinds the boot, which removes everything that it has created
 
 

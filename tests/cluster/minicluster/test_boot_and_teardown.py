@@ -90,8 +90,8 @@ STAGES: dict[str, Callable[[str], bool]] = {
 }
 
 
-def start_boot(name: str) -> subprocess.Popen[bytes]:
-    argv = [*CLI, "up", "--name", name, "--nodes", "3", "--gpus", "2", "--rate", "100mbit"]
+def start_boot(name: str, nodes: int = 3) -> subprocess.Popen[bytes]:
+    argv = [*CLI, "up", "--name", name, "--nodes", str(nodes), "--gpus", "2", "--rate", "100mbit"]
     return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -108,7 +108,7 @@ def test_after_a_kill_in_the_middle_of_a_boot_down_leaves_nothing(name: str, sta
 
 @pytest.mark.parametrize("stage", ["namespaces made", "slurmctld started"])
 def test_ctrl_c_in_the_middle_of_a_boot_leaves_nothing(name: str, stage: str) -> None:
-    with start_boot(name) as boot:
+    with start_boot(name, nodes=10) as boot:  # so many that the boot is not over before a busy machine sees it begin
         wait_for(lambda: STAGES[stage](name), stage, interval_s=0.001)
         boot.send_signal(signal.SIGINT)
         assert boot.wait(90) == 128 + signal.SIGINT
