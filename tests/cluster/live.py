@@ -122,6 +122,15 @@ class Live:
         """Wait until the controller has seen the job."""
         self.until(lambda: self.headway.try_ask("why", job_id) is not None, f"{job_id} is known")
 
+    def until_seen_running(self, job_id: str) -> None:
+        """Wait until the controller has seen that the job runs."""
+
+        def runs() -> bool:
+            said = self.headway.try_ask("why", job_id)
+            return said is not None and said["state"] == "running"
+
+        self.until(runs, f"{job_id} is known to run")
+
     def everything(self) -> str:
         """Return queue and logs for the report of a failed test."""
         queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout

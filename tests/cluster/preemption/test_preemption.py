@@ -73,8 +73,7 @@ def test_a_resized_job_goes_on_with_another_world_size(cluster: Returning) -> No
 
 def test_a_job_that_cannot_come_back_is_left_alone(cluster: Returning) -> None:
     job = cluster.submit("#!/bin/sh\nsrun sleep 300\n", "--gpus=1", "--output=/dev/null")
-    cluster.until_state(job, "RUNNING")
-    cluster.until_known(job)
+    cluster.until_seen_running(job)
     for verb in ("preempt", "move"):
         done = cluster.headway.headway(verb, job, check=False)
         assert done.returncode != 0
