@@ -57,6 +57,7 @@ class Job:
         return dict(self.world.headway.ask("why", self.id)["facts"])
 
     def resize(self, gpus: int) -> None:
+        self.world.until_seen_running(self.id)
         self.world.headway.headway("resize", self.id, "--gpus", str(gpus))
         self.run += 1
         self.until_ready()
@@ -154,6 +155,7 @@ def test_tasks_and_environment_are_those_of_the_new_size(
 def test_a_job_that_is_only_moved_has_the_environment_that_slurm_gives_it(world: Live, options: str) -> None:
     job = submit(world, *options.split())
     before = job.env
+    world.until_seen_running(job.id)
     world.headway.headway("move", job.id, "--off", min(world.nodes(job.id)))
     job.run += 1
     job.until_ready()
