@@ -9,7 +9,7 @@ from dataclasses import replace
 from controller.slurm.client import IMPOSSIBLE, Phase, ResourceRequest
 from controller.slurm.embedded.ctld.job import DONE_STATES, HELD_BY_ADMIN, HELD_BY_USER, Job, Requeue, Submission
 from controller.slurm.embedded.ctld.plugin import SubmitEffect, SubmitPlugin
-from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+from controller.slurm.embedded.ctld.slurmctld import REQUEUED, Slurmctld
 from controller.slurm.embedded.description import expand_hosts
 
 _GRES = re.compile(r"gres[:/]gpu(?::(?P<type>[A-Za-z_][\w-]*))?[:=](?P<count>\d+)")
@@ -113,7 +113,7 @@ def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:
         job.after = after
         ctld.back_into_queue(job)
     else:
-        ctld.terminate(job, "REQUEUED", after)
+        ctld.terminate(job, REQUEUED, after)
     return None
 
 

@@ -25,6 +25,7 @@ from controller.slurm.embedded.description import ClusterDescription
 
 _FATAL_SIGNALS = frozenset({"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "XCPU"})
 _IDLE_WAIT_S = 3600.0
+REQUEUED = "REQUEUED"
 
 Accounting = Callable[[str, Job], None]
 """Receives each start ("START") and each end (the job's end state, or "REQUEUED") of a run, as Slurm's accounting does."""
@@ -198,7 +199,7 @@ class Slurmctld(Records):
         self._free_nodes(job)
         self._wake(f"end {job.job_id}")
         if job.after is Requeue.NO:
-            self.end(job, verdict)
+            self.end(job, "CANCELLED" if verdict == REQUEUED else verdict)  # its user cancelled it on the way to the queue
         else:
             self.back_into_queue(job)
         self.kick()
@@ -227,7 +228,7 @@ class Slurmctld(Records):
     def back_into_queue(self, job: Job) -> None:
         """Pending again, under its old request and with a begin time in the future."""
         held = job.after is Requeue.HELD
-        self.accounting("REQUEUED", job)
+        self.accounting(REQUEUED, job)
         self.outcomes.pop(job.job_id, None)
         job.run += 1
         begin_s = float(int(self.now_s)) + self.delays.requeue_s + 1.0
