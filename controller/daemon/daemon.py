@@ -74,7 +74,7 @@ class Controller:
         self.preemptions = PreemptionManager(
             self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
         )
-        self.tasks = Tasks()
+        self.tasks = Tasks(monotonic=clock.monotonic)
         self.lessons = Lessons()
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
