@@ -199,7 +199,9 @@ class Slurmctld(Records):
         self._free_nodes(job)
         self._wake(f"end {job.job_id}")
         if job.after is Requeue.NO:
-            self.end(job, "CANCELLED" if verdict == REQUEUED else verdict)  # its user cancelled it on the way to the queue
+            self.end(
+                job, "CANCELLED" if verdict == REQUEUED else verdict
+            )  # its user cancelled it on the way to the queue
         else:
             self.back_into_queue(job)
         self.kick()
