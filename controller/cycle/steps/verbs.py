@@ -42,7 +42,7 @@ class JournaledVerbs:
         self._events = events
         self._clock = clock
         self._progress = progress
-        self.pieces = Pieces(clock=clock.monotonic)
+        self.pieces = Pieces()
         self.errors = 0
         """Jobs that a call failed for, since the start."""
         self._refused_calls = 0
