@@ -270,6 +270,9 @@ class Slurmctld(Records):
         self.down_until_s = self.now_s + (self.delays.restart_s if away_s is None else away_s)
         self.unregistered_until_s = self.down_until_s + self.delays.register_s
         lost = sorted(self.jobs.values(), key=lambda job: _number(job.job_id))[len(self.jobs) - lose_newest :]
+        # No task of an array stays behind: its number is issued again.
+        first = min((_number(job.job_id)[0] for job in lost), default=self.next_id)
+        lost = [job for job in self.jobs.values() if _number(job.job_id)[0] >= first] if lost else lost
         for job in lost:
             self._free_nodes(job)
             job.run += 1
