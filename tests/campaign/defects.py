@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -18,10 +17,8 @@ from unittest.mock import patch
 
 from controller.base.backoff import Backoff
 from controller.base.errors import JournalError
-from controller.cycle.settling import Settling
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
-from controller.daemon.heartbeat import Heartbeat
 from controller.observe import role
 from controller.preempt.attempt import PreemptionAttempt
 from controller.slurm import user_holds
@@ -95,11 +92,6 @@ def hold_only_wakes() -> AbstractContextManager[None]:
         real(self, lease, wake, None)
 
     return _patched(patch.object(SubmitPlugin, "__init__", init))
-
-
-def adopt_overwrites_hold() -> AbstractContextManager[None]:
-    """Adopt jobs into the queue even when a user's hold may have arrived that is not recorded yet."""
-    return _patched(patch.object(Settling, "_may_adopt", lambda self: True, create=True))
 
 
 def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
@@ -267,24 +259,12 @@ def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
     return _patched(patch.object(role, "_is_true", lambda refusal, now_s: True))
 
 
-def lease_by_the_wall_clock() -> AbstractContextManager[None]:
-    """The lease is renewed for as long as the process lives, whatever its cycles do."""
-    real = Heartbeat.run
-
-    async def run(self: Heartbeat, wake: Any, notifier: Any) -> None:
-        self._health.good_at_s = math.inf
-        await real(self, wake, notifier)
-
-    return _patched(patch.object(Heartbeat, "run", run))
-
-
 _ALL: Sequence[Defect] = (
     exponent_overflows,
     swap_ends_the_controller,
     mark_fails_hold_forgotten,
     hold_while_placed_dropped,
     hold_only_wakes,
-    adopt_overwrites_hold,
     every_hold_is_of_requeued_jobs,
     users_cannot_release,
     both_marks_left,
