@@ -55,7 +55,7 @@ check-format: setup
 check-types: setup
 	$(BIN)/mypy
 check-imports: setup
-	PYTHONPATH=headway_job/src $(BIN)/lint-imports
+	PYTHONPATH=headway_job/src:headway_client/src $(BIN)/lint-imports
 check-protos: setup
 	$(BIN)/python -m protos.generate --check
 check-settings: setup

@@ -11,8 +11,6 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 import grpc
@@ -26,33 +24,12 @@ from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
 from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
+from policies.serving.runtime.finding import Finding, Level
 
 JOB_SIDE = Path(__file__).parents[1] / "headway_job" / "src"
 _DIAL_S = 5.0
 _GPU_TIMEOUT_S = 30.0
 """A driver that must wake its GPUs first may take so long."""
-
-
-class Level(Enum):
-    """Severity of a finding."""
-
-    OK = "ok"
-    WARNING = "warning"
-    """The agent runs, but measures less than it could."""
-    ERROR = "error"
-    """The agent does not start, or its measurements do not reach the controller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check."""
-
-    check: str
-    """Short name, the same in every version."""
-    level: Level
-    what: str
-    mend: str = ""
-    """Advice to the operator; empty = nothing to do."""
 
 
 async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nodeagent.check import Finding
+    from policies.serving.runtime.finding import Finding
 
 app = typer.Typer(
     help="The agent of a compute node: it measures the jobs there and reports to the controller.",
@@ -53,8 +53,9 @@ def check(
     """
     import asyncio
 
-    from nodeagent.check import Level, run_checks
+    from nodeagent.check import run_checks
     from nodeagent.config import load_settings
+    from policies.serving.runtime.finding import Level
     from policies.serving.runtime.logs import set_up_logging
 
     def print_findings() -> None:

@@ -38,7 +38,8 @@ from nodeagent.telemetry.slurm_jobs import SlurmJobs
 from nodeagent.uplink.reporter import Reporter
 from nodeagent.wire.report import GpuReading, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.supervise import Tasks, is_own_end
+from policies.serving.runtime.task_groups import first_of
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +175,10 @@ class Agent:
         try:
             gpus = await self._read_gpus()
             reporter.report(self._measure(gpus))
-        except Exception as error:  # a bug must cost a report, not the agent: jobs of this node rely on it
+        except (Exception, asyncio.CancelledError) as error:
+            # A bug must cost a report, not the agent: jobs of this node rely on it.
+            if is_own_end(error):
+                raise
             log.exception("cycle_failed")
             self.health.failed_cycles += 1
             self.health.last_error = f"{type(error).__name__}: {error}"
@@ -194,15 +198,14 @@ class Agent:
 
     async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
         """Read the GPUs; a stop ends the wait, so that a hung driver does not delay it."""
-        reading = asyncio.create_task(self.sampler.gpus.read(), name="gpus")
-        stopped = asyncio.create_task(self._stop.wait(), name="stopped")
-        try:
-            await asyncio.wait({reading, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else None
-        finally:
-            for task in (reading, stopped):
-                task.cancel()
-            await asyncio.gather(reading, stopped, return_exceptions=True)
+        gpus: tuple[GpuReading, ...] | None = None
+
+        async def read() -> None:
+            nonlocal gpus
+            gpus = await self.sampler.gpus.read()
+
+        await first_of(read(), self._stop.wait())
+        return gpus
 
     def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
         now_ns = self.clock.monotonic_ns()
@@ -222,6 +225,7 @@ class Agent:
             gpus=None,
             nics=(),
             socket=self.job_socket.counters(),
+            failed_tasks=tuple(self.tasks.last.values()),
         )
 
     async def _pause(self, seconds: float) -> None:

@@ -26,7 +26,8 @@ class TraceError(SimulatorError):
         column: str | None = None,
         text: str | None = None,
     ) -> None:
-        places = [str(path or ""), f"line {line}" if line else "", f"column {column}" if column else ""]
+        reason, mend = _clipped(reason), _clipped(mend)
+        places = [str(path or ""), f"line {line}" if line else "", f"column {_clipped(column)}" if column else ""]
         where = ", ".join(place for place in places if place)
         found = f"{_shortened(text)} " if text is not None else ""
         super().__init__(f"{where}{': ' if where else ''}{found}{reason}; {mend}")
@@ -41,6 +42,14 @@ class TraceError(SimulatorError):
 def _shortened(text: str, most: int = 60) -> str:
     """Return the text in quotes, shortened so that the message stays one line."""
     return repr(text if len(text) <= most else text[:most] + "…")
+
+
+def _clipped(text: str, most: int = 1000) -> str:
+    """Return what may quote a file, cut off and without what cannot be printed, so that a file cannot fill a terminal or a log."""
+    printable = (
+        text if text.isprintable() else "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+    )
+    return printable if len(printable) <= most else f"{printable[:most]}…"
 
 
 class SettingError(SimulatorError):
@@ -58,6 +67,7 @@ class ClusterError(SimulatorError):
     """
 
     def __init__(self, reason: str, *, mend: str, path: Path | str | None = None, key: str | None = None) -> None:
+        reason, mend, key = _clipped(reason), _clipped(mend), _clipped(key) if key else key
         where = ", ".join(str(place) for place in (path, key) if place)
         super().__init__(f"{where}{': ' if where else ''}{reason}; {mend}")
         self.reason = reason
@@ -74,6 +84,7 @@ class SlowdownError(SimulatorError):
     """A slowdown model or a profile is invalid: the text says what is wrong and what to do."""
 
     def __init__(self, reason: str, *, mend: str, path: Path | str | None = None) -> None:
+        reason, mend = _clipped(reason), _clipped(mend)
         super().__init__(f"{path}: {reason}; {mend}" if path else f"{reason}; {mend}")
         self.reason = reason
         self.mend = mend

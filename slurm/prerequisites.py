@@ -26,8 +26,12 @@ ACCOUNTING_PACKAGES = ("slurmdbd", "mariadb-server-core")
 BUILD_PACKAGES = setup_build.BUILD_PACKAGES
 """Packages that a build of the SPANK plugin needs."""
 
+CONTAINER_PACKAGES = ("podman", "crun")
+"""Packages that tests of jobs in containers need. They are not installed with the others, as only these tests need them."""
+
 _PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "munged", "ip", "tc")
 _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
+_CONTAINER_PROGRAMS = ("podman", "conmon", "crun")
 _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
@@ -36,12 +40,13 @@ _POLICY_MARK = "# put here by headway for the time of an installation"
 _INSTALL_TIMEOUT_S = 1200.0
 
 
-def missing(*, accounting: bool = False, spank: bool = False) -> list[str]:
+def missing(*, accounting: bool = False, spank: bool = False, containers: bool = False) -> list[str]:
     """Return the reasons, each with what to do, why no mini-cluster can be booted here; empty when one can be.
 
-    `accounting` and `spank` add what accounting and a build of the SPANK plugin need.
+    `accounting`, `spank` and `containers` add what accounting, a build of the SPANK plugin and jobs in containers need.
     """
     reasons = _missing_to_build() if spank else []
+    reasons += _missing_for_containers() if containers else []
     if not sys.platform.startswith("linux"):
         reasons.append("the mini-cluster needs Linux, because it consists of namespaces")
     elif os.geteuid() != 0:
@@ -67,6 +72,12 @@ def _absent(programs: Sequence[str]) -> list[str]:
 def _missing_to_build() -> list[str]:
     tools = setup_build.find_toolchain()
     return tools if isinstance(tools, list) else []
+
+
+def _missing_for_containers() -> list[str]:
+    programs = _absent(_CONTAINER_PROGRAMS)
+    install = f"`apt-get install {' '.join(CONTAINER_PACKAGES)}`"
+    return [f"not installed: {', '.join(programs)}; {install} on Debian and Ubuntu"] if programs else []
 
 
 def _missing_capabilities() -> list[str]:
@@ -153,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"tests of limits on a real Slurm will be skipped: {reason}")
         for reason in _missing_to_build():
             _say(f"tests of the SPANK plugin will be skipped: {reason}")
+        for reason in _missing_for_containers():
+            _say(f"tests of jobs in containers will be skipped: {reason}")
     return 0
 
 

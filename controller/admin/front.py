@@ -13,13 +13,10 @@ import secrets
 import socket
 from pathlib import Path
 
-import structlog
-
 from policies.serving.peers import peer_credentials
 from policies.serving.relay import Side
 from policies.serving.runtime.listen import remove
-
-log = structlog.get_logger(__name__)
+from policies.serving.runtime.task_groups import Handlers
 
 MOST = 256
 """Maximum number of connections of all users."""
@@ -41,7 +38,7 @@ class Front:
         """`inner` is gRPC's socket; its folder or its mode keeps other users out."""
         self._inner = inner
         self._sides: set[Side] = set()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = Handlers("admin-front")
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -63,8 +60,9 @@ class Front:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: Side(self._enter, self._sides), sock=self._listener, backlog=MOST
+            lambda: Side(self._enter, self._sides), sock=self._listener, backlog=MOST, start_serving=False
         )
+        await self._server.start_serving()
 
     async def close(self) -> None:
         """Close all connections, and stop listening."""
@@ -74,11 +72,11 @@ class Front:
             self._listener.close()
         if self._path is not None:
             remove(self._path)
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
-        for side in list(self._sides):
-            side.end()
+        try:
+            await self._opening.close()
+        finally:
+            for side in list(self._sides):
+                side.end()
 
     def _enter(self, outer: Side) -> None:
         uid = outer.number = peer_credentials(outer.transport.get_extra_info("socket"))[1]
@@ -86,9 +84,7 @@ class Front:
             outer.end()
             return
         outer.transport.pause_reading()
-        task = asyncio.get_running_loop().create_task(self._join(outer, uid), name="admin-front")
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening.begin(self._join(outer, uid), broken=outer.end)
 
     async def _join(self, outer: Side, uid: int) -> None:
         loop = asyncio.get_running_loop()
@@ -100,7 +96,6 @@ class Front:
                 connection.close()
                 return
             await loop.create_connection(lambda: Side(lambda inner: inner.join(outer)), sock=connection)
-        except Exception as error:  # noqa: BLE001 - any failure costs this connection alone
+        except BaseException:
             connection.close()
-            log.warning("admin_front_failed", problem=f"{type(error).__name__}: {error}")
-            outer.end()
+            raise

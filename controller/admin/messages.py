@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.base.lease import is_stale, read_lease
+from controller.base.text import clip
 from controller.observe.role import Role, Standing
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
+from policies.serving.runtime.supervise import TROUBLE_S, TaskFailure
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
+    from controller.agents.node_table import NodeStatus
     from controller.contention.measurement import Measurement
     from controller.cycle.controller_view import ControllerView
     from controller.cycle.decision.decider import Decider
@@ -66,7 +69,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     )
 
 
-def agents_status(measurement: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+def agents_status(measurement: Measurement | None, names: Iterable[str], now_s: float) -> admin_pb2.AgentsStatus:
     """Return which of those nodes have a connected agent."""
     if measurement is None:
         return admin_pb2.AgentsStatus()
@@ -83,7 +86,15 @@ def agents_status(measurement: Measurement | None, names: Iterable[str]) -> admi
         message.dropped += node.dropped
         if abs(node.clock_behind_s) > SKEW_S:
             message.skewed.add(name=name, behind_s=node.clock_behind_s)
+        message.troubles.extend(f"on {name}, {text}" for text in _troubles(node, now_s))
     return message
+
+
+def _troubles(node: NodeStatus, now_s: float) -> Iterator[str]:
+    """Yield a sentence for each background task of that agent that failed within the last hour. The text is the agent's claim."""
+    for told in () if node.telemetry is None else node.telemetry.failed_tasks:
+        if abs(now_s - told.last_s) <= TROUBLE_S:
+            yield str(TaskFailure(clip(told.task), told.failures, told.in_a_row, told.last_s, clip(told.problem)))
 
 
 def cluster(view: CycleView) -> admin_pb2.Status:

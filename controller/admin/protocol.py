@@ -1,10 +1,52 @@
-"""Names that the Admin service and its command-line client share. Imports nothing, so that the command line starts fast."""
+"""Names that the Admin service and its clients share. Imports nothing of Headway, so that the command line starts fast."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 ADMIN_SOCKET = "admin.sock"
 """Socket in the runtime folder that takes every call."""
 STATUS_SOCKET = "status.sock"
 """Socket that most users may open; it refuses some calls."""
-NOT_READY = "headway-not-ready"
-"""Key in a call's trailing metadata: the controller runs, but has not read Slurm yet. UNAVAILABLE without it: nothing answers."""
+REASON = "headway-reason"
+"""Key of a refused call's reason in its trailing metadata. A call without it was not answered by the controller itself."""
+LISTENING = "headway-listening"
+"""Key in the first metadata of WatchEvents when the call was taken; gRPC gives the caller empty ones when it was refused."""
+
+
+class Reason(StrEnum):
+    """Reason of a refusal, for programs; the text beside it is for people and may change.
+
+    A reason is never renamed. Clients take an unknown one for its gRPC status code.
+    """
+
+    NOT_READY = "not-ready"
+    """The controller runs, but has not read Slurm yet."""
+    JOBS_PRIVATE = "jobs-private"
+    """Slurm hides jobs from other users, and every user can open this socket."""
+    ADMIN_ONLY = "admin-only"
+    """Only the socket of the controller's user takes this call."""
+    INVALID_JOB_ID = "invalid-job-id"
+    """The text is no job id."""
+    UNKNOWN_JOB = "unknown-job"
+    """Neither Slurm nor the journal knows the job."""
+    NOTHING_MEASURED = "nothing-measured"
+    """No agent has measured the job, or that was too long ago."""
+    NO_AGENTS = "no-agents"
+    """The controller serves no agents, so nothing is measured."""
+    INVALID_ADDRESS = "invalid-address"
+    """The text is no address of a policy server."""
+    POLICY_UNUSABLE = "policy-unusable"
+    """The policy server failed a check; the policy stays as it was."""
+    INVALID_PREEMPTION = "invalid-preemption"
+    """The request names nodes, GPUs or a time limit that no placement can have."""
+    NOT_PREEMPTIBLE = "not-preemptible"
+    """The job cannot be stopped, or not now."""
+    NOT_RESIZABLE = "not-resizable"
+    """The job cannot have that number of GPUs."""
+    JOURNAL_FAILED = "journal-failed"
+    """The journal could not be written, so nothing was done."""
+    PROFILES_UNREADABLE = "profiles-unreadable"
+    """The store of measurements cannot be read."""
+    TOO_MANY_WATCHERS = "too-many-watchers"
+    """The user, or all users together, watch events too often already."""

@@ -12,7 +12,6 @@ connections of status.sock, so that no user can occupy the connections of the ot
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +26,8 @@ from controller.admin.viewer import Viewer
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.controller_view import ControllerView
+from policies.serving.runtime.strict_requests import StrictRequests
+from policies.serving.runtime.task_groups import task_group
 from protos.headway.v1 import admin_pb2_grpc
 
 _INNER_SOCKET = "status-grpc.sock"
@@ -71,12 +72,20 @@ async def serve_admin(
         await front.start()
         yield
     finally:
-        await asyncio.gather(*(server.stop(_GRACE_S) for server in servers))
-        await front.close()
+        try:
+            async with task_group() as ending:
+                for server in servers:
+                    ending.create_task(_stop(server))
+        finally:
+            await front.close()
+
+
+async def _stop(server: grpc.aio.Server) -> None:
+    await server.stop(_GRACE_S)
 
 
 async def _serve(service: AdminService, path: Path, mode: int, group: int | None) -> grpc.aio.Server:
-    server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
+    server = grpc.aio.server(interceptors=(StrictRequests(),), maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
     admin_pb2_grpc.add_AdminServicer_to_server(service, server)
     bind(path, mode, group, server.add_insecure_port)
     await server.start()

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-import grpc
 import grpc.aio
 
 from controller.admin.explain.advice_text import with_advice
@@ -33,7 +32,8 @@ from controller.admin.preemption_messages import (
     save_limit_of,
 )
 from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
-from controller.admin.protocol import ADMIN_SOCKET, NOT_READY
+from controller.admin.protocol import ADMIN_SOCKET, LISTENING, Reason
+from controller.admin.refusal import refuse
 from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.contention.measurement import Measurement
@@ -84,9 +84,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         controller = self._controller
         found = explain(view, job_id, controller.clock.now(), self._past(view, job_id))
         if found is None:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.NOT_FOUND,
+                Reason.UNKNOWN_JOB,
                 f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
@@ -105,32 +105,32 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def UsePolicy(self, request: admin_pb2.UsePolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
         if not self._may_change:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.PERMISSION_DENIED,
+                Reason.ADMIN_ONLY,
                 f"only root and the controller's user may change the policy, through {ADMIN_SOCKET}",
             )
         try:
             await self._controller.use_policy(request.address)
         except PolicyUnavailableError as error:
-            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"{error}; the policy stays as it was")
+            await refuse(context, Reason.POLICY_UNUSABLE, f"{error}; the policy stays as it was")
         except PolicyError as error:
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await refuse(context, Reason.INVALID_ADDRESS, str(error))
         return policy_info(self._controller.decider)
 
     async def Preempt(self, request: admin_pb2.PreemptRequest, context: _Context) -> admin_pb2.PreemptionRecord:
         """Make a job save, then stop it."""
         if not self._may_change:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.PERMISSION_DENIED,
+                Reason.ADMIN_ONLY,
                 f"only root and the controller's user may preempt jobs, through {ADMIN_SOCKET}",
             )
         await _check_id(context, request.job_id)
         view = await self._view(context)
         job = view.find(request.job_id)
         if job is None:
-            await _abort(context, grpc.StatusCode.NOT_FOUND, f"job {request.job_id} is not known to Slurm")
+            await refuse(context, Reason.UNKNOWN_JOB, f"job {request.job_id} is not known to Slurm")
         try:
             elsewhere, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
             check_size(elsewhere, view, job)
@@ -139,11 +139,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )
         except InvalidPreemptionError as error:
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except (PreemptionRefusedError, ResizeError) as error:
-            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await refuse(context, Reason.INVALID_PREEMPTION, str(error))
+        except PreemptionRefusedError as error:
+            await refuse(context, Reason.NOT_PREEMPTIBLE, str(error))
+        except ResizeError as error:
+            await refuse(context, Reason.NOT_RESIZABLE, str(error))
         except JournalError as error:
-            await _abort(context, grpc.StatusCode.INTERNAL, str(error))
+            await refuse(context, Reason.JOURNAL_FAILED, str(error))
         return preemption_record(found)
 
     async def ListPreemptions(
@@ -184,9 +186,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
             found = await _read(context, measurement, of_job)
         if found is None:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.NOT_FOUND,
+                Reason.NOTHING_MEASURED,
                 f"nothing was measured of job {job_id}: no node agent has seen it train, or that was too long ago (for an array "
                 "task that Slurm has forgotten, give its SLURM_JOB_ID)",
             )
@@ -214,17 +216,17 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _measurement(self, context: _Context) -> Measurement:
         """Return the measurement. Refuses callers that may not see other users' jobs, and controllers without agents."""
         if not self._may_change:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.PERMISSION_DENIED,
+                Reason.ADMIN_ONLY,
                 f"only root and the controller's user may see the measurements of all users' jobs, through {ADMIN_SOCKET}; "
                 "`headway why JOBID` explains a single running job",
             )
         measurement = self._viewer.measurement
         if measurement is None:
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.FAILED_PRECONDITION,
+                Reason.NO_AGENTS,
                 "no node agents report to this controller, so nothing is measured; set agents_address in controller.toml, and run "
                 "headway-agent on the nodes",
             )
@@ -238,16 +240,16 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         watchers, uid = self._viewer.watchers, uid_of(context.peer())
         if not self._may_change and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
             most = f"{_MAX_WATCHERS_A_USER} calls of one user, {_MAX_WATCHERS} of all"
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                Reason.TOO_MANY_WATCHERS,
                 f"too many callers watch events already ({most}); end one of them first",
             )
         watchers[uid] += 1
         try:
             with self._controller.events.listen() as events:
-                # The headers tell the caller that it is listening, however long no event comes.
-                await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(())
+                # The first metadata tell the caller that it is listening, however long no event comes.
+                await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(((LISTENING, "1"),))
                 while True:
                     event = await events.get()
                     yield admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text)
@@ -262,9 +264,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def _abort_not_ready(self, context: _Context) -> NoReturn:
         problem = self._controller.health.last_error or "Slurm has not answered yet; try again in a moment"
-        context.set_trailing_metadata(((NOT_READY, "1"),))
         text = f"the controller is running, but has not read the cluster yet: {problem}"
-        await _abort(context, grpc.StatusCode.UNAVAILABLE, text)
+        await refuse(context, Reason.NOT_READY, text)
 
     async def _check_private(self, context: _Context) -> None:
         """Refuse the call when Slurm hides jobs from other users and every user can open this socket."""
@@ -274,9 +275,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         if facts is None:
             await self._abort_not_ready(context)
         if self._private():
-            await _abort(
+            await refuse(
                 context,
-                grpc.StatusCode.PERMISSION_DENIED,
+                Reason.JOBS_PRIVATE,
                 "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
                 "of `admin_group` in controller.toml may ask about them",
             )
@@ -306,16 +307,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 async def _check_id(context: _Context, job_id: str) -> None:
     if not _JOB_ID.fullmatch(job_id):
-        await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
+        await refuse(context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
 
 
 async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:
     try:
         return await measurement.read(work)
     except ProfileStoreError as error:
-        await _abort(context, grpc.StatusCode.INTERNAL, str(error))
-
-
-async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
-    raise AssertionError("abort raises")
+        await refuse(context, Reason.PROFILES_UNREADABLE, str(error))

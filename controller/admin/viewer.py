@@ -56,7 +56,8 @@ class Viewer:
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
         message.advice.extend(advice_messages(self.contention))
-        message.agents.CopyFrom(agents_status(self.measurement, [node.name for node in self._cluster.nodes]))
+        names = [node.name for node in self._cluster.nodes]
+        message.agents.CopyFrom(agents_status(self.measurement, names, self.controller.clock.now()))
         return message
 
     def running(self, known: Known) -> Running:

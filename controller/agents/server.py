@@ -40,7 +40,8 @@ from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, remove, umask
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.strict_requests import StrictRequests
+from policies.serving.runtime.supervise import Tasks, cancelled_by_others
 from policies.serving.runtime.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
@@ -96,9 +97,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Reports that were not used since the start, by reason."""
         self.refused: Mapping[str, int] = self._refusals.counted
         """Streams that were refused or ended for an error since the start, by gRPC's name of the status."""
-        self._server = grpc.aio.server(options=_options(settings))
+        self._server = grpc.aio.server(interceptors=(StrictRequests(),), options=_options(settings))
         self._tasks = Tasks() if tasks is None else tasks
         self._running = AsyncExitStack()
+        self._listens = False
         self.address = settings.address
         """Address on which it listens; after `start` with the port that it got."""
 
@@ -129,6 +131,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         _allow_files(self._settings.max_nodes + _SPARE_CONNECTIONS + _SPARE_FILES)
         agent_pb2_grpc.add_AgentsServicer_to_server(self, self._server)
         self.address = str(self._listen())
+        self._listens = True
         await self._server.start()
         await self._running.enter_async_context(self._tasks.running("agents-store", self._storage.store_reports))
         windows = partial(self._storage.work_out_windows, self._table.forget)
@@ -141,13 +144,14 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
 
     async def stop(self) -> None:
         """End all streams. Agents send reports that were not acknowledged again, to the next controller."""
-        for stream in self._table.streams():
-            stream.end(grpc.StatusCode.UNAVAILABLE, "the controller is ending")
-        await self._server.stop(_GRACE_S)
-        await self._running.aclose()
-        await self._storage.close()
-        if self._endpoint.path is not None:
-            remove(self._endpoint.path)
+        async with AsyncExitStack() as last:  # each step is done, also when one before it fails or is cancelled
+            if self._listens and self._endpoint.path is not None:  # otherwise the socket may be another controller's
+                last.callback(remove, self._endpoint.path)
+            last.push_async_callback(self._storage.close)
+            last.push_async_callback(self._running.aclose)
+            for stream in self._table.streams():
+                stream.end(grpc.StatusCode.UNAVAILABLE, "the controller is ending")
+            await self._server.stop(_GRACE_S)
 
     def _listen(self) -> Endpoint:
         try:
@@ -185,6 +189,11 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
                 await context.abort(error.code, str(error))
         except grpc.aio.BaseError as error:  # the connection broke during a write
             log.info("agent_cut_off", peer=context.peer(), reason=str(error))
+        except asyncio.CancelledError:
+            if not cancelled_by_others():
+                raise
+            # gRPC takes it for the end of the call, and tells the agent nothing.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "something that the stream waited for was cancelled")
 
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)

@@ -21,6 +21,7 @@ from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSett
 from controller.slurm.client import SlurmSnapshot
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
+from nodeagent.uplink.munge import CredentialCodec
 from policies.serving.runtime.supervise import Tasks
 
 _PRESENT_EVERY_S = 10.0
@@ -44,40 +45,49 @@ async def serve_agents(
     if not settings.agents_address:
         yield None
         return
-    try:
-        seal = open_credential_codec(
-            parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket
-        )
-    except AgentError as error:
-        raise ConfigurationError(f"agents_address: {error}") from error
+    codec = _credential_codec(settings)
     counted = StoreSettings(window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * settings.agents_report_interval_s)
     with closing(ProfileStore(settings.profiles_path, counted)) as store:
-        served = AgentsSettings(
-            address=settings.agents_address,
-            uids=frozenset({0, os.getuid()}),
-            certificate=settings.agents_certificate,
-            private_key=settings.agents_private_key,
-            max_nodes=settings.agents_most,
-            report_interval_s=settings.agents_report_interval_s,
-            profile_steps=settings.agents_profile_steps,
-        )
-        allocated = Allocations(newest)
-        addresses = AgentAddresses(lambda: _node_addresses(newest()), settings.agents_addresses)
         server = AgentsServer(
-            served,
+            _server_settings(settings),
             store,
-            seal,
+            codec,
             knows=lambda node: _is_node(newest(), node),
-            allocated=allocated,
+            allocated=Allocations(newest),
             tasks=tasks,
-            addresses=addresses,
+            addresses=AgentAddresses(lambda: _node_addresses(newest()), settings.agents_addresses),
         )
-        await server.start()
         try:
+            await server.start()
             async with tasks.running("agents-present", lambda: _note_present(settings, newest, server)):
                 yield server
         finally:
             await server.stop()
+
+
+def _credential_codec(settings: ControllerSettings) -> CredentialCodec | None:
+    """Return what checks the agents' credentials; None where they need none.
+
+    Raises ConfigurationError for an address that cannot be served.
+    """
+    try:
+        return open_credential_codec(
+            parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket
+        )
+    except AgentError as error:
+        raise ConfigurationError(f"agents_address: {error}") from error
+
+
+def _server_settings(settings: ControllerSettings) -> AgentsSettings:
+    return AgentsSettings(
+        address=settings.agents_address,
+        uids=frozenset({0, os.getuid()}),
+        certificate=settings.agents_certificate,
+        private_key=settings.agents_private_key,
+        max_nodes=settings.agents_most,
+        report_interval_s=settings.agents_report_interval_s,
+        profile_steps=settings.agents_profile_steps,
+    )
 
 
 def _is_node(snapshot: SlurmSnapshot | None, name: str) -> bool:

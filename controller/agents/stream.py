@@ -17,6 +17,8 @@ from controller.agents.entry.connections import end_of
 from controller.agents.reports.clock_offset import AgentClock
 from controller.profiles.sightings import Arrival
 from nodeagent.uplink.session import Direction, SessionError, Signer
+from policies.serving.runtime.strict_requests import Malformed
+from policies.serving.runtime.task_groups import first_of
 from policies.serving.runtime.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2
 
@@ -91,20 +93,7 @@ class AgentStream:
         """Serve the stream until it ends; it ends with RefusedError, or by cancellation."""
         self._acknowledged = welcome.acknowledged
         await self._send(agent_pb2.ControllerBody(welcome=welcome))
-        tasks: list[asyncio.Future[None]] = [
-            asyncio.ensure_future(self._sending(beat_s)),
-            asyncio.ensure_future(self._receiving(hand_on, silence_s)),
-            asyncio.ensure_future(self._until_ended()),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        await first_of(self._sending(beat_s), self._receiving(hand_on, silence_s), self._until_ended())
 
     async def _until_ended(self) -> None:
         await self._ended.wait()
@@ -138,10 +127,12 @@ class AgentStream:
         while True:
             try:
                 async with asyncio.timeout(silence_s):
-                    message = await self._context.read()
+                    message: object = await self._context.read()
             except TimeoutError:
                 reason = f"nothing heard for {silence_s:g} s"
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
+            if isinstance(message, Malformed):
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "not an AgentMessage")
             if not isinstance(message, agent_pb2.AgentMessage):  # the agent has ended its side
                 raise RefusedError(grpc.StatusCode.OK, "")
             reports = self._reports(message)

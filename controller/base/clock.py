@@ -14,6 +14,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from policies.serving.runtime.task_groups import first_of
+
 T = TypeVar("T")
 
 _BLIND_YIELDS = 50
@@ -161,12 +163,5 @@ async def wait_for_event(clock: Clock, event: asyncio.Event, timeout_s: float) -
     """Wait for the event, at most so many seconds on that clock. Returns whether it is set."""
     if event.is_set():
         return True
-    waiter = asyncio.ensure_future(event.wait())
-    timer = asyncio.ensure_future(clock.sleep(timeout_s))
-    try:
-        await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (waiter, timer):
-            task.cancel()
-        await asyncio.gather(waiter, timer, return_exceptions=True)
+    await first_of(event.wait(), clock.sleep(timeout_s))
     return event.is_set()

@@ -47,7 +47,7 @@ class Lease:
         """Refuse values that a reader could not parse. Raises ValueError."""
         if not 0 < self.stale_after_s <= _LONGEST_S:
             raise ValueError(f"stale_after_s must be positive and at most {_LONGEST_S:g}, not {self.stale_after_s}")
-        for number in (self.time_s, self.controller_uid, self.wake_room_bytes):
+        for number in (self.time_s, self.controller_uid, self.wake_room_bytes, self.holds_room):
             if not 0 <= number <= _LARGEST:
                 raise ValueError("a number that is out of range")
         for name in self.partitions:

@@ -61,7 +61,7 @@ def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     try:
         descriptor = os.open(path, flags, 0o600)
     except IsADirectoryError:
-        raise UnusableFileError("damaged", "a folder stands in its place") from None
+        raise UnusableFileError("damaged", "there is a folder in its place") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnusableFileError("damaged", "it is no regular file")

@@ -1,1 +1,1 @@
-"""The `headway` command. Imports what it shows; nothing imports it."""
+"""The `headway` command: `app.py` lists its commands. Imports what it shows; nothing imports it."""

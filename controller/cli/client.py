@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,20 +11,22 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from controller.admin.protocol import ADMIN_SOCKET, NOT_READY, STATUS_SOCKET
+from controller.admin.protocol import ADMIN_SOCKET, REASON, STATUS_SOCKET, Reason
+from policies.documents import DocumentError, parse_toml, read_text, short
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
 _DEFAULT_FOLDER = Path("/run/headway")
+_MOST_PATH = 4096
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
 _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
 _MEND = (
-    "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
+    "is it running? (`systemctl status headway-controller`; `headway doctor` checks more). Jobs are not affected: while the "
     "controller is away, Slurm schedules without Headway"
 )
 _HUNG = (
@@ -92,16 +93,18 @@ def _runtime_dir(config: Path | None) -> Path:
     """Return the runtime folder. The rest of the file is not checked: that is for the controller and `headway doctor`."""
     path = _DEFAULT_CONFIG if config is None else config
     try:
-        values = tomllib.loads(path.read_text())
+        values = parse_toml(read_text(path))
     except (FileNotFoundError, PermissionError) as error:
         if config is None:
             return _DEFAULT_FOLDER
         raise AskError(f"{path}: {error.strerror}; give the controller's settings file, or --socket", USAGE) from None
-    except (OSError, ValueError) as error:  # TOML and UTF-8 errors are ValueErrors
+    except (OSError, DocumentError) as error:
         raise AskError(f"{path}: cannot be read: {error}; `headway-controller check-config` says more", USAGE) from None
     found = values.get("runtime_dir", str(_DEFAULT_FOLDER))
-    if not isinstance(found, str):
-        raise AskError(f"{path}: runtime_dir: must be a string, not {found!r}", USAGE)
+    if not isinstance(found, str) or len(found) > _MOST_PATH:
+        raise AskError(
+            f"{path}: runtime_dir: must be a string of at most {_MOST_PATH} characters, not {short(repr(found))}", USAGE
+        )
     return Path(found)
 
 
@@ -201,4 +204,4 @@ class AdminClient:
 
 def _is_not_ready(error: Any) -> bool:
     """Return whether the controller itself has answered that it has not read Slurm yet."""
-    return any(key == NOT_READY for key, _ in error.trailing_metadata() or ())
+    return (REASON, Reason.NOT_READY.value) in (error.trailing_metadata() or ())

@@ -62,7 +62,7 @@ def live_cluster(
     notes = (
         _origin(facts, partitions, left_out),
         *_network_notes(facts, path, text, cluster),
-        "Slurm tells no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
+        "Slurm reports no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
         *_speed_notes(nodes),
     )
     return LiveCluster(cluster, notes)

@@ -6,11 +6,12 @@ task has ended, while the count rises before that (seen on 22.05).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.observe.role import in_scope
 from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.identity import is_same_request
 from controller.state.journal import RunRecord
 from controller.state.ledger import Ledger, Served
 
@@ -28,8 +29,12 @@ class JobChanges:
     """No longer known to Slurm, or under a new identity."""
 
 
-def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob]) -> JobChanges:
-    """Compare jobs in scope of two snapshots."""
+def changes(
+    before: Mapping[JobKey, SlurmJob],
+    after: Mapping[JobKey, SlurmJob],
+    may_be_same: Callable[[SlurmJob, JobKey], bool],
+) -> JobChanges:
+    """Compare jobs in scope of two snapshots. `may_be_same`: whether a job can have had this key before its requeue."""
     new: list[SlurmJob] = []
     started: list[SlurmJob] = []
     ended: list[SlurmJob] = []
@@ -42,7 +47,7 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
             continue
         if old is None:
             former = old_by_id.get(key.job_id)
-            if former is not None and _is_a_later_run(job, former):
+            if former is not None and _is_a_later_run(job, former, may_be_same):
                 requeued.append((former, job))
             else:
                 new.append(job)
@@ -56,10 +61,15 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
     return JobChanges(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
 
 
-def _is_a_later_run(job: SlurmJob, former: SlurmJob) -> bool:
-    """Return whether the id still means the same job: an id issued again after a crash of slurmctld has no more restarts."""
+def _is_a_later_run(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[SlurmJob, JobKey], bool]) -> bool:
+    """Return whether the id still means the same job: slurmctld may have issued it again after a crash.
+
+    Such a new job has no more restarts; if it was requeued since, it has another user or another request.
+    """
     ended_first = former.phase.holds_nodes and job.restarts == former.restarts > 0
-    return job.restarts > former.restarts or ended_first
+    if not (job.restarts > former.restarts or ended_first) or job.user != former.user:
+        return False
+    return is_same_request(job.request, former.request) or may_be_same(job, former.key)
 
 
 def scoped(

@@ -72,6 +72,7 @@ class Cycle:
 
     async def run(self, snapshot: SlurmSnapshot, holds: Holds | None = None) -> CycleResult:
         """Do everything that this snapshot calls for. `holds`: users' holds, read before the snapshot."""
+        begun_s = self._clock.monotonic()
         changes = self._keeper.update(snapshot, self._settings())
         self._applier.keep(self._keeper.jobs)
         self._preemptions.see(snapshot)
@@ -83,9 +84,13 @@ class Cycle:
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
-        decided = await self._decide(observation) if len(observation.state.pending) else None
+        waits = len(observation.state.pending) > 0
+        decided = await self._decider.decide(observation.state) if waits else None
+        plan_s = self._clock.monotonic() - begun_s
+        if waits:
+            decided = await self._carry_out(observation, decided)
         in_transit = self._preemptions.moving or self._stops.look_again or is_in_transit(observation, decided)
-        return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit)
+        return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit, plan_s)
 
     async def errands(self) -> bool:
         """Stop and signal jobs that are preempted, between two cycles too. Returns whether Slurm has changed anything."""
@@ -103,9 +108,8 @@ class Cycle:
         partitions = frozenset(self._settings().partitions)
         return self._observer.observe(snapshot, self._ledger, partitions, before.measured, before.preemptible)
 
-    async def _decide(self, observation: Observation) -> Decided | None:
-        """Have the queue decided on and carry the decision out. None: the jobs wait, or were given to Slurm."""
-        decided = await self._decider.decide(observation.state)
+    async def _carry_out(self, observation: Observation, decided: Decided | None) -> Decided | None:
+        """Carry the decision out, as far as one cycle may. None: there is none, so the jobs wait, or were given to Slurm."""
         if decided is None:
             # Until then the next cycle asks again: jobs wait no longer than for a controller that is away.
             if self._decider.undecided_s >= self._settings().stale_after_s:

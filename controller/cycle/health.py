@@ -27,6 +27,8 @@ class Health:
     """End of the last cycle, successful or not, or of such a step, on the monotonic clock."""
     snapshot_time_s: float = 0.0
     read_s: float = 0.0
+    plan_s: float = 0.0
+    """Time from the last snapshot to its plan, seconds."""
     cycles: int = 0
     last_error: str = ""
     slurm_away: int = 0

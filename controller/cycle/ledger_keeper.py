@@ -16,6 +16,7 @@ from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.state.identity import may_be_same
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
 from controller.state.rebuild import rebuild
@@ -68,7 +69,7 @@ class LedgerKeeper:
             if self._first:
                 self._settle_absence(snapshot)
                 self._rebuild(snapshot, jobs)
-            found = changes(before, jobs)
+            found = changes(before, jobs, lambda job, former: may_be_same(job, former, self._ledger))
             touched = self._learn_changes(found, snapshot)
             runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
             if found.gone or self._first:
@@ -119,7 +120,7 @@ class LedgerKeeper:
             if old is None or job.key in known:
                 continue
             pin = self._ledger.pins.get(old)
-            if job.restarts > (pin.restarts if pin is not None else 0):
+            if job.restarts > (pin.restarts if pin is not None else 0) and may_be_same(job, old, self._ledger):
                 served = self._ledger.served.get(old, Served(0.0, 0.0, old.submit_time_s))
                 self._ledger.succeed(old, job.key, served)
                 self._journal.save_jobs(self._ledger, [old, job.key])

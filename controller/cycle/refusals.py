@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.base.backoff import Backoff
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import JobKey
 from controller.state.ledger import Ledger, Refusal
+from policies.serving.runtime.backoff import Backoff
 
 MOST_PLACES = 4
 """Refusals for lack of room, on nodes that looked free, after which Slurm places the job."""

@@ -21,9 +21,9 @@ from controller.contention.measurement import measure
 from controller.contention.service import judge_contention
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.stop_signals import stop_signals
-from controller.daemon.wake_pipe import WakePipe
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_client

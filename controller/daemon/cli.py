@@ -40,7 +40,9 @@ def check_config(config: Config = _DEFAULT_CONFIG) -> None:
 @app.command()
 def watchdog(
     config: Config = _DEFAULT_CONFIG,
-    every: Annotated[float | None, typer.Option(help="Look again every so many seconds; once when left out.")] = None,
+    every: Annotated[
+        float | None, typer.Option(help="Interval between two checks, in seconds; without it, check once.")
+    ] = None,
 ) -> None:
     """Release the jobs that Headway holds when the controller's lease has run out."""
     from controller.daemon.watchdog.settings import watchdog_settings

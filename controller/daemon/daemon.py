@@ -20,12 +20,13 @@ from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.cycle.health import CycleListener, Health
 from controller.cycle.result import CycleResult
 from controller.daemon.heartbeat import Heartbeat
-from controller.daemon.intervals import Intervals
 from controller.daemon.lessons import Lessons
-from controller.daemon.pause import LOOK_AFTER_WAKE_S, Pause
+from controller.daemon.pacing.intervals import Intervals
+from controller.daemon.pacing.pace import let_others_run
+from controller.daemon.pacing.pause import LOOK_AFTER_WAKE_S, Pause
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_swap import PolicySwap
 from controller.daemon.slurm_settings import SlurmSettings
-from controller.daemon.wake_pipe import WakePipe
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient, SlurmFacts, SlurmSnapshot
@@ -35,7 +36,7 @@ from controller.state.ledger import Ledger
 from policies.api import PolicySpec
 from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks, cancelled_by_others
+from policies.serving.runtime.supervise import Tasks, is_own_end
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +75,7 @@ class Controller:
         self.preemptions = PreemptionManager(
             self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
         )
-        self.tasks = Tasks(monotonic=clock.monotonic)
+        self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now)
         self.lessons = Lessons()
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
@@ -130,11 +131,11 @@ class Controller:
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
         """Cycle until `stop`. Renews the lease beside it."""
         self._wake = wake
-        await self.decider.greet()
         heartbeat = Heartbeat(
             self._current_settings, self.health, self._intervals, self.clock, self._holds, self._failed
         )
         try:
+            await self.decider.greet()
             async with (
                 self.tasks.running("lease", lambda: heartbeat.run(wake, notifier), failed=self._give_up),
                 self.tasks.running("learn", lambda: self.lessons.teach(self.decider)),
@@ -143,7 +144,9 @@ class Controller:
                     while not self._stop.is_set():
                         pause_s = await self._one_cycle(wake)
                         self.health.last_cycle_s = self.clock.monotonic()
+                        await let_others_run()
                         collector.collect()
+                        await let_others_run()
                         await self._pause.wait(wake, pause_s, self.preemptions.wanted, lambda: self._errands(wake))
                     if self._holds.read():  # systemd removes the folder when the unit stops for good
                         await self._one_cycle(wake)
@@ -173,7 +176,7 @@ class Controller:
             return self.settings.poll_interval_s
         except (Exception, asyncio.CancelledError) as error:
             # A bug must cost a cycle, not the daemon: the lease tells how long it lasts.
-            if isinstance(error, asyncio.CancelledError) and not cancelled_by_others():
+            if is_own_end(error):
                 raise
             log.exception("cycle_failed")
             self._failed(f"{type(error).__name__}: {error}")
@@ -194,6 +197,7 @@ class Controller:
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
         self._broken_off += 1
+        await let_others_run()
         result = await self._cycle.run(snapshot, holds)
         if result.decided is None:  # no decision was needed, so a server that was restarted is not known yet
             await self.decider.greet()
@@ -208,13 +212,18 @@ class Controller:
                 wake.nudge()
         except HeadwayError as error:
             self._failed(str(error))
-        except Exception as error:  # a bug here must cost a preemption, not the daemon
+        except (Exception, asyncio.CancelledError) as error:
+            # A bug here must cost a preemption, not the daemon.
+            if is_own_end(error):
+                raise
             log.exception("stopping_failed")
             self._failed(f"{type(error).__name__}: {error}")
 
     def _note_success(self, result: CycleResult) -> None:
         """Record a cycle that went through. Where Slurm refuses every step, the lease is left to run out."""
         self.last = result
+        self.health.plan_s = result.plan_s
+        log.debug("cycle", read_s=round(self.health.read_s, 3), plan_s=round(result.plan_s, 3))
         self.health.cycles += 1
         self._broken_off = 0
         self.health.slurm_away = 0

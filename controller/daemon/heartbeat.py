@@ -10,8 +10,8 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease, write_lease
 from controller.cycle.health import Health
-from controller.daemon.intervals import MAX_BACKOFF_S, Intervals
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.intervals import MAX_BACKOFF_S, Intervals
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.user_holds import HoldFolder
 from policies.serving.runtime.sdnotify import Notifier
 

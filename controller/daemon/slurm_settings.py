@@ -11,7 +11,7 @@ import structlog
 
 from controller.base.clock import Clock
 from controller.base.errors import ConfigurationError, SlurmReplyError
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.slurm.user_holds import HoldFolder
 

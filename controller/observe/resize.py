@@ -87,7 +87,7 @@ def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: User
 def _request_text(request: ResourceRequest) -> str:
     """Return the part of the request that prevents this number."""
     if request.gpus_fixed:
-        return "a request that cannot be written to Slurm anew: GPUs of several types, with other resources, or counted in two ways"
+        return "a request that Slurm cannot be given again: GPUs of several types, with other resources, or counted in two ways"
     if request.gpus_per_task:
         return f"{request.gpus_per_task} for each task{_nodes_text(request)}"
     by_node = _gpus_by_node(request)

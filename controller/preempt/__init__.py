@@ -1,3 +1,3 @@
-"""Stopping a job so that no saved step is lost: which jobs can come back, what their ranks report, and each attempt
-from request to requeue. Imports `agents`, `observe`, `state`, `slurm`, `base`.
+"""Stopping a job so that no saved step is lost: `manager.py` begins each attempt and follows it (`attempts/`), on what the
+job's nodes report (`reports/`), within the budget. Imports `agents`, `observe`, `state`, `slurm`, `base`.
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.base.backoff import Backoff
 from controller.base.config import ControllerSettings, Mode
 from controller.base.text import count, duration
 from controller.preempt.preemptibility import Preemptibility
@@ -16,6 +15,7 @@ from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, Stage
+from policies.serving.runtime.backoff import Backoff
 
 HOUR_S = 3600.0
 _MOST_DOUBLINGS = 5

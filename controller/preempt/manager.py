@@ -18,15 +18,15 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.observe.role import in_scope
-from controller.preempt.attempt import PreemptionAttempt
-from controller.preempt.called_off import CalledOff
-from controller.preempt.job_agents import Agents, JobAgents
-from controller.preempt.job_reports import NodeReport, newest_step
-from controller.preempt.open_preemptions import Listener, OpenPreemptions
+from controller.preempt.attempts.attempt import PreemptionAttempt
+from controller.preempt.attempts.called_off import CalledOff
+from controller.preempt.attempts.open_preemptions import Listener, OpenPreemptions
+from controller.preempt.attempts.saving import Saving
+from controller.preempt.attempts.stop_orders import StopOrders
 from controller.preempt.preemptibility import Preemptibility, preemptibility
-from controller.preempt.saving import Saving
-from controller.preempt.silent_nodes import kept_off
-from controller.preempt.stop_orders import StopOrders
+from controller.preempt.reports.job_agents import Agents, JobAgents
+from controller.preempt.reports.job_reports import NodeReport, newest_step
+from controller.preempt.reports.silent_nodes import kept_off
 from controller.preempt.text import forced_text
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
@@ -293,6 +293,7 @@ def _row_of(job: SlurmJob, **more: Any) -> Preemption:
         job_id=job.key.job_id,
         raw_id=job.raw_id or 0,
         submit_time_s=job.key.submit_time_s,
+        cluster=job.key.cluster,
         restarts=job.restarts,
         nodes=tuple(share.node for share in job.allocated),
         stage=Stage.ASKED,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 
 from controller.observe.user_options import read_user_options
-from controller.preempt.job_reports import NodeReport
+from controller.preempt.reports.job_reports import NodeReport
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
@@ -135,7 +135,7 @@ def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) 
     if silent and not reports:
         return f"cannot come back: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
     if not reports:
-        return f"cannot come back: no process in it tells its agent that it trains (yet), {declared}"
+        return f"cannot come back: no process in it has told its agent that it trains, {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
     return f"cannot come back: {lacking}{also}, {declared}"
 

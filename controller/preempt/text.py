@@ -16,7 +16,7 @@ def event_text(preemption: Preemption) -> str:
     again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
     texts = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
-        Stage.SAVED: f"saved{at}, stands still; it is requeued",
+        Stage.SAVED: f"saved{at}, is paused; it is requeued",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
         Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is no longer watched{but}",
         Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",

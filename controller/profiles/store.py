@@ -80,7 +80,7 @@ class ProfileStore(ProfileReader):
                 return self._prepared()
             except UnusableFileError as problem:
                 aside = set_aside(self._path, problem.kind, time.time())
-                log.error("profiles_set_aside", problem=str(problem), file=str(aside), effect="they are measured anew")
+                log.error("profiles_set_aside", problem=str(problem), file=str(aside), effect="they are measured again")
                 return self._prepared()
         except (OSError, sqlite3.Error, UnicodeDecodeError, UnusableFileError) as error:
             raise _unusable(self._path, error) from error
@@ -110,7 +110,7 @@ class ProfileStore(ProfileReader):
                 aside = set_aside(self._path, "damaged", time.time())
             except OSError as problem:
                 return _unusable(self._path, problem)
-            log.error("profiles_set_aside", problem=str(error), file=str(aside), effect="they are measured anew")
+            log.error("profiles_set_aside", problem=str(error), file=str(aside), effect="they are measured again")
             self._db = self._open()
             self._thinned_s = 0.0
             self._gpu_models.clear()

@@ -35,6 +35,9 @@ class JobKey(NamedTuple):
     """Id that users see and that every Slurm command takes: "123", or "123_4" for an array task."""
     submit_time_s: int
     """Seconds since the Unix epoch."""
+    cluster: str = ""
+    """ClusterName of the Slurm cluster that issued the id; empty: the one that the controller's own slurm.conf describes, so that
+    keys in files of earlier versions mean the same jobs."""
 
 
 class Phase(Enum):
@@ -80,6 +83,12 @@ class ResourceRequest:
     """None: not known, and never changed."""
     gpus_fixed: bool = False
     """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
+
+    @property
+    def least_gpus(self) -> int:
+        """Number of GPUs of the whole job, on the fewest nodes that it asks for."""
+        by_node, by_task = self.gpus_per_node or 0, self.gpus_per_task or 0
+        return (self.gpus_per_job or 0) + by_node * self.min_nodes + by_task * self.num_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,14 @@ class SlurmJob:
     def has_pin_mark(self) -> bool:
         """True when Headway has placed and released the job, and has not seen it start yet."""
         return PIN_MARK in self.admin_comment and PIN_MARK in self.admin_comment.split()
+
+    @property
+    def is_held_by_others(self) -> bool:
+        """True when its user or an operator holds the job: it has no mark of ours, and Slurm itself did not put it on hold.
+
+        A change by Headway would override that hold.
+        """
+        return self.held and not self.is_impossible and not self.marks and not self.has_pin_mark
 
     @property
     def is_impossible(self) -> bool:
@@ -230,6 +247,8 @@ class FailureReason(Enum):
     """The job is no longer there, or another job has its id: nothing is left to do for it."""
     UNAVAILABLE = "unavailable"
     """slurmctld did not answer: whether the change happened is not known until the job is read again."""
+    NOT_OURS = "not ours"
+    """Its user or an operator holds the job now: nothing is to be done for it until they release it."""
     ENDED_FIRST = "ended first"
     """The job had ended when Slurm requeued it. It is held in the queue, without Headway's mark, until its user decides on it."""
 
@@ -245,6 +264,11 @@ class Failure:
     def gone(self) -> bool:
         """True when the job is gone, or another job has its id: nothing is left to do for it."""
         return self.reason is FailureReason.GONE
+
+    @property
+    def not_ours(self) -> bool:
+        """True when the job's user or an operator holds it now."""
+        return self.reason is FailureReason.NOT_OURS
 
     @property
     def unavailable(self) -> bool:
@@ -273,7 +297,8 @@ class SlurmClient(Protocol):
     """The verbs. Each has a time limit of its own and raises SlurmUnavailableError when slurmctld does not answer at all.
 
     Invariant of every changing verb: it acts only on the job with that id *and* that submit time, and reports a job as done
-    only after reading it back or after Slurm's own confirmation.
+    only after reading it back or after Slurm's own confirmation. `hold`, `pin` and `release` leave a job alone that is held without
+    a mark of ours (NOT_OURS): somebody else holds it, perhaps since the controller last read it.
     """
 
     async def facts(self) -> SlurmFacts:

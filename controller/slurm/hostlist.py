@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
 
 from controller.base.errors import SlurmReplyError
 from policies.serving.runtime.hostlist import expand
 
+Item = TypeVar("Item", str, int)
+
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST_KEPT = 2_000_000
+"""Names or numbers in all results that are kept, added up: some 150 MB at most."""
 _MOST_TASKS = 4_000_001
 """The largest MaxArraySize that Slurm accepts."""
 _MOST_DIGITS = 18
 
 
-@lru_cache(maxsize=8192)
+def _kept(expand_text: Callable[[str], tuple[Item, ...]]) -> Callable[[str], tuple[Item, ...]]:
+    """Keep results by text, up to a number of items in all of them.
+
+    A cache of so many results would not do: one array has up to four million tasks, and another list of them with each reading.
+    """
+    known: dict[str, tuple[Item, ...]] = {}
+    size = 0
+
+    @wraps(expand_text)
+    def expanded(text: str) -> tuple[Item, ...]:
+        nonlocal size
+        if (found := known.get(text)) is not None:
+            return found
+        found = expand_text(text)
+        if (more := len(found) + len(text) // 8 + 1) < _MOST_KEPT // 8:
+            if size + more > _MOST_KEPT:
+                known.clear()
+                size = 0
+            known[text] = found
+            size += more
+        return found
+
+    return expanded
+
+
+@_kept
 def expand_nodes(text: str) -> tuple[str, ...]:
     """Return the names in the order in which Slurm lists them. Raises SlurmReplyError when the text is not a node list."""
     if text in {"", "(null)", "None assigned"}:
@@ -25,7 +56,7 @@ def expand_nodes(text: str) -> tuple[str, ...]:
         raise SlurmReplyError(str(error)) from error
 
 
-@lru_cache(maxsize=4096)
+@_kept
 def expand_indices(text: str) -> tuple[int, ...]:
     """Return the array task ids of "0,2-3,10-20:5". A trailing "%5" limits how many run at once and is left out."""
     numbers: list[int] = []

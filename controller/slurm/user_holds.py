@@ -29,6 +29,7 @@ _NAME = re.compile(r"\d{1,10}(?:_\d{1,10})?")
 _NEW = ".anew"
 """In a folder that was made anew: holds of before may have gone with the folder of before."""
 _MOST_READ = 10 * MOST_HOLDS
+_HELD_BY_USER = "JobHeldUser"
 _CLOCK_S = 2.0
 """A file may be older than its job's submit time by so much: Slurm tells times in whole seconds."""
 
@@ -131,8 +132,11 @@ def _oldest(job: SlurmJob) -> float:
 
 
 def is_to_hand_over(job: SlurmJob) -> bool:
-    """Return whether a job with a user's hold is not the user's yet: it is held by Headway or by Slurm itself, or not at all."""
-    return job.phase is Phase.PENDING and (not job.held or HOLD_MARK in job.marks or job.is_impossible)
+    """Return whether a job with a user's hold is not marked as the user's yet. It may be free, or held by any of the three."""
+    if job.phase is not Phase.PENDING:
+        return False
+    only_its_user = not job.marks and job.reason == _HELD_BY_USER
+    return not job.held or HOLD_MARK in job.marks or job.is_impossible or only_its_user
 
 
 def is_between_hands(job: SlurmJob) -> bool:
@@ -195,7 +199,8 @@ async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJo
     """
     keys = [job.key for job in jobs]
     failed = await holder.hold(keys)
-    held = [key for key in keys if key not in failed]
+    # Where the user's own hold has come first, only the mark is missing.
+    held = [key for key in keys if key not in failed or failed[key].not_ours]
     failed = await holder.mark(held, USER_HOLD_MARK) if held else {}
     holds = folder.read()
     marked = [job for job in jobs if job.key in held and job.key not in failed]

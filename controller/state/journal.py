@@ -28,6 +28,8 @@ from controller.state.journal_rows import (
     decode_served,
     encode,
     encode_elsewhere,
+    encode_key,
+    lenient_key,
     well_typed,
     whole_number,
 )
@@ -197,10 +199,10 @@ class Journal:
                 ]
                 if any(key in of for of in facts.values()):
                     statement = f"INSERT OR REPLACE INTO job ({_JOB_COLUMNS}) VALUES ({marks})"  # noqa: S608
-                    db.execute(statement, (key.job_id, key.submit_time_s, *values))
+                    db.execute(statement, (*encode_key(key), *values))
                 else:
                     where = "WHERE job_id = ? AND submit_time_s = ?"
-                    db.execute(f"DELETE FROM job {where}", (key.job_id, key.submit_time_s))  # noqa: S608
+                    db.execute(f"DELETE FROM job {where}", encode_key(key))  # noqa: S608
 
     def _write_again(self) -> None:
         """Write what is in memory into a file that has replaced another."""
@@ -236,7 +238,7 @@ class Journal:
             for key, detail in details.items():
                 cursor = db.execute(
                     "INSERT INTO intent (time_s, verb, job_id, submit_time_s, detail) VALUES (?, ?, ?, ?, ?)",
-                    (time_s, verb, key.job_id, key.submit_time_s, detail),
+                    (time_s, verb, *encode_key(key), detail),
                 )
                 numbers.append(int(cursor.lastrowid or 0))
         return numbers
@@ -259,7 +261,7 @@ class Journal:
     def intents_of(self, key: JobKey, limit: int = 50) -> list[Intent]:
         """Return the newest steps of one job, newest first."""
         return self._intents(
-            "WHERE job_id = ? AND submit_time_s = ? ORDER BY id DESC LIMIT ?", (key.job_id, key.submit_time_s, limit)
+            "WHERE job_id = ? AND submit_time_s = ? ORDER BY id DESC LIMIT ?", (*encode_key(key), limit)
         )
 
     def _intents(self, where: str, values: tuple[object, ...]) -> list[Intent]:
@@ -268,7 +270,7 @@ class Journal:
             values,
         )
         return [
-            Intent(number, time_s, verb, JobKey(job_id, submit_time_s), detail, outcome)
+            Intent(number, time_s, verb, lenient_key(job_id, submit_time_s), detail, outcome)
             for number, time_s, verb, job_id, submit_time_s, detail, outcome in well_typed(
                 rows, "number", "number", "text", "text", "number", "text", "text?"
             )
@@ -290,7 +292,7 @@ class Journal:
             )
             db.executemany(
                 "INSERT INTO placed VALUES (?, ?, ?, ?, ?)",
-                [(cursor.lastrowid, key.job_id, key.submit_time_s, where, why) for key, where, why in placed],
+                [(cursor.lastrowid, *encode_key(key), where, why) for key, where, why in placed],
             )
 
     def decisions_of(self, key: JobKey, limit: int = 20) -> list[PlacedEntry]:
@@ -299,7 +301,7 @@ class Journal:
             "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
             " FROM placed JOIN decision ON decision.id = placed.decision"
             " WHERE job_id = ? AND submit_time_s = ? ORDER BY decision.id DESC LIMIT ?",
-            (key.job_id, key.submit_time_s, limit),
+            (*encode_key(key), limit),
         )
         sound = well_typed(rows, "number", "number", "text", "text", "number", "text", "text", "text")
         return [PlacedEntry(DecisionEntry(*row[:6]), row[6], row[7]) for row in sound]
@@ -313,7 +315,7 @@ class Journal:
                 "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
-                        run.key.job_id, run.key.submit_time_s, run.user, run.name, run.start_time_s, run.end_time_s,
+                        *encode_key(run.key), run.user, run.name, run.start_time_s, run.end_time_s,
                         run.service_s, run.num_gpus, run.num_nodes, run.state,
                     )
                     for run in runs
@@ -326,7 +328,7 @@ class Journal:
         rows = self._file.read(f"SELECT {_RUN_COLUMNS} FROM run {newest}", (job_id,))  # noqa: S608 - names of our own
         kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number", "text")
         row = next(well_typed(rows, *kinds), None)
-        return None if row is None else RunRecord(JobKey(row[0], row[1]), *row[2:])
+        return None if row is None else RunRecord(lenient_key(row[0], row[1]), *row[2:])
 
     def estimates(
         self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None

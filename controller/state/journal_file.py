@@ -118,7 +118,7 @@ class JournalFile:
         if not ours:
             self._reopen("the journal's file was moved away or replaced")
         elif self._ended:
-            self._reopen("the journal was opened anew")
+            self._reopen("the journal was opened again")
         elif self._unwritten:
             self._have_written_again()
         if self._well:

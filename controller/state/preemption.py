@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.client import JobKey, Phase, SlurmJob
 
 _STILL_RUNNING_S = 60.0
 """A job that Slurm shows unchanged this long after its requeue was not requeued, in seconds."""
@@ -110,6 +110,13 @@ class Preemption:
     """How often its ranks were asked to save, or its processes signalled."""
     problem: str = ""
     """Why it was called off or is over; after a forced stop, what is lost."""
+    cluster: str = ""
+    """The job's cluster, as in `JobKey`."""
+
+    @property
+    def key(self) -> JobKey:
+        """Key of the run that is to be stopped."""
+        return JobKey(self.job_id, self.submit_time_s, self.cluster)
 
     @property
     def open(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.state.journal_rows import RowError, decode_preemption, encode_elsewhere
+from controller.state.journal_rows import RowError, decode_preemption, encode_elsewhere, encode_key
 from controller.state.preemption import Preemption
 
 log = structlog.get_logger(__name__)
@@ -27,11 +27,13 @@ CREATE INDEX IF NOT EXISTS preemption_open ON preemption (number) WHERE ended_s 
 CREATE INDEX IF NOT EXISTS preemption_job ON preemption (raw_id, number);
 CREATE INDEX IF NOT EXISTS preemption_asked ON preemption (asked_s);
 """
-_COLUMNS = tuple(field.name for field in fields(Preemption))
+_COLUMNS = tuple(field.name for field in fields(Preemption) if field.name != "cluster")
+"""The cluster is part of the column `job_id`, as in all tables."""
 MAX_PREEMPTIONS = 100_000
 """Maximum number of rows of ended preemptions; the oldest are dropped, whatever their age."""
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM preemption"  # noqa: S608 - names of our own
 
+_MOST_NUMBER = 2**63
 _NAMED = 20
 """Maximum number of damaged rows that the log reports one by one."""
 
@@ -90,6 +92,8 @@ class PreemptionTable:
 
     def find(self, number: int) -> Preemption | None:
         """Return the preemption of that number; None when there is none."""
+        if not 0 < number < _MOST_NUMBER:  # SQLite has no room for it
+            return None
         return next(iter(self._read("WHERE number = ?", (number,))), None)
 
     def of_job(self, raw_id: int, limit: int) -> list[Preemption]:
@@ -136,5 +140,9 @@ def _insert(columns: Sequence[str], instead: str = "") -> str:
 
 
 def _values(preemption: Preemption) -> tuple[object, ...]:
-    written = {"nodes": json.dumps(preemption.nodes), "elsewhere": encode_elsewhere(preemption.elsewhere)}
+    written = {
+        "job_id": encode_key(preemption.key)[0],
+        "nodes": json.dumps(preemption.nodes),
+        "elsewhere": encode_elsewhere(preemption.elsewhere),
+    }
     return tuple(written.get(name, getattr(preemption, name)) for name in _COLUMNS)

@@ -6,6 +6,7 @@ A missing value (a controller that Slurm does not use, a job that has just ended
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _V2_JOBS: tuple[_Level, ...] = (
     lambda name: name.startswith("job_"),
 )
 _V2_INNER_JOBS = (_V2_JOBS[0], *_V2_JOBS)
+_COUNT = re.compile(r"[0-9]{1,20}")
 _UNIFIED = ""
 _MAX_SUMMED = 2048
 
@@ -174,7 +176,7 @@ def _number(path: Path) -> int | None:
 def _keyed(path: Path) -> dict[str, int]:
     """Parse lines of the form "key number"."""
     try:
-        words = (line.split() for line in path.read_text().splitlines())
-        return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
+        words = (line.split() for line in path.read_text(errors="replace").splitlines())
+        return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and _COUNT.fullmatch(pair[1])}
     except OSError:
         return {}

@@ -23,13 +23,13 @@ from nodeagent.identity.procfs import Processes, parent, start_ticks
 IdentityMode = Literal["automatic", "cgroup", "ancestry"]
 
 _SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet
-_V1 = re.compile(r"(/slurm(?:_[^/]+)?/uid_(\d+)/job_(\d+))(?:/step_([^/]+))?(?:/.*)?")
+_V1 = re.compile(r"(/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10}))(?:/step_([^/]+))?(?:/.*)?")
 # Above the scope only slices are allowed: root creates them, while users can create cgroups only below a user@U.service.
 _V2 = re.compile(
-    r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_([^/]+))?(?:/.*)?"
+    r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/job_([0-9]{1,10}))(?:/step_([^/]+))?(?:/.*)?"
 )
-_TITLE = re.compile(r"slurmstepd: \[(\d+)\.([^\]]*)(\]?)")
-_SPOOL_SOCKET = re.compile(r"[^/]+_(\d+)\.(\d+)(?:\.\d+)?")
+_TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([^\]]*)(\]?)")
+_SPOOL_SOCKET = re.compile(r"[^/]+_([0-9]{1,10})\.([0-9]{1,10})(?:\.[0-9]{1,10})?")
 _SPECIAL_STEPS = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern"}  # slurm.h
 _MAX_JOB_ID = 2**32 - 1
 _MAX_ANCESTORS = 64

@@ -27,6 +27,8 @@ class ReportingProcess:
     hello: Hello | None = None
     model: Model | None = None
     profile: Profile | None = None
+    no_profile: str = ""
+    """Reason of its newest no_profile frame, if no profile has come since."""
     steps: Steps | None = None
     checkpoint: Checkpoint | None = None
     state: ProcessState = "connected"
@@ -68,6 +70,7 @@ class ReportingProcess:
             last_ns=steps.last_ns if steps else None,
             steps_per_s=self.throughput.steps_per_s(now_ns) if self.connected else None,
             profile=self.profile,
+            no_profile=self.no_profile,
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nodeagent.identity.peer import JobProcess
 from nodeagent.jobsocket.job_run import JobRun, ReportingProcess
 from nodeagent.jobsocket.throughput import StepThroughput
-from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, Profile, Steps
+from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, NoProfile, Profile, Steps
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import JobReport
 
@@ -66,7 +66,9 @@ class JobRegistry:
             case Model():
                 process.model = frame
             case Profile():
-                process.profile = frame
+                process.profile, process.no_profile = frame, ""
+            case NoProfile():
+                process.no_profile = frame.reason
             case Steps():
                 # A step that ends in the future is not believed.
                 if frame.last_ns <= now_ns and process.throughput.add(frame) and run.note_steps(process, frame):

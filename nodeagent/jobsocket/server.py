@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from nodeagent.jobsocket.counters import Counters
 from nodeagent.jobsocket.listener import Listener
 from nodeagent.jobsocket.rate_limit import Admission, Limits
 from nodeagent.wire import frames
-from nodeagent.wire.frames import Hello, Unknown
+from nodeagent.wire.frames import Hello, NoProfile, Unknown
 from nodeagent.wire.report import SocketCounters
 from policies.serving.runtime.token_bucket import TokenBucket
 
@@ -60,6 +60,8 @@ class _Connection:
     opened_ns: int
     greeted: bool = False
     last_seq: int = -1
+    no_profile: set[str] = field(default_factory=set)
+    """Reasons why it has taken no profile, each of which is logged once."""
     next_seq: int = 0
 
 
@@ -267,6 +269,10 @@ class JobSocket:
         if not connection.greeted and not isinstance(frame, Hello):
             raise FrameError("the first frame is not a hello")
         connection.greeted = True
+        if isinstance(frame, NoProfile) and frame.reason not in connection.no_profile:
+            connection.no_profile.add(frame.reason)
+            process = connection.process
+            log.info("job_not_profiled", job=process.job_id, pid=process.pid, reason=frame.reason)
         self._listener.received(connection.number, frame, now_ns)
 
     def _send(self, connection: _Connection, packet: bytes) -> bool:

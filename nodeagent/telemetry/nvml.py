@@ -16,7 +16,6 @@ from typing import Protocol
 
 import structlog
 
-from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml_rows import parse_gpus, parse_greeting
 from nodeagent.wire.report import GpuReading
 from policies.serving.runtime.backoff import Backoff, Retries
@@ -104,8 +103,11 @@ class NvmlReader:
                 gpus = parse_gpus(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"no answer within {self._deadline_s:g} s")
-        except (TelemetryError, OSError, ValueError) as error:  # ValueError: a line beyond every limit
-            self._fail(child, str(error))
+        except asyncio.CancelledError:
+            self._end(child)  # its answer, when it comes, must not be taken for the answer to the next request
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, its answer must not be taken for the next one
+            self._fail(child, str(error) or type(error).__name__)
         else:
             self._retries.reset()
             return gpus
@@ -140,7 +142,7 @@ class NvmlReader:
     async def _start(self) -> None:
         try:
             child = await asyncio.create_subprocess_exec(*self._argv, stdin=PIPE, stdout=PIPE, limit=_LINE_LIMIT)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a bug costs a reading, and must not be lost with the task
             self._put_off(f"cannot be started: {error}")
             return
         try:
@@ -149,11 +151,11 @@ class NvmlReader:
                 absent = parse_greeting(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"not ready within {self._start_deadline_s:g} s")
-        except (TelemetryError, OSError, ValueError) as error:
-            self._fail(child, str(error))
         except asyncio.CancelledError:
             self._end(child)
             raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the child must not be left running
+            self._fail(child, str(error) or type(error).__name__)
         else:
             self._greeted(child, absent)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _MAX_CPUS = 65_536
-_GIGABITS = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+_GIGABITS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec")
 
 
 def text(path: Path) -> str | None:

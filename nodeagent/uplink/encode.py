@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nodeagent.saves.coordinator import SaveAnswer
+from nodeagent.wire import bounds
 from nodeagent.wire.frames import Model, Profile
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.reasons import Reason
@@ -54,6 +55,16 @@ def telemetry_message(report: NodeReport) -> agent_pb2.AgentReport:
             unknown_frames=report.socket.unknown_frames,
             dropped_sends=report.socket.dropped_sends,
         ),
+        failed_tasks=[
+            agent_pb2.FailedTask(
+                task=each.task,
+                failures=each.failures,
+                in_a_row=each.in_a_row,
+                last_s=each.time_s,
+                problem=each.problem[: bounds.MAX_TEXT],
+            )
+            for each in report.failed_tasks
+        ],
     )
     return agent_pb2.AgentReport(time_s=report.time_s, monotonic_ns=report.monotonic_ns, telemetry=telemetry)
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
 from policies.serving.runtime.backoff import Backoff, Retries
+from policies.serving.runtime.supervise import cancelled_by_others
+from policies.serving.runtime.task_groups import first_of
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only
@@ -118,17 +120,26 @@ class ControllerStream:
         """Keep a stream open until cancelled."""
         while True:
             begun_s = time.monotonic()
-            # A separate task: if the other side cancels the stream, gRPC cancels the task that reads it.
-            stream = asyncio.create_task(self._stream(), name="stream")
-            try:
-                await asyncio.wait({stream})
-            finally:
-                await _ended(stream)
-                self.status.connected = False
-            self._note(_reason(stream))
+            self._note(await self._one_stream())
             if time.monotonic() - begun_s > self._settings.steady_s:
                 self._retries.reset()
             await asyncio.sleep(self._retries.next_s())
+
+    async def _one_stream(self) -> str:
+        """Run one stream to its end, and return the reason for it."""
+        try:
+            await first_of(
+                self._stream()
+            )  # a separate task: if the other side cancels the stream, gRPC cancels the task
+        except asyncio.CancelledError:
+            if not cancelled_by_others():
+                raise
+            return "the controller cancelled the stream"
+        except Exception as error:  # noqa: BLE001 - a bug costs a stream, not the agent
+            return _reason(error)
+        finally:
+            self.status.connected = False
+        return "the stream ended"
 
     def _note(self, reason: str) -> None:
         if reason != self.status.last_error:
@@ -153,7 +164,7 @@ class ControllerStream:
             self.status.connected = True
             self.status.streams += 1
             log.info("link_up", controller=str(self._endpoint), unsent=len(self._outbox))
-            await _first_of(self._send(call, signer, first.welcome.acknowledged), self._receive(call, verifier))
+            await first_of(self._send(call, signer, first.welcome.acknowledged), self._receive(call, verifier))
 
     async def _credential(self, body: bytes, time_s: float) -> tuple[bytes | None, tuple[tuple[str, str], ...]]:
         """Return the key of the stream, and the metadata that carry it."""
@@ -212,16 +223,25 @@ class ControllerStream:
 
 
 async def _write(call: _Call, signer: Signer, body: bytes) -> None:
+    """Sign and send a message. Raises StreamError and grpc.aio.AioRpcError."""
     number, mac = signer.sign(body)
-    await call.write(agent_pb2.AgentMessage(number=number, body=body, mac=mac))
+    try:
+        await call.write(agent_pb2.AgentMessage(number=number, body=body, mac=mac))
+    except asyncio.InvalidStateError as error:  # the call ended a moment ago, and its end was not read yet
+        raise await _end_of(call) from error
+
+
+async def _end_of(call: _Call) -> StreamError:
+    """Return why a call has ended."""
+    code, details = await call.code(), await call.details()
+    return StreamError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
 
 
 async def _read(call: _Call, verifier: Verifier) -> agent_pb2.ControllerBody:
     """Read and verify the next message. Raises StreamError, SessionError and grpc.aio.AioRpcError."""
     message = await call.read()
     if not isinstance(message, agent_pb2.ControllerMessage):  # the end of the stream
-        code, details = await call.code(), await call.details()
-        raise StreamError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
+        raise await _end_of(call)
     verifier.take(message.number, message.body, message.mac)
     try:
         return agent_pb2.ControllerBody.FromString(message.body)
@@ -229,42 +249,15 @@ async def _read(call: _Call, verifier: Verifier) -> agent_pb2.ControllerBody:
         raise StreamError("the controller sent an invalid message") from error
 
 
-async def _first_of(*work: Awaitable[None]) -> None:
-    """Wait until one of them ends, cancel the others, and raise what it raised."""
-    tasks = [asyncio.ensure_future(item) for item in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            await _ended(task)
-    for task in done:
-        if task.cancelled():
-            raise StreamError("the controller cancelled the stream")
-        if (error := task.exception()) is not None:
-            raise error
-
-
-async def _ended(task: asyncio.Future[None]) -> None:
-    """Cancel a task if it still runs, and wait until it has ended."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-
-
-def _reason(stream: asyncio.Task[None]) -> str:
+def _reason(error: Exception) -> str:
     """Return the reason why a stream ended, as text."""
-    if stream.cancelled():
-        return "the controller cancelled the stream"
-    error = stream.exception()
     match error:
-        case None:
-            return "the stream ended"
         case TimeoutError():
             return "no welcome in time"
         case grpc.aio.AioRpcError():
             return f"{error.code().name}: {(error.details() or '')[:500]}"
         case AgentError() | OSError():
             return str(error)
-        case _:  # a bug costs a stream, not the agent
+        case _:
             log.error("stream_failed", exc_info=error)
             return f"{type(error).__name__}: {error}"

@@ -33,5 +33,7 @@ MAX_NICS = 1024
 """Network interfaces of one node."""
 MAX_GPU_PROCESSES = 4096
 """Processes on the GPUs of one node."""
+MAX_TASKS = 64
+"""Background tasks of one agent."""
 MAX_BITS_PER_S = 10**15
 """Rate of one network interface."""

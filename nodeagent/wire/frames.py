@@ -137,6 +137,16 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProfile:
+    """Why a process has dropped the request for a profile window; it still reports its steps."""
+
+    seq: _Number
+    reason: Annotated[str, Meta(pattern=r"\A(program|graph|tool|busy|torch)\Z")]
+    """Its own profiler has run; a CUDA graph was captured; another tool traces it; the profiler was in use at each attempt; torch's
+    profiler cannot be used as it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The state of the checkpoints of a process that has called headway_job.checkpoint."""
 
@@ -186,13 +196,14 @@ class Unknown:
     type: str
 
 
-Frame = Hello | Model | Steps | Profile | Checkpoint | Saved | Bye | Unknown
+Frame = Hello | Model | Steps | Profile | NoProfile | Checkpoint | Saved | Bye | Unknown
 
 _ROWS: Mapping[str, type[Frame]] = {
     "hello": Hello,
     "model": Model,
     "steps": Steps,
     "profile": Profile,
+    "no_profile": NoProfile,
     "checkpoint": Checkpoint,
     "saved": Saved,
     "bye": Bye,

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from nodeagent.wire.bounds import MAX_NUMBER
 from nodeagent.wire.frames import Model, Profile
+from policies.serving.runtime.supervise import TaskFailure
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 _Amount = Annotated[float, Meta(ge=0, le=1e15)]
@@ -45,6 +46,8 @@ class RankReport:
     steps_per_s: float | None
     """Rate over the window; None = fewer than two points yet."""
     profile: Profile | None
+    no_profile: str = ""
+    """Reason why it has dropped the newest request for a profile, as in frames.NoProfile; empty = it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,3 +268,5 @@ class NodeReport:
     """None = there is no driver, or it did not answer in time."""
     nics: tuple[NicReading, ...]
     socket: SocketCounters
+    failed_tasks: tuple[TaskFailure, ...] = ()
+    """Background tasks of the agent that have failed since its start."""

@@ -26,6 +26,7 @@ def unpack_map(packet: bytes) -> dict[str, Any]:
             object_pairs_hook=_MapBuilder().build,
             ext_hook=_refuse_extension,
             max_map_len=MAX_ENTRIES,
+            max_array_len=MAX_ENTRIES,  # room is made for what a list announces, before its entries are there
         )
     except FrameError:
         raise

@@ -28,6 +28,7 @@ from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
 from policies.selection import held_placements
 from policies.speeds.contention_model import ContentionModel, Effect, Law
+from policies.speeds.effect_text import effect_text, nodes_text, usual_text
 
 ORDERS = ("fifo", "gpus", "shortest", "area")
 WEIGHTS = ("gpus", "jobs")
@@ -170,20 +171,9 @@ class _Search:
         return _Best(placement, effect, disturbed)
 
     def _why_here(self, row: int, best: _Best) -> str:
-        names, nodes = self._state.nodes.names, best.placement.nodes
-        where = f"node {names[nodes[0]]}"
-        if len(nodes) > 1:
-            where = f"{len(nodes)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
-        return f"{where}: {self._effect(best.effect)}{self._usual(row)}"
+        where = nodes_text(self._state, best.placement)
+        return f"{where}: {effect_text(self._state, best.effect)}{usual_text(self._model, row)}"
 
     def _why_held(self, row: int, best: _Best) -> str:
-        return f"held back: at best {self._effect(best.effect)}; {self._threshold:.0%} must be gained{self._usual(row)}"
-
-    def _effect(self, effect: Effect) -> str:
-        text = f"would run at {effect.own:.0%} of its ideal speed"
-        if effect.loser >= 0:
-            text += f" and take {effect.taken:.0%} from others, most from job {self._state.jobs.ids[effect.loser]}"
-        return text
-
-    def _usual(self, row: int) -> str:
-        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""
+        effect, usual = effect_text(self._state, best.effect), usual_text(self._model, row)
+        return f"held back: at best {effect}; {self._threshold:.0%} must be gained{usual}"

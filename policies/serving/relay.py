@@ -16,6 +16,7 @@ from typing import cast
 from policies.errors import PeerError
 from policies.serving.peers import TrustedUsers, peer_credentials, peer_uid
 from policies.serving.runtime.address import Address
+from policies.serving.runtime.task_groups import Handlers
 
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""
@@ -35,7 +36,7 @@ class Relay:
         self._name = f"headway-{os.getpid()}-{secrets.token_hex(8)}"
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = Handlers("relay")
         self._sides: set[Side] = set()
         self.target = f"unix-abstract:{self._name}"
         """Address for gRPC."""
@@ -55,20 +56,21 @@ class Relay:
         """Listen; do nothing if it listens already."""
         async with self._starting:
             if self._server is None:
-                loop = asyncio.get_running_loop()
-                self._server = await loop.create_unix_server(
-                    lambda: Side(self._enter), f"\0{self._name}", backlog=_WAITING
+                # In two steps: were it cancelled after it has begun to listen, the name would be taken, and no server known.
+                self._server = await asyncio.get_running_loop().create_unix_server(
+                    lambda: Side(self._enter), f"\0{self._name}", backlog=_WAITING, start_serving=False
                 )
+                await self._server.start_serving()
 
     async def close(self) -> None:
         """End every connection, and listen no more."""
         if self._server is not None:
             self._server.close()
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
-        for side in list(self._sides):
-            side.end()
+        try:
+            await self._opening.close()
+        finally:
+            for side in list(self._sides):
+                side.end()
 
     def _enter(self, inner: Side) -> None:
         """Take a connection of gRPC."""
@@ -77,17 +79,7 @@ class Relay:
             inner.transport.abort()
             return
         inner.transport.pause_reading()
-        task = asyncio.get_running_loop().create_task(self._open(inner), name="relay")
-        self._opening.add(task)
-
-        def opened(task: asyncio.Task[None]) -> None:
-            self._opening.discard(task)
-            if (
-                task.cancelled() or task.exception() is not None
-            ):  # perhaps before its first step, where it can catch nothing
-                inner.transport.abort()
-
-        task.add_done_callback(opened)
+        self._opening.begin(self._open(inner), broken=inner.transport.abort)
 
     async def _open(self, inner: Side) -> None:
         """Connect to the server and let bytes through, or remember why not."""
@@ -130,7 +122,11 @@ class Relay:
             return
         self.connection += 1
         outer = Side(lambda side: side.join(inner), self._sides, self.connection)
-        await asyncio.get_running_loop().create_connection(lambda: outer, sock=connection)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: outer, sock=connection)
+        except BaseException:
+            connection.close()
+            raise
 
 
 class Side(asyncio.Protocol):

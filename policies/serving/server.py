@@ -158,6 +158,7 @@ async def _serve(server: PolicyServer, name: str, notifier: Notifier) -> None:
         if not server.hung:
             notifier.watchdog()
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), (notifier.watchdog_s or 60.0) / 2)
+            async with asyncio.timeout((notifier.watchdog_s or 60.0) / 2):
+                await ended.wait()
     notifier.stopping()
     await server.stop()

@@ -57,6 +57,9 @@ _JOB_MEASURED = ("contention_sensitivity", "contention_confidence", "throughput_
 _PLACEMENT = ("placement_offset", "placement_node", "placement_gpus", "placement_gpu_mask")
 _MAY_BE_NAN = frozenset({"start_time_s", "duration_estimate_s", "duration_spread_s"})
 _MAY_BE_NEGATIVE = frozenset({"submit_time_s", "start_time_s"})
+_REQUESTS = frozenset({"cpus_per_gpu", "memory_mib_per_gpu"})
+_LEAST_REQUEST, _MOST = 1e-6, 1e18
+"""Smaller requests and larger numbers belong to broken messages; sums and quotients of them would overflow."""
 _ENUMS = {"state": (1, 2), "split": (1, 3), "estimate_source": (0, 3)}
 
 
@@ -239,6 +242,14 @@ def _check_float(name: str, values: npt.NDArray[np.float64]) -> None:
     check(f"jobs.{name}", fine, values, "not a finite number")
     if name not in _MAY_BE_NEGATIVE:
         check(f"jobs.{name}", ~(values < 0), values, "negative")
+    check(f"jobs.{name}", ~(np.abs(values) > _MOST), values, f"larger than {_MOST:g}")
+    if name in _REQUESTS:
+        check(
+            f"jobs.{name}",
+            (values == 0) | (values >= _LEAST_REQUEST),
+            values,
+            f"neither 0 nor at least {_LEAST_REQUEST:g}",
+        )
 
 
 def _check_requests(columns: dict[str, npt.NDArray[Any]]) -> None:

@@ -52,7 +52,9 @@ def convert(
     out: Out = None,
     speeds: Annotated[Path | None, typer.Option(help="gavel: its measured steps a second.")] = None,
     gpu: Annotated[str, typer.Option(help="gavel: on which GPU.")] = "v100",
-    since: Annotated[str, typer.Option(help="sacct: how far back, as sacct says it.")] = "now-90days",
+    since: Annotated[
+        str, typer.Option(help="sacct: beginning of the period, in a form that sacct accepts.")
+    ] = "now-90days",
 ) -> None:
     """Convert a cluster's log to a trace. Dropped rows are counted on standard error."""
     from simulator.traces.formats import FORMATS, Options, load_log

@@ -24,12 +24,12 @@ A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from policies.documents import DocumentError, parse_toml
 from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology import Inside, Topology, bcube, fat_tree, flat, rack_tree, vl2
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS
@@ -105,10 +105,10 @@ def parse_cluster(text: str) -> Cluster:
 def read_cluster(path: Path | str) -> Cluster:
     """Read the cluster of a TOML file. Raises ClusterError."""
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = parse_toml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ClusterError(f"cannot be read ({error.strerror})", mend="check the path", path=path) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (DocumentError, UnicodeDecodeError) as error:
         raise ClusterError(f"is no TOML ({error})", mend="mend it there", path=path) from error
     try:
         return cluster_of(table)

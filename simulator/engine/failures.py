@@ -12,6 +12,7 @@ from simulator.engine.settings import NodeChange
 from simulator.errors import SettingError, TraceError
 from simulator.traces.trace import NS_PER_S, Trace
 
+_MOST_DIGITS = 10
 HEADER = ["time_s", "node", "change"]
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\d+)?)"
 _DRAWN = re.compile(f"{_NUMBER}:{_NUMBER}")
@@ -68,7 +69,7 @@ def _change(row: list[str], line: int, path: Path, numbers: dict[str, int], node
             f"has {len(row)} fields", mend=f"write {len(HEADER)}", path=path, line=line, text=",".join(row)
         )
     time, node, change = (field.strip() for field in row)
-    number = numbers.get(node, int(node) if node.isascii() and node.isdigit() else -1)
+    number = numbers.get(node, int(node) if node.isascii() and node.isdigit() and len(node) < _MOST_DIGITS else -1)
     try:
         seconds = float(time)
     except ValueError:

@@ -75,13 +75,11 @@ class Simulation:
         _refuse_impossible(trace, cluster, self._sizes.possible(layout))
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
+        self._speeds = RunningSpeeds(trace, slowdown) if slowdown else None
         self._loop = self._make_loop(pool)
         empty = tuple(model.fork() for model in slowdown or ())
         self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles, empty))
         self._allocator = Allocator(trace, policy.spec if policy is not None else None)
-        self._speeds = RunningSpeeds(trace, slowdown) if slowdown else None
-        if self._speeds is not None:
-            self._loop.track = self._speeds.track
         self._node_changes = NodeChangeSchedule(settings.changes, cluster)
         self._loop.interrupt = self._node_changes.next_ns
         self._kernel = _kernel_decider(self._rule, pool)
@@ -100,6 +98,8 @@ class Simulation:
         self._jobs.finished = loop.finished
         if settings.checkpoint_interval_s != float("inf"):
             loop.checkpoint_period = round(settings.checkpoint_interval_s * NS_PER_S)
+        if self._speeds is not None:
+            loop.track = self._speeds.track
         if settings.record:
             loop.series, loop.spans = SeriesLog(), SpanLog()
         return loop

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.model import IntColumn
+from policies.state.pair_ratios import key_of
 from simulator.traces.trace import NS_PER_S, Trace
 
 PARAMETERS_M = {
@@ -35,6 +36,7 @@ PARAMETERS_M = {
     "vgg19": 143.7,
 }
 """Millions of parameters, as the papers that introduced the models give them."""
+_MILLIONS = {key_of(name): millions for name, millions in PARAMETERS_M.items()}
 BYTES_PER_PARAMETER = 12
 
 
@@ -51,7 +53,7 @@ class StopCosts:
 
     def seconds(self, model: str) -> float:
         """Return the seconds of checkpoint, restart and restore for a job that trains that model."""
-        millions = PARAMETERS_M.get(model.lower(), self.unknown_parameters_m)
+        millions = _MILLIONS.get(key_of(model), self.unknown_parameters_m)
         gbytes = millions * 1e6 * BYTES_PER_PARAMETER / 1e9
         return self.restart_s + 2 * gbytes / self.storage_gbyte_s
 

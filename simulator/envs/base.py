@@ -94,6 +94,9 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         if terminated or truncated:
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
+        if truncated:
+            # The state goes on in principle: learning values it, and needs to know what could be done there.
+            info["action_masks"] = self.action_masks()
         return self._observe(), reward, terminated, truncated, info
 
     @abstractmethod

@@ -77,9 +77,13 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self._rows = [range(num_envs * w // parts, num_envs * (w + 1) // parts) for w in range(parts)]
         self._pipes: list[WorkerPipe | InProcessWorker] = []
         self._processes: list[BaseProcess] = []
-        if not workers:
+        if workers:
+            self._start_workers(make, blocks, autoreset)
+        else:
             self._pipes.append(InProcessWorker(make, num_envs, self._views, autoreset))
-            return
+
+    def _start_workers(self, make: Callable[[], Env], blocks: Blocks, autoreset: AutoresetMode) -> None:
+        """Start a process for each part of the rows, and wait until their environments are made."""
         with self._ended_unless_it_goes_well():
             for rows in self._rows:
                 self._start_worker((CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset))

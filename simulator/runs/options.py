@@ -37,7 +37,7 @@ class RunOptions:
         default=("locality",),
         metadata=_flag(
             "--slowdown",
-            "Why jobs run below their ideal speed; give it several times for several models, none for no slowdown.",
+            "A model of why jobs run below their ideal speed. May be repeated; `none` is no slowdown.",
             metavar="NAME[:k=v,…]",
             shown="locality",
         ),

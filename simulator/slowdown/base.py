@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Self
 
 from simulator.slowdown.api import Resident
 
 
-class Model:
+class Model(ABC):
     """A model that computes factors when they are read, and only those that an arrival or departure affected.
 
     Invariants: `_residents` are the running jobs; `_factors` holds their factors, correct for all but `_stale`; `_news` are the
@@ -77,17 +78,17 @@ class Model:
             self._factors[job] = factor
             self._news.add(job)
 
-    # What a subclass implements
+    # What a subclass implements; a model of each job alone has no load to keep
 
-    def _entered(self, resident: Resident) -> None:
+    def _entered(self, resident: Resident) -> None:  # noqa: B027
         """Add the job's load, and put the jobs that it affects into `_stale`."""
 
-    def _left(self, resident: Resident) -> None:
+    def _left(self, resident: Resident) -> None:  # noqa: B027
         """Remove the job's load, and put the jobs that it affected into `_stale`."""
 
+    @abstractmethod
     def _computed(self, resident: Resident) -> float:
         """Return the job's factor under the present load, whatever the order in which jobs came."""
-        raise NotImplementedError
 
 
 class Neighbours(Model):

@@ -93,7 +93,7 @@ def build(texts: Sequence[str], *, topology: Topology, profiles: ModelProfiles) 
     names = [name for name, _ in asked]
     if NONE in names:
         if len(names) > 1:
-            raise SlowdownError("none stands beside other slowdown models", mend="leave one or the other out")
+            raise SlowdownError("none cannot be combined with other slowdown models", mend="leave one or the other out")
         return []
     for name in names:
         if names.count(name) > 1:

@@ -17,8 +17,9 @@ from policies.model import BoolColumn, FloatColumn, IntColumn
 from simulator.traces.trace import MAX_TIME_S, NOT_KNOWN, NS_PER_S
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
-_DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))?", re.ASCII)
+_DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?", re.ASCII)
 _MOST_DIGITS = 18
+_MOST_AMOUNT = 2.0**53
 """Any number of so many digits is less than 2^63."""
 MOST_GPUS = 10_000_000
 """More GPUs than any job requests; detects a column of bytes or milliseconds."""
@@ -105,13 +106,14 @@ def flags(texts: Sequence[str], *, default: bool) -> BoolColumn:
 
 
 def amounts(texts: Sequence[str]) -> FloatColumn:
-    """Parse numbers for comparisons; NaN for any other text."""
+    """Parse numbers for comparisons; NaN for any other text, and for numbers that no count or time of a log reaches."""
     column = np.empty(len(texts), dtype=np.float64)
     for row, text in enumerate(texts):
         try:
             column[row] = float(text)
         except ValueError:
             column[row] = np.nan
+    column[np.abs(column) > _MOST_AMOUNT] = np.nan
     return column
 
 
@@ -133,6 +135,8 @@ def _instant(text: str) -> int:
     nanoseconds = (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
     if nanoseconds < 0:
         raise _NotANumberError("is before 1970", _INSTANT)
+    if nanoseconds >= 2**63:
+        raise _NotANumberError("is after 2262", _INSTANT)
     return nanoseconds
 
 

@@ -32,7 +32,7 @@ def read_parquet(path: Path, required: Sequence[str], *, limit: int | None = Non
                 left -= batch.num_rows
                 if left <= 0:
                     break
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = f"the parquet data are damaged ({str(error).splitlines()[0]})"
         raise TraceError(reason, mend="copy, download or write the file again", path=path) from error
     if not rows:

@@ -34,7 +34,7 @@ def read_trace(path: Path | str, limit: int | None = None) -> Trace:
 
         return trace_of(read_parquet(path, REQUIRED, limit=limit))
     if path.suffix.lower() == ".parquet" and path.stat().st_size:
-        raise TraceError("is named .parquet but is none", mend="rename it, or write it again", path=path)
+        raise TraceError("is named .parquet but is not a Parquet file", mend="rename it, or write it again", path=path)
     return trace_of(read_table(path, REQUIRED, limit=limit))
 
 

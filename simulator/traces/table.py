@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -208,9 +209,11 @@ def check_header(
 ) -> list[str]:
     """Return the names of the columns; check that required ones are present and none occurs twice."""
     names = [(aliases or {}).get(name.strip(), name.strip()) for name in header]
-    for name in names:
-        if names.count(name) > 1:
-            raise TraceError("stands twice in the header", mend="name each column once", path=path, line=1, column=name)
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise TraceError(
+                "appears twice in the header", mend="name each column once", path=path, line=1, column=name
+            )
     for name in required:
         if name not in names:
             from difflib import get_close_matches

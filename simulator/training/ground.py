@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy
+from policies.documents import parse_toml
 from policies.errors import TrainingError
 from policies.learned.training.systems import (
     FIGURE,
@@ -222,7 +222,7 @@ def _cluster(scene: TrainingSetup, given: SetupOverrides) -> tuple[Cluster, str]
     if given.cluster is not None:
         cluster = parse_cluster(given.cluster)
         path = Path(given.cluster)
-        return cluster, json.dumps(tomllib.loads(path.read_text()), default=str) if path.is_file() else given.cluster
+        return cluster, json.dumps(parse_toml(path.read_text()), default=str) if path.is_file() else given.cluster
     if isinstance(scene.cluster, str):
         return parse_cluster(scene.cluster), scene.cluster
     return cluster_of(scene.cluster), json.dumps(scene.cluster, default=str)

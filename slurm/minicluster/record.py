@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from policies.documents import parse_json, read_text, short
 from slurm.errors import AlreadyRunningError, MiniClusterError
 from slurm.processes import ProcessRef, wait_until
 
@@ -73,13 +74,15 @@ class RecordStore:
         """Return a record; None if there is none."""
         path = self._record_path(name)
         try:
-            values: dict[str, Any] = json.loads(path.read_text())
+            values: dict[str, Any] = parse_json(read_text(path))
             holders = {host: ProcessRef(**ref) for host, ref in values.pop("holders").items()}
             return Record(**(values | {"nodes": tuple(values["nodes"]), "holders": holders}))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise MiniClusterError(f"{path}: not the record of a mini-cluster ({error}); move the file away") from error
+            raise MiniClusterError(
+                f"{path}: not the record of a mini-cluster ({short(error)}); move the file away"
+            ) from error
 
     def write(self, record: Record) -> None:
         """Create or replace a record."""

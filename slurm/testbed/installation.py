@@ -181,6 +181,15 @@ class Installation:
             lambda: _written_ns(path) != before and not is_stale(read_lease(path), time.time()), "controller", timeout_s
         )
 
+    def wake(self) -> None:
+        """Wake the controller, as a hook of slurmctld does when a job has ended."""
+        # Opened without waiting: without a controller there is no reader, and that is an error.
+        descriptor = os.open(self.runtime_dir / "wake-hooks", os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(descriptor, b"end\n")
+        finally:
+            os.close(descriptor)
+
     def start_watchdog(self, every_s: float = 1.0) -> None:
         """Start the watchdog in a loop, as its timer does."""
         command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]

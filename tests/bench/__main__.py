@@ -18,6 +18,8 @@ from tests.bench.figures import Figure, Findings, machine
 
 ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside")
 """Modules of this package, each with `run(quick=...) -> Findings`."""
+LONG = ("size", "backlog")
+"""Others that take long, and run only when they are named."""
 _NO_SLURM = frozenset({"cycle", "jobside"})
 RESULTS = Path("bench-results")
 
@@ -56,7 +58,9 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=ALL, metavar="NAME", help=f"one of {', '.join(ALL)}")
+    parser.add_argument(
+        "--only", action="append", choices=(*ALL, *LONG), metavar="NAME", help=f"one of {', '.join((*ALL, *LONG))}"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller samples, for a look within minutes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     return parser.parse_args()

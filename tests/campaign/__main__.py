@@ -14,6 +14,7 @@ from tests.campaign.generate import make_story
 from tests.campaign.many import Tally, be_quiet, run
 from tests.campaign.model import Promise
 from tests.campaign.play import play
+from tests.campaign.power import STORIES, power, table
 from tests.campaign.shrink import shrink
 from tests.campaign.story import Story, read_story
 
@@ -21,6 +22,10 @@ from tests.campaign.story import Story, read_story
 def main(arguments: list[str] | None = None) -> int:
     """The command. Returns 1 when a promise was broken."""
     options = _parser().parse_args(arguments)
+    if options.power:
+        return _power(options)
+    if options.real:
+        return _real(options)
     if options.story is not None:
         return _one(read_story(options.story), options.defect)
     tally = run(range(options.seed, options.seed + options.runs), options.processes, options.defect, quiet=options.json)
@@ -31,6 +36,27 @@ def main(arguments: list[str] | None = None) -> int:
     if tally.violations and options.keep is not None:
         _keep(tally, options.keep)
     return 1 if tally.violations else 0
+
+
+def _power(options: argparse.Namespace) -> int:
+    """Look for every known defect, or for the one that is named. Returns 0: a defect that is not found is no failure."""
+    names = [options.defect] if options.defect else list(DEFECTS)
+    seeds = range(options.seed, options.seed + min(options.runs, STORIES))
+    found = []
+    for one in power(seeds, options.processes, names):
+        found.append(one)
+        if sys.stderr.isatty():
+            print(f"\r{len(found)}/{len(names)} defects ", end="", file=sys.stderr)
+    print(table(found))
+    return 0
+
+
+def _real(options: argparse.Namespace) -> int:
+    from tests.campaign.real.many import main_real
+    from tests.campaign.real.story import read_real_story
+
+    story = read_real_story(options.story) if options.story is not None else None
+    return main_real(range(options.seed, options.seed + options.runs), story, options.keep, as_json=options.json)
 
 
 def _one(story: Story, defect: str) -> int:
@@ -92,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--story", type=Path, metavar="FILE", help="play this story instead")
     parser.add_argument("--defect", choices=sorted(DEFECTS), default="", help="put a known defect back first")
+    parser.add_argument(
+        "--power",
+        action="store_true",
+        help=f"look for every known defect in up to {STORIES} stories, and print a table",
+    )
+    parser.add_argument("--real", action="store_true", help="play on a real Slurm, one story after the other (as root)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

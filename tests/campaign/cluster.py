@@ -15,7 +15,7 @@ from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
 from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
@@ -106,7 +106,7 @@ class Cluster:
             accounting=self._account,
         )
         self.fleet = Fleet(names, self.slurm_clock.monotonic, self.slurm_clock.now)
-        self.endpoints = {name: StoryEndpoint(name) for name in (story.policy, "srtf", "fifo-skip")}
+        self.endpoints = {name: StoryEndpoint(name, story.answer_s) for name in (story.policy, "srtf", "fifo-skip")}
         self.current_policy = story.policy
         self.ids: dict[int, list[str]] = {}
         """Label → ids of its jobs."""
@@ -148,7 +148,11 @@ class Cluster:
     def note_exit(self) -> None:
         """Remember the error with which the controller ended, if it did."""
         main = self.process.main
-        if self.process.ended and main is not None and not main.cancelled() and (error := main.exception()) is not None:
+        if not self.process.ended or main is None:
+            return
+        if main.cancelled():
+            self.exits.append(asyncio.CancelledError("nothing had asked it to end"))
+        elif (error := main.exception()) is not None:
             self.exits.append(error)
 
     def restart_in(self, seconds: float) -> None:

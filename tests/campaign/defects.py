@@ -15,19 +15,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from controller.base.backoff import Backoff
 from controller.base.errors import JournalError
+from controller.base.sqlite_file import UnusableFileError
+from controller.cycle.decision.decider import Decider
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.observe import role
-from controller.preempt.attempt import PreemptionAttempt
+from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.slurm import user_holds
-from controller.slurm.client import HOLD_MARK, SlurmJob
-from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase, SlurmJob
+from controller.slurm.embedded.client import EmbeddedClient, with_mark, without_mark
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin
+from controller.slurm.embedded.view import job_view
+from controller.slurm.updates.changes import held_by_others
 from controller.state.journal_file import JournalFile
 from controller.state.ledger import Refusal
+from policies.serving.runtime.backoff import Backoff
 from policies.serving.runtime.supervise import Tasks
 
 Defect = Callable[[], AbstractContextManager[None]]
@@ -54,9 +58,17 @@ def exponent_overflows() -> AbstractContextManager[None]:
 
 def swap_ends_the_controller() -> AbstractContextManager[None]:
     """`headway policy use` cancels the call under way, and the controller takes that for its own end."""
+    real = Decider.use
+
+    async def use(self: Decider, endpoint: Any, state: Any) -> Any:
+        old = self._server.endpoint
+        spec = await real(self, endpoint, state)
+        await old.close()
+        return spec
+
     return _patched(
-        patch("controller.daemon.daemon.cancelled_by_others", lambda: False),
-        patch("controller.cycle.decision.decider.cancelled_by_others", lambda: False, create=True),
+        patch.object(Decider, "use", use),
+        patch("policies.serving.runtime.supervise.cancelled_by_others", lambda: False),
     )
 
 
@@ -101,7 +113,13 @@ def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
         oldest_s = job.key.submit_time_s - 2.0 if job.restarts == 0 else 0.0
         return bool(holds) and any(holds.get(name, 0.0) >= oldest_s for name in user_holds._names(job))
 
+    real, real_own = user_holds.is_held_by_user, user_holds.own_holds
+
+    def own_holds(holds: Mapping[str, float], jobs: Any) -> Mapping[str, float]:
+        return real_own(holds, [job for job in jobs if real(job, holds)])
+
     return _patched(
+        patch("controller.cycle.hold_files.own_holds", own_holds),
         patch.object(user_holds, "is_held_by_user", is_held_by_user),
         patch("controller.cycle.steps.hand_over.is_held_by_user", is_held_by_user),
     )
@@ -110,10 +128,13 @@ def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
 def users_cannot_release() -> AbstractContextManager[None]:
     """Headway holds as an operator does, so that a user's hold on top of it can never be taken off again."""
 
-    def hold(self: EmbeddedClient, job: Any) -> str | None:
-        if job.phase.value != "pending":
+    def hold(self: EmbeddedClient, job: Any) -> Any:
+        if job.phase is not Phase.PENDING:
             return commands.NOT_PENDING
-        return commands.hold(job) or self._comment(job, f"{job.admin_comment} {HOLD_MARK}".strip())
+        if job_view(job).is_held_by_others:
+            return held_by_others(job_view(job))
+        comment = without_mark(job.admin_comment, PIN_MARK)
+        return commands.hold(job) or self._comment(job, with_mark(comment, HOLD_MARK))
 
     return _patched(patch.object(EmbeddedClient, "_hold", hold))
 
@@ -136,12 +157,14 @@ def unmarked_holds_are_ours() -> AbstractContextManager[None]:
             return real(job, may_begin=may_begin)
         return role.WAITING if may_begin else None
 
-    return _patched(patch.object(role, "_held", held))
+    return _patched(
+        patch.object(role, "_held", held), patch.object(SlurmJob, "is_held_by_others", property(lambda self: False))
+    )
 
 
 def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
     """A journal of another version ends the controller, again and again."""
-    from controller.state.journal_schema import SCHEMA_VERSION
+    from controller.state.journal_schema import JOURNAL
 
     real = JournalFile._open
 
@@ -149,7 +172,7 @@ def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
         if self.path.exists():
             with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.path)) as db:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version not in {0, SCHEMA_VERSION}:
+                if version not in {0, JOURNAL.version}:
                     raise JournalError(f"{self.path} is of version {version}")
         return real(self)
 
@@ -159,10 +182,14 @@ def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
 def damaged_journal_ends_it() -> AbstractContextManager[None]:
     """A damaged journal ends the controller, again and again."""
 
-    def refuse(*_arguments: Any) -> Any:
-        raise JournalError("the journal is damaged")
+    real = JournalFile._replaced
 
-    return _patched(patch.object(JournalFile, "_replaced", refuse))
+    def replaced(self: JournalFile, problem: UnusableFileError) -> sqlite3.Connection:
+        if problem.kind == "damaged":
+            raise JournalError("the journal is damaged")
+        return real(self, problem)
+
+    return _patched(patch.object(JournalFile, "_replaced", replaced))
 
 
 def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
@@ -188,7 +215,12 @@ def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
     def held(job: SlurmJob) -> bool:
         return job.phase.value == "pending" and job.held and "headway:" in job.admin_comment
 
-    return _patched(patch("controller.daemon.watchdog.is_held_by_headway", held))
+    return _patched(
+        patch("controller.daemon.watchdog.watchdog.is_held_by_headway", held),
+        patch.object(
+            SlurmJob, "is_held_by_others", property(lambda self: False)
+        ),  # the clients' check is of a later time
+    )
 
 
 def unfit_node_for_ever() -> AbstractContextManager[None]:
@@ -223,9 +255,12 @@ def stopped_before_it_has_saved() -> AbstractContextManager[None]:
 def stopped_twice() -> AbstractContextManager[None]:
     """Where slurmctld did not answer to a stop, the job is stopped again, whatever has become of it."""
 
+    real = EmbeddedClient._requeue_hold
+
     def requeue_hold(self: EmbeddedClient, job: Any) -> str | None:
-        job.requeue = True
-        comment = f"{job.admin_comment} {HOLD_MARK}".strip()
+        if job.phase is not Phase.ENDED:
+            return real(self, job)
+        comment = with_mark(job.admin_comment, HOLD_MARK)
         return commands.requeue(self._ctld, job, held=True) or self._comment(job, comment)
 
     return _patched(patch.object(EmbeddedClient, "_requeue_hold", requeue_hold))
@@ -259,6 +294,19 @@ def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
     return _patched(patch.object(role, "_is_true", lambda refusal, now_s: True))
 
 
+def users_hold_overridden() -> AbstractContextManager[None]:
+    """A job that its user has held since it was last read is marked, placed and released like any other."""
+    return _patched(patch.object(SlurmJob, "is_held_by_others", property(lambda self: False)))
+
+
+def reissued_id_inherits() -> AbstractContextManager[None]:
+    """A new job with the id of a lost one is taken for it once it has been requeued, and gets its request."""
+    return _patched(
+        patch("controller.cycle.ledger_keeper.may_be_same", lambda job, former, ledger: True),
+        patch("controller.cycle.changes.is_same_request", lambda one, other: True),
+    )
+
+
 _ALL: Sequence[Defect] = (
     exponent_overflows,
     swap_ends_the_controller,
@@ -281,6 +329,8 @@ _ALL: Sequence[Defect] = (
     requests_by_id_alone,
     tasks_die_silently,
     clock_set_back_keeps_pauses,
+    users_hold_overridden,
+    reissued_id_inherits,
 )
 DEFECTS: Mapping[str, Defect] = {defect.__name__.replace("_", "-"): defect for defect in _ALL}
 """Name on the command line → what puts the defect back."""

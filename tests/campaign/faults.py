@@ -17,11 +17,18 @@ def kill_controller(cluster: Cluster, awaits: int, back_in_s: float) -> None:
     cluster.restart_in(back_in_s)
 
 
-def stop_controller(cluster: Cluster, seconds: float) -> None:
-    """SIGSTOP, and SIGCONT after a while."""
-    process = cluster.process
-    process.stop()
-    asyncio.get_running_loop().call_later(seconds, process.cont)
+def stop_controller(cluster: Cluster, seconds: float, awaits: int = 0) -> None:
+    """SIGSTOP, at once or at the await of that number from now on, and SIGCONT after a while."""
+    process, loop = cluster.process, asyncio.get_running_loop()
+
+    def continue_later() -> None:
+        loop.call_later(seconds, process.cont)
+
+    if awaits:
+        process.stop_after(awaits, continue_later)
+    else:
+        process.stop()
+        continue_later()
 
 
 def kill_watchdog(cluster: Cluster, awaits: int) -> None:

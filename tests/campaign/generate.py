@@ -13,6 +13,8 @@ from tests.campaign.story import JobSpec, Step, Story
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5
 _POLICIES = ("fifo-skip", "fifo", "sjf", "las", "srtf", "backfill")
+_ANSWERS_S = (0.002, 0.1, 0.4, 0.4)
+"""Rules answer at once; learned policies take up to the deadline."""
 _VERBS = ("snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "requeue_hold", "set_begin_time")
 _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
 
@@ -31,7 +33,9 @@ def make_story(seed: int) -> Story:
     chance.shuffle(middle)
     steps = [maker.submit() for _ in range(4)]
     steps += [maker.operation() if kind == "operation" else maker.fault() for kind in middle]
-    return Story(seed, nodes, gpus, policy, preemption, tuple(steps))
+    # A generator of its own: stories of earlier versions keep their steps.
+    answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
+    return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s)
 
 
 class _Maker:
@@ -52,7 +56,7 @@ class _Maker:
             (0.7, lambda: self._of_job("suspend")),
             (0.7, lambda: self._of_job("resume")),
             (5, self._preempt),
-            (0.7, self._policy_use),
+            (1.5, self._policy_use),
             (0.7, self._reload),
             (0.7, lambda: self._step("drain", node=self._node())),
             (1.2, lambda: self._step("undrain", node=self._node())),
@@ -155,7 +159,10 @@ _ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
         "awaits": c.choice((1, 5, 20, 60, 200)) + c.randrange(40),
         "back_in_s": _seconds(c, 40),
     },
-    "stop_controller": lambda _, c: {"seconds": _seconds(c, 60)},
+    "stop_controller": lambda _, c: {
+        "seconds": _seconds(c, 60),
+        "awaits": c.choice((0, 1, 5, 20, 60)) + c.randrange(10),
+    },
     "kill_watchdog": lambda _, c: {"awaits": 1 + c.randrange(30)},
     "machine_sleeps": lambda _, c: {"seconds": _seconds(c, 120)},
     "slurmctld_away": lambda _, c: {"seconds": _seconds(c, 40)},

@@ -13,7 +13,9 @@ from policies.model import Placement
 class StoryEndpoint:
     """Keeps `controller.cycle.decide.PolicyEndpoint`. `mood`: well, away, slow, sick, raises, or a kind of rubbish."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, answer_s: float = 0.002) -> None:
+        """`answer_s`: time that it takes for an answer."""
+        self.answer_s = answer_s
         self.address = f"story:{name}"
         self.mood = "well"
         self.connection = 1
@@ -65,7 +67,7 @@ class StoryEndpoint:
         self.connection += 1
 
     async def _answer(self, deadline_s: float) -> None:
-        await self._wait(0.002)
+        await self._wait(self.answer_s)
         if self.mood == "away":
             raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
         if self.mood == "slow":

@@ -24,6 +24,7 @@ class Process:
         """How often one of its tasks was resumed, since the start."""
         self.main: asyncio.Task[Any] | None = None
         self._dies_at: int | None = None
+        self._stops_at: tuple[int, Callable[[], None]] | None = None
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
         self._kept: list[Any] = []
@@ -66,6 +67,10 @@ class Process:
         if self._continue is None:
             self._continue = asyncio.Event()
 
+    def stop_after(self, awaits: int, stopped: Callable[[], None] = lambda: None) -> None:
+        """SIGSTOP when so many more awaits of it have been resumed; then `stopped` is called."""
+        self._stops_at = (self.awaits + awaits, stopped)
+
     def cont(self) -> None:
         """SIGCONT."""
         if self._continue is not None:
@@ -83,6 +88,10 @@ class Process:
         if self.alive and self._dies_at is not None and self.awaits >= self._dies_at:
             self._dies_at = None
             self.kill()
+        if self.alive and self._stops_at is not None and self.awaits >= self._stops_at[0]:
+            (_, stopped), self._stops_at = self._stops_at, None
+            self.stop()
+            stopped()
         return self.alive
 
     @staticmethod

@@ -64,6 +64,8 @@ class Story:
     policy: str
     preemption: bool
     steps: tuple[Step, ...]
+    answer_s: float = 0.002
+    """Time that a policy server takes for an answer."""
 
     def with_steps(self, steps: tuple[Step, ...]) -> Story:
         """The same story with other steps."""

@@ -122,6 +122,28 @@ def test_a_stopped_process_goes_on_where_it_was() -> None:
     assert seen == [1.0, 2.0, 12.5, 13.5]
 
 
+def test_a_process_is_stopped_at_the_await_of_that_number() -> None:
+    seen: list[float] = []
+
+    async def main() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            seen.append(asyncio.get_running_loop().time())
+
+    async def story() -> list[bool]:
+        process, loop, continued = Process("p"), asyncio.get_running_loop(), []
+        process.stop_after(3, lambda: continued.append(loop.call_later(10.0, process.cont)))
+        process.start(main())
+        stopped = []
+        for _ in range(3):
+            await asyncio.sleep(5.2)
+            stopped.append(process.stopped)
+        return stopped
+
+    assert run(story()) == [True, True, False]
+    assert seen[:3] == [1.0, 2.0, 12.0]
+
+
 def test_a_process_that_has_ended_is_not_there_to_be_killed() -> None:
     async def main() -> None:
         await asyncio.sleep(1.0)

@@ -63,7 +63,7 @@ def test_a_violation_is_shortened_and_kept(tmp_path: Path) -> None:
     with DEFECTS["hold-only-wakes"]():
         story = next(story for seed in QUICKLY_FOUND["hold-only-wakes"] if play(story := make_story(seed)).violations)
         promise = play(story).violations[0].promise
-        short = shrink(story, promise, most_plays=60)
+        short = shrink(story, promise, most_plays=20)
         assert len(short.steps) < len(story.steps) / 2
         assert promise in {violation.promise for violation in play(short).violations}
     assert play(short).violations == []
@@ -74,6 +74,21 @@ def test_the_command_says_what_it_played(capsys: pytest.CaptureFixture[str]) -> 
     record = json.loads(capsys.readouterr().out)
     assert (record["runs"], record["violations"]) == (2, [])
     assert record["operations"] >= 2 * OPERATIONS_AT_LEAST
+
+
+def test_the_power_of_the_campaign_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--power", "--defect", "hold-only-wakes", "--seed", "2000", "--runs", "6", "--processes", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("| hold-only-wakes | The plugin says")
+    assert lines[2].endswith("| NOT_WHILE_HELD |")
+    assert lines[-1] == "1 of 1 defects found"
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_every_defect_can_be_put_back(name: str) -> None:
+    """And is gone afterwards: a patch of what is not there any more raises."""
+    with DEFECTS[name]():
+        pass
 
 
 def test_every_promise_says_what_it_is() -> None:

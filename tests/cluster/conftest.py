@@ -36,9 +36,9 @@ def unique_name() -> str:
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
-def skip_unless_possible(*, accounting: bool = False) -> None:
-    """Skip the test, with the reason, where no mini-cluster (with accounting) can be booted."""
-    if reasons := missing(accounting=accounting):
+def skip_unless_possible(*, accounting: bool = False, containers: bool = False) -> None:
+    """Skip the test, with the reason, where no mini-cluster (with accounting, for jobs in containers) can be booted."""
+    if reasons := missing(accounting=accounting, containers=containers):
         pytest.skip("; ".join(reasons))
 
 

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, Phase, Pin
+from controller.slurm.client import (
+    HOLD_MARK,
+    PIN_MARK,
+    USER_HOLD_MARK,
+    FailureReason,
+    JobKey,
+    Phase,
+    Pin,
+    SlurmJob,
+)
 from tests.contract.bench import Order, SlurmBench, job_of
 from tests.contract.steps import running, seen, submit_held, submit_running
 
@@ -31,6 +40,7 @@ class Holding:
 
     async def test_an_operators_hold_becomes_one_that_the_user_may_release(self, bench: SlurmBench) -> None:
         key = await bench.submit(_LONG_WAIT)
+        assert await bench.client.mark([key], HOLD_MARK) == {}
         await bench.operator_hold(key)
         assert (await seen(bench, key)).reason == "JobHeldAdmin"
         with pytest.raises(Exception, match="denied"):
@@ -110,8 +120,38 @@ class Holding:
         await running(bench, second)
         snapshot = await bench.client.snapshot()
         others = [job_of(snapshot, f"{array_id}_{task}") for task in (0, 2)]
-        assert all(job.held and job.phase is Phase.PENDING and not job.marks for job in others)
+        assert all(job.held and job.phase is Phase.PENDING for job in others)
         assert HOLD_MARK in job_of(snapshot, second.job_id).marks
+
+    async def test_a_job_that_its_user_holds_is_neither_marked_nor_placed_nor_released(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        await bench.user_hold(key)
+        await self._is_left_alone(bench, await seen(bench, key))
+
+    async def test_a_job_that_an_operator_holds_is_neither_marked_nor_placed_nor_released(
+        self, bench: SlurmBench
+    ) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        await bench.operator_hold(key)
+        await self._is_left_alone(bench, await seen(bench, key))
+
+    async def test_a_hold_that_comes_after_the_reading_stays_its_users(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        job = await seen(bench, key)  # free, when it was read
+        await bench.user_hold(key)
+        await self._is_left_alone(bench, replace(job, held=True, reason="JobHeldUser"))
+
+    async def _is_left_alone(self, bench: SlurmBench, job: SlurmJob) -> None:
+        client, key = bench.client, job.key
+        answers = [
+            await client.hold([key]),
+            await client.pin([Pin(key, (bench.nodes[0],), 1, job.request)]),
+            await client.release([key]),
+        ]
+        assert [failures[key].reason for failures in answers] == [FailureReason.NOT_OURS] * len(answers)
+        after = await seen(bench, key)
+        assert (after.held, after.reason, after.request) == (True, job.reason, job.request)
+        assert (after.admin_comment, after.eligible_time_s) == (job.admin_comment, job.eligible_time_s)
 
     async def test_user_holds_show_as_such(self, bench: SlurmBench) -> None:
         key = await bench.submit(_LONG_WAIT)

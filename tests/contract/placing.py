@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.slurm.client import Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import HOLD_MARK, Phase, Pin, ResourceRequest, SlurmJob
 from tests.contract.bench import GPUS_PER_NODE, Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import running, seen, submit_held, submit_running
 
@@ -201,6 +201,7 @@ class Placing:
             pytest.skip("this bench has no GPU limits")
         key = await bench.submit_over_limit()
         job = await seen(bench, key)
+        assert await bench.client.mark([key], HOLD_MARK) == {}
         await bench.client.pin([Pin(key, (bench.nodes[0],), job.request.gpus_per_node, job.request)])
         assert await bench.client.release([key]) == {}
         snapshot = await bench.wait_until(lambda now: job_of(now, key.job_id).reason not in {"None", "Priority"})

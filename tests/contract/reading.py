@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.slurm.client import JobKey, Phase
+from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from tests.contract.bench import FEATURES, GPUS_PER_NODE, SHORT_MAX_TIME_S, Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import ended, submit_held, submit_running
 
@@ -77,11 +77,15 @@ class Reading:
         )
         assert job.key == key
         assert (job.phase, job.state, job.held, job.reason) == (Phase.PENDING, "PENDING", True, "JobHeldUser")
-        assert (job.name, job.comment, job.admin_comment) == ("resnet", "headway:preemptible=no", "billing=7")
+        assert (job.name, job.comment, job.admin_comment) == (
+            "resnet",
+            "headway:preemptible=no",
+            f"billing=7 {HOLD_MARK}",
+        )
         assert (job.features, job.exclusive, job.requeue) == ("fast", True, False)
         assert (job.time_limit_s, job.partition, job.batch) == (300, bench.short_partition, True)
         assert (job.restarts, job.start_time_s, job.allocated) == (0, None, ())
-        assert (job.array_job_id, job.het_job_id, job.marks) == (None, None, frozenset())
+        assert (job.array_job_id, job.het_job_id, job.marks) == (None, None, {HOLD_MARK})
         assert job.user
         assert abs(key.submit_time_s - await bench.now()) < 60
 
@@ -90,7 +94,7 @@ class Reading:
         assert (job.exclusive, job.requeue, job.features, job.reservation, job.dependency) == (False, True, "", "", "")
         assert job.licenses == ""
 
-    async def test_running_job_tells_what_it_holds(self, bench: SlurmBench) -> None:
+    async def test_a_running_job_shows_what_it_holds(self, bench: SlurmBench) -> None:
         _, job = await submit_running(bench, Order(gres=3, nodes=2))
         assert sorted(held_gpus(job).values()) == [3, 3]
         assert all(share.gpu_mask.bit_count() in {0, 3} and share.cpus >= 1 for share in job.allocated)

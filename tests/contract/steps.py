@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob, SlurmSnapshot
 from tests.contract.bench import Order, SlurmBench, job_of
 
 
 async def submit_held(bench: SlurmBench, order: Order) -> tuple[JobKey, SlurmJob]:
-    """Submit a job that is held from the start, and return it as the client reads it."""
-    key = await bench.submit(replace(order, hold=True))
+    """Submit a job that is held from the start and has our mark, and return it as the client reads it."""
+    key = await bench.submit(replace(order, hold=True, admin_comment=f"{order.admin_comment} {HOLD_MARK}".strip()))
     return key, job_of(await bench.client.snapshot(), key.job_id)
 
 

@@ -193,7 +193,7 @@ def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
 
 
 def _damage(folder: Path, what: str) -> None:
-    path = folder / ("rank-1.pt" if what == "corrupt" else "manifest.json")
+    path = folder / ("rank-1.safetensors" if what == "corrupt" else "manifest.json")
     content = path.read_bytes()
     half = len(content) // 2
     path.write_bytes(content[:half] + (b"\0" * 8 + content[half + 8 :] if what == "corrupt" else b""))

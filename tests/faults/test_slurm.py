@@ -85,7 +85,7 @@ def test_a_drained_node_gets_nothing_until_it_is_back(world: Live) -> None:
 
 
 @pytest.mark.usefixtures("soon_missed")
-def test_jobs_of_a_dead_node_are_placed_anew(world: Live) -> None:
+def test_jobs_of_a_dead_node_are_placed_again(world: Live) -> None:
     job = world.open_job("--gres=gpu:4")
     world.until_begun(job)
     (lost,) = world.nodes(job)

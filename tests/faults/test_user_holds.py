@@ -109,7 +109,7 @@ def test_a_hold_that_is_taken_back_at_once_is_none(world: Live) -> None:
     assert world.headway.ask("why", job)["decisions"], "the policy placed it"
 
 
-def test_nobody_else_can_hold_or_release_a_users_job(world: Live) -> None:
+def test_no_other_user_can_hold_or_release_a_users_job(world: Live) -> None:
     blocker = fill(world)
     job, held = world.sbatch("--gres=gpu:1"), world.sbatch("--gres=gpu:1")
     world.cluster.run("scontrol", "hold", held, user=USER)

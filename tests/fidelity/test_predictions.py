@@ -71,7 +71,7 @@ def test_the_log_says_when_jobs_come_start_and_end() -> None:
     assert set(times.ended) == {"7"}
 
 
-def test_what_does_not_grow_with_steps_is_told_from_what_does() -> None:
+def test_constant_costs_are_separated_from_those_that_grow_with_steps() -> None:
     measured = run("", 20, 0.25)
 
     assert measured.step_s == pytest.approx(0.25)

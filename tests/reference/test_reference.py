@@ -67,7 +67,7 @@ class TestPlacement:
 
 
 class TestFifo:
-    def test_nobody_passes_the_head(self) -> None:
+    def test_no_job_passes_the_head(self) -> None:
         # A holds 3 of 4 until 10. B needs 4: 10-15. C would fit beside A at 2 but waits behind B: 15-17.
         replay = play("1x4", "fifo", A=(0, 3, 10), B=(1, 4, 5), C=(2, 1, 2))
         assert replay.spans == {"A": (0, 10), "B": (10, 15), "C": (15, 17)}
@@ -106,7 +106,7 @@ class TestFifo:
 
 
 class TestFifoSkip:
-    def test_who_fits_passes_who_does_not(self) -> None:
+    def test_a_job_that_fits_passes_one_that_does_not(self) -> None:
         # As for fifo above, but C starts beside A at once.
         replay = play("1x4", "fifo-skip", A=(0, 3, 10), B=(1, 4, 5), C=(2, 1, 2))
         assert replay.spans == {"A": (0, 10), "B": (10, 15), "C": (2, 4)}
@@ -123,13 +123,13 @@ class TestFifoSkip:
 
 
 class TestSjf:
-    def test_shortest_first_ties_by_arrival_and_nobody_is_stopped(self) -> None:
+    def test_shortest_first_ties_by_arrival_and_no_job_is_stopped(self) -> None:
         # At 10: C and D (3 each) before B (5), C before D: C 10-13, D 13-16, B 16-21.
         replay = play("1x1", "sjf", A=(0, 1, 10), B=(1, 1, 5), C=(2, 1, 3), D=(3, 1, 3))
         assert replay.spans == {"A": (0, 10), "B": (16, 21), "C": (10, 13), "D": (13, 16)}
         assert sum(replay.preemptions.values()) == 0
 
-    def test_whoever_fits_starts(self) -> None:
+    def test_every_job_that_fits_starts(self) -> None:
         # B (1 s) needs 4 and is shortest; C (20 s) fits beside A and goes 2-22. B 22-23.
         replay = play("1x4", "sjf", A=(0, 2, 10), B=(1, 4, 1), C=(2, 2, 20))
         assert replay.spans == {"A": (0, 10), "B": (22, 23), "C": (2, 22)}
@@ -207,7 +207,7 @@ class TestBackfill:
         replay = play("1x4", "backfill", A=(0, 2, 10), B=(0, 2, 20), H=(1, 2, 5), C=(1, 2, 2), L=(2, 4, 1))
         assert replay.spans == {"A": (0, 10), "B": (0, 20), "H": (10, 15), "C": (15, 17), "L": (20, 21)}
 
-    def test_the_reservation_is_made_anew_for_the_next_head(self) -> None:
+    def test_the_reservation_is_made_again_for_the_next_head(self) -> None:
         # A 0-10 (3 of 4). H: T = 10. H 10-12. K (4) becomes the head at 10: T = 12. C (1 GPU, 3 s) at 3 would end at
         # 6 <= 10: starts. D (1, 7 s) at 4: C holds the GPU; at 6 it would end at 13 > 10: no. H 10-12, K 12-13, D 13-20.
         replay = play("1x4", "backfill", A=(0, 3, 10), H=(1, 4, 2), K=(2, 4, 1), C=(3, 1, 3), D=(4, 1, 7))

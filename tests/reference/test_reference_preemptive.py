@@ -99,7 +99,7 @@ class TestSrsf:
 class TestCounts:
     ROWS: ClassVar[dict[str, Row]] = {"A": (0, 1, 3), "B": (0, 1, 10), "C": (0, 1, 20), "D": (4, 2, 5)}
 
-    def test_srtf_lays_out_and_stops_who_is_in_the_way(self) -> None:
+    def test_srtf_places_jobs_and_stops_those_in_the_way(self) -> None:
         # A, B on node 0, C on node 1; A ends at 3. At 4: D 5, B 6, C 16: D on node 1 beside B's node 0: C stops.
         # At 9 C starts on node 0, 16 left: 9-25.
         replay = play("2x2", "srtf", **self.ROWS)

@@ -295,6 +295,19 @@ def test_the_policy_in_the_readme_is_the_example() -> None:
     assert block == (ROOT / "examples/newest-first/newest_first.py").read_text()
 
 
+def test_the_script_for_podman_on_the_page_is_the_example() -> None:
+    blocks = Page(ROOT / "docs/containers.md").blocks("sh")
+
+    assert (ROOT / "examples/containers/podman_task.sh").read_text() in blocks
+
+
+def test_every_runtime_that_was_not_tried_is_marked() -> None:
+    _, _, rest = (ROOT / "docs/containers.md").read_text().partition("## Other runtimes")
+    introductions = re.findall(r"^(.+?)\n\n```sh", rest, re.M)
+    assert len(introductions) == 3
+    assert all("(not tried)" in text for text in introductions)
+
+
 def test_the_example_over_grpc_imports_nothing_of_ours() -> None:
     tree = ast.parse((ROOT / "examples/over-grpc/server.py").read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("controller", "nodeagent", "policies", "simulator", "slurm", "headway_job", "tests", "docs/site")
+FOLDERS = (
+    "controller",
+    "nodeagent",
+    "policies",
+    "simulator",
+    "slurm",
+    "headway_job",
+    "headway_client",
+    "tests",
+    "docs/site",
+)
 GENERATED = re.compile(r"_pb2(_grpc)?\.py$")
 
 FRAGMENT = re.compile(r"(Of|By|That|What|Whether|Who|Whom|Whoever|Whatever)\b")

@@ -33,7 +33,7 @@ def test_every_block_stands_in_its_file(file: str, text: str) -> None:
     assert text in (FOLDER / file).read_text()
 
 
-def test_every_file_is_told_of() -> None:
+def test_every_file_is_mentioned() -> None:
     quoted_files = {file for file, _ in quoted()}
 
     assert len(quoted()) >= 15

@@ -91,7 +91,7 @@ def test_tables_look_as_on_github(site: Path) -> None:
     assert "<code>a|b</code>" in (site / "operations.html").read_text()
 
 
-def test_what_is_loaded_is_told_from_what_is_linked() -> None:
+def test_loaded_resources_and_links_are_distinguished() -> None:
     page = '<a href="https://a"></a><script src="https://b"></script><link rel="canonical" href="https://c"><img src="d.svg">'
 
     assert Loaded(page).addresses == ["https://b", "d.svg"]

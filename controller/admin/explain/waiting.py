@@ -7,7 +7,7 @@ import math
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
-from controller.preempt.silent_nodes import kept_off_text
+from controller.preempt.reports.silent_nodes import kept_off_text
 from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.admin.metrics.families import counter, gauge
+from controller.admin.metrics.families import counter, counters, gauge, gauges
+from controller.agents.node_table import NodeStatus
 from controller.contention.measurement import Measurement
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource
 
+_TASKS = ("reporter", "saves", "watchdog")
+_OTHER = "other"
 _SENSITIVITIES = (0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
@@ -39,19 +43,31 @@ class AgentMetrics(Collector):
         agents = self._measuring.agents
         yield gauge("headway_agents_connected", "Node agents whose stream is open", self._measuring.connected)
         yield counter("headway_agent_reports", "Reports of agents that were stored", agents.reports)
-        refused = CounterMetricFamily(
+        yield counters(
             "headway_agent_streams_refused",
             "Streams of agents that were refused, or ended for a cause",
-            labels=["code"],
+            "code",
+            agents.refused,
         )
-        for code, number in dict(agents.refused).items():
-            refused.add_metric([code], number)
-        yield refused
-        left_out = CounterMetricFamily(
+        yield counters(
             "headway_agent_reports_left_out",
             "Reports of agents that were not used: out of bounds, of a job that runs on other nodes, or not storable",
-            labels=["reason"],
+            "reason",
+            agents.left_out,
         )
-        for reason, number in dict(agents.left_out).items():
-            left_out.add_metric([reason], number)
-        yield left_out
+        yield gauges(
+            "headway_agent_task_failures",
+            "Failures of background tasks of the agents that are connected, since the start of each",
+            "task",
+            _task_failures(agents.nodes),
+        )
+
+
+def _task_failures(nodes: Mapping[str, NodeStatus]) -> Counter[str]:
+    """Return the failures by task. Names come from the agents, so that unknown ones count together."""
+    found = Counter(dict.fromkeys((*_TASKS, _OTHER), 0))
+    for node in list(nodes.values()):
+        if node.connected and node.telemetry is not None:
+            for told in node.telemetry.failed_tasks:
+                found[told.task if told.task in _TASKS else _OTHER] += told.failures
+    return found

@@ -12,11 +12,11 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
-from controller.admin.metrics.families import counter, gauge
+from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
 from controller.cycle.controller_view import ControllerView
@@ -39,7 +39,7 @@ class ControllerMetrics(Collector):
             buckets=LATENCY_S,
         )  # fmt: skip
         self._decisions = Counter(
-            "headway_decisions", "Decisions by who made them: policy, fallback, or none", ["decider"], registry=registry
+            "headway_decisions", "Decisions by their maker: policy, fallback, or none", ["decider"], registry=registry
         )
         self._started = Counter("headway_jobs_placed", "Jobs placed by decisions", registry=registry)
         for kind in _KINDS:
@@ -80,15 +80,20 @@ class ControllerMetrics(Collector):
     def _of_health(self) -> Iterator[Metric]:
         health, settings = self._controller.health, self._controller.settings
         yield gauge("headway_snapshot_read_seconds", "Time that the last reading of Slurm took", health.read_s)
+        yield gauge(
+            "headway_snapshot_to_plan_seconds", "Time from the last snapshot to its checked plan", health.plan_s
+        )
         yield gauge("headway_last_cycle_timestamp_seconds", "End of the last good cycle, Unix time", health.last_good_s)
         yield gauge("headway_start_timestamp_seconds", "Start of the controller, Unix time", health.started_s)
         yield counter("headway_cycles", "Good cycles", health.cycles)
-        failures = CounterMetricFamily(
-            "headway_task_failures", "Failures of background tasks, which are begun again", labels=["task"]
+        failures = self._controller.tasks.failures
+        yield counters("headway_task_failures", "Failures of background tasks, which are begun again", "task", failures)
+        yield gauges(
+            "headway_task_last_failure_timestamp_seconds",
+            "Newest failure of each background task, Unix time",
+            "task",
+            {each.task: each.time_s for each in tuple(self._controller.tasks.last.values())},
         )
-        for task, number in dict(self._controller.tasks.failures).items():
-            failures.add_metric([task], number)
-        yield failures
         lease = read_lease(settings.lease_path)
         if lease is not None:
             yield gauge(

@@ -22,7 +22,7 @@ class PreemptionMetrics(Collector):
     def __init__(self, preemptions: PreemptionManager, registry: CollectorRegistry) -> None:
         self._preemptions = preemptions
         self._ended = Counter(
-            "headway_preemptions", "Preemptions that have ended, by who wanted them and how they ended", ["cause", "end"],
+            "headway_preemptions", "Preemptions that have ended, by cause and outcome", ["cause", "end"],
             registry=registry,
         )  # fmt: skip
         self._seconds = Histogram(

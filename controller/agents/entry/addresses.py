@@ -16,6 +16,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
 from controller.agents.entry.gate import host_of
+from policies.serving.runtime.task_groups import task_group
 
 Check = Literal["required", "automatic", "off"]
 _KEEP_S = 300.0
@@ -87,7 +88,9 @@ class AgentAddresses:
         if self._named and self._monotonic() - self._looked_up_s >= _KEEP_S:
             begun_s, named = self._monotonic(), self._named
             names = iter(named.values())
-            await asyncio.gather(*(self._find_all(names) for _ in range(_MOST_AT_ONCE)))
+            async with task_group() as group:
+                for _ in range(_MOST_AT_ONCE):
+                    group.create_task(self._find_all(names))
             known = {node: self._known.get(name, (begun_s, frozenset()))[1] for node, name in named.items()}
             found = {address: node for node, own in known.items() for address in own}
             if named is not self._named:  # the list of nodes has changed meanwhile
@@ -110,12 +113,25 @@ class AgentAddresses:
             return known
         found: frozenset[str] = frozenset()
         try:
-            async with self._threads, asyncio.timeout(_WITHIN_S):
-                found = frozenset(map(_plain, await asyncio.to_thread(self._look_up, name)))
+            async with asyncio.timeout(_WITHIN_S):
+                found = frozenset(map(_plain, await self._in_thread(name)))
         except (OSError, UnicodeError):  # a time limit is an OSError too
             found = known
         self._known[name] = self._monotonic(), found
         return found
+
+    async def _in_thread(self, name: str) -> Iterable[str]:
+        """Look a name up. A look-up that is given up counts among those under way until its thread is free."""
+        await self._threads.acquire()
+        work = asyncio.get_running_loop().run_in_executor(None, self._look_up, name)
+
+        def ended(done: asyncio.Future[Iterable[str]]) -> None:
+            self._threads.release()
+            if not done.cancelled():
+                done.exception()  # the caller may not wait for it any more
+
+        work.add_done_callback(ended)
+        return await asyncio.shield(work)
 
 
 def _look_up(name: str) -> list[str]:

@@ -100,6 +100,12 @@ def _telemetry(telemetry: agent_pb2.NodeTelemetry) -> _Wrong:
     processes += [process for gpu in telemetry.gpus for part in gpu.mig for process in part.processes]
     if len(processes) > bounds.MAX_GPU_PROCESSES or any(process.job_id > bounds.MAX_ID for process in processes):
         yield "gpus.processes"
+    if len(telemetry.failed_tasks) > bounds.MAX_TASKS:
+        yield "failed_tasks"
+        return
+    for task in telemetry.failed_tasks:
+        yield from _texts(task, "task", "problem")
+        yield from _amounts(task, {"last_s": inf})
     rates = ("busy", "sm", "memory_busy", "power_watts", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
     for gpu in telemetry.gpus:
         yield from _texts(gpu, "uuid", "name", "pci_address")

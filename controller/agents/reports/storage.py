@@ -76,8 +76,10 @@ class ReportStorage:
 
     async def close(self) -> None:
         """Wait until what was begun is written, and end the thread."""
-        await self._worker.run(lambda: None)
-        self._worker.end()
+        try:
+            await self._worker.run(lambda: None)
+        finally:
+            self._worker.end()
 
     async def store_reports(self) -> None:
         """Store reports until cancelled, as many at once as have arrived. Nothing is acknowledged while storing fails."""

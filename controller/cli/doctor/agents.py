@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.base.text import count, duration
-from controller.cli.doctor.finding import Finding, Level
+from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
@@ -27,6 +27,8 @@ class AgentsSeen:
     """Nodes whose agent is not connected, and since when; 0: never seen."""
     skewed: tuple[tuple[str, float], ...] = ()
     """Nodes whose clock differs, and the seconds by which it is behind the controller's."""
+    troubles: tuple[str, ...] = ()
+    """A sentence for each background task of an agent that failed within the last hour."""
     nodes: int = 0
     """Number of managed nodes."""
     served: bool = True
@@ -74,6 +76,7 @@ def _ask(settings: ControllerSettings) -> AgentsSeen:
         return AgentsSeen(
             silent=tuple((node.name, node.since_s) for node in told.silent),
             skewed=tuple((node.name, node.behind_s) for node in told.skewed),
+            troubles=tuple(told.troubles),
             nodes=told.nodes,
             served=told.served,
         )
@@ -104,6 +107,8 @@ def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
         yield Finding("agents", Level.WARNING, what, mend)
     else:
         yield Finding("agents", Level.OK, f"agents of all {count(seen.nodes, 'node')} are connected")
+    for trouble in seen.troubles[:_NAMED]:
+        yield Finding("agents-tasks", Level.WARNING, trouble, "on that node: journalctl -u headway-agent")
     if seen.skewed:
         named = [f"{name} {-behind_s:+.1f} s" for name, behind_s in seen.skewed]
         far = max(abs(behind_s) for _, behind_s in seen.skewed) > _REFUSED_S / 2

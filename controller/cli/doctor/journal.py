@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from controller.cli.doctor.finding import Finding, Level
+from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings

@@ -17,11 +17,13 @@ from controller.base.errors import ConfigurationError, SlurmError
 from controller.base.lease import read_lease
 from controller.cli.doctor.agents import look_at_agents
 from controller.cli.doctor.host import RealHost
-from controller.cli.doctor.rules import Finding, Level, PolicySeen, Seen, SlurmSeen, findings
+from controller.cli.doctor.rules import findings
+from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
 from controller.daemon.policy_users import trusted_users
 from policies.errors import PolicyError
 from policies.serving.peers import TrustedUsers
 from policies.serving.runtime.address import parse_address
+from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings

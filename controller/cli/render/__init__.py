@@ -1,1 +1,1 @@
-"""Text for terminals: tables of jobs, preemptions and profiles."""
+"""Output of the commands: tables for terminals, one JSON object for programs. Imports `controller.base`."""

@@ -1,23 +1,16 @@
-"""Output of `headway`: tables with colour on a terminal, plain lines elsewhere, one JSON object with --json.
-
-Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
-sequence or as markup.
-"""
+"""Output of `headway status`, `policy` and `events`."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from controller.base.text import clock_time, count, duration
 from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of, tell_rest
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
     from rich.table import Table
 
     from protos.headway.v1 import admin_pb2
@@ -25,14 +18,6 @@ if TYPE_CHECKING:
 _BAR = 10
 _NAMED = 5
 """Nodes that a line names."""
-_STATE_COLOURS = {
-    "waiting": "yellow",
-    "starting": "cyan",
-    "running": "green",
-    "ineligible": "bright_black",
-    "yielded": "magenta",
-    "unmanaged": "magenta",
-}
 _EVENT_COLOURS = {
     "error": "red",
     "fallback": "yellow",
@@ -41,33 +26,6 @@ _EVENT_COLOURS = {
     "placed": "cyan",
     "preempt": "cyan",
 }
-
-
-def plain(message: Message) -> dict[str, Any]:
-    """Return a message as a dictionary with the field names of the .proto file.
-
-    Every field is in it, numbers are numbers, and a field without a value is None.
-    """
-    found: dict[str, Any] = {}
-    for item in message.DESCRIPTOR.fields:
-        value = getattr(message, item.name)
-        if item.has_presence and not message.HasField(item.name):
-            found[item.name] = None
-        elif item.message_type is None:
-            found[item.name] = list(value) if item.is_repeated else value
-        elif item.message_type.GetOptions().map_entry:
-            found[item.name] = dict(value)
-        elif item.is_repeated:
-            found[item.name] = [plain(entry) for entry in value]
-        else:
-            found[item.name] = plain(value)
-    return found
-
-
-def write_json(value: Mapping[str, Any]) -> None:
-    """Print one object on one line."""
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
 
 
 def show_status(status: admin_pb2.Status, limit: int) -> None:
@@ -93,7 +51,7 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
     lines += [("advice", _advice_line(advice)) for advice in status.advice[:_NAMED]]
     if len(status.advice) > _NAMED:
         lines.append(("advice", f"and {len(status.advice) - _NAMED} more"))
-    lines += [("trouble", text) for text in status.troubles]
+    lines += [("trouble", text) for text in (*status.troubles, *status.agents.troubles[:_NAMED])]
     if status.last_error:
         lines.append(("last error", status.last_error))
     put(console, pairs_of(lines, {"last error": "red", "trouble": "red", "lease": "red" if status.lease_stale else ""}))
@@ -193,44 +151,6 @@ def _can_write(text: str) -> bool:
     return True
 
 
-def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
-    """Print one line for each job; at most `limit` of them (0: all)."""
-    console = open_console()
-    if not queue.entries:
-        put(console, safe_text("No jobs."))
-        return
-    table = table_of("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "PLACEMENT", "WHY")
-    shown = queue.entries[:limit] if limit else queue.entries
-    for entry in shown:
-        table.add_row(
-            safe_text(entry.job_id),
-            safe_text(entry.user),
-            safe_text(entry.name[:24]),
-            safe_text(entry.state, _STATE_COLOURS.get(entry.state, "")),
-            safe_text(str(entry.num_gpus)),
-            safe_text(duration(entry.wait_s)),
-            safe_text(entry.placement),
-            safe_text(entry.why),
-        )
-    put(console, table)
-    tell_rest(console, len(queue.entries) - len(shown))
-
-
-def show_explanation(found: admin_pb2.Explanation) -> None:
-    """Print the explanation, the numbers, and the decisions on the job."""
-    console = open_console()
-    put(console, safe_text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
-    if found.facts:
-        put(console, safe_text(""), pairs_of([(name, found.facts[name]) for name in sorted(found.facts)], {}))
-    if found.decisions:
-        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON", "SNAPSHOT")
-        for record in found.decisions:
-            digest = f"{record.sequence} {record.snapshot_digest[:12]}"
-            cells = (clock_time(record.time_s), record.policy, record.placement, record.reason, digest)
-            table.add_row(*(safe_text(cell) for cell in cells))
-        put(console, safe_text(""), table)
-
-
 def show_policy(policy: admin_pb2.PolicyInfo) -> None:
     """Print everything about the policy that decides."""
     lines = [
@@ -252,24 +172,3 @@ def show_event(event: admin_pb2.Event) -> None:
     line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
     line.append_text(safe_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
     put(open_console(), line)
-
-
-def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
-    """Print the findings of `headway doctor` with their repairs."""
-    console = open_console()
-    colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
-    table = table_of("", "CHECK", "FOUND")
-    for finding in findings:
-        level = str(finding["level"])
-        cells = (
-            safe_text(level, colours.get(level, "")),
-            safe_text(str(finding["check"])),
-            safe_text(str(finding["what"])),
-        )
-        table.add_row(*cells)
-        if finding["mend"]:
-            table.add_row("", "", safe_text(f"mend: {finding['mend']}", "bold"))
-    put(console, table)
-    tally = Counter(str(finding["level"]) for finding in findings)
-    numbers = (f"{tally['ok']} ok", count(tally["warning"], "warning"), count(tally["error"], "error"))
-    put(console, safe_text(", ".join((*numbers, f"{tally['skipped']} skipped"))))

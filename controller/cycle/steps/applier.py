@@ -20,7 +20,17 @@ from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Failures, JobKey, Pin, SlurmJob
+from controller.slurm.client import (
+    HOLD_MARK,
+    PIN_MARK,
+    USER_HOLD_MARK,
+    Failure,
+    FailureReason,
+    Failures,
+    JobKey,
+    Pin,
+    SlurmJob,
+)
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 
@@ -58,8 +68,9 @@ class Applier:
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
         """Pin jobs where the plan places them, then release those whose pin holds: piece by piece, until one is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
-        pieces = self._verbs.pieces
-        await pieces.run(by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy))
+        await self._verbs.starts.run(
+            by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy)
+        )
 
     async def _start(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
         """Start the jobs of one piece. Returns those that could not be started."""
@@ -99,7 +110,7 @@ class Applier:
             self._journal.save_jobs(self._ledger, unheard)
         hopeless = {}
         for key, failure in _answered(failed).items():
-            if not failure.gone:
+            if not failure.gone and not failure.not_ours:
                 self._pin_failures[key] = self._pin_failures.get(key, 0) + 1
                 if self._pin_failures[key] >= _PIN_TRIES:
                     del self._pin_failures[key]
@@ -125,7 +136,7 @@ class Applier:
             failure = failed.get(job.key)
             if failure is None:
                 self._events.add("held", job.key.job_id, "taken into the queue")
-            elif not failure.gone and not failure.unavailable:
+            elif failure.reason is FailureReason.REFUSED:
                 self._ledger.yielded[job.key] = job.restarts  # what Slurm does not let us hold, it places itself
         self._journal.save_jobs(self._ledger, [job.key for job in jobs])
         return failed
@@ -212,7 +223,10 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
 
 def _reasons(what: str, failures: Failures) -> dict[JobKey, tuple[str, bool]]:
     """Return (reason, whether Slurm refused it) of each failure."""
-    return {key: (f"{what}: {failure.message}", not failure.unavailable) for key, failure in failures.items()}
+    return {
+        key: (f"{what}: {failure.message}", not (failure.unavailable or failure.not_ours))
+        for key, failure in failures.items()
+    }
 
 
 def _answered(failures: Failures) -> dict[JobKey, Failure]:

@@ -30,12 +30,12 @@ class PreemptionErrands:
             if stops:
                 failed = await self._verbs.requeue_hold(_reasons(stops))
                 for row in stops:
-                    self._preemptions.stopped(row, failed.get(_key(row)))
+                    self._preemptions.stopped(row, failed.get(row.key))
                 done = len(failed) < len(stops)
             if signals:
                 failed = await self._verbs.signal(_reasons(signals), _USER_SIGNAL)
                 for row in signals:
-                    self._preemptions.signalled(row, failed.get(_key(row)))
+                    self._preemptions.signalled(row, failed.get(row.key))
                 done = done or len(failed) < len(signals)
         finally:
             self._preemptions.orders_over()
@@ -74,9 +74,5 @@ class JobMarks:
         self._started = {key for key, failure in failed.items() if failure.unavailable}
 
 
-def _key(row: Preemption) -> JobKey:
-    return JobKey(row.job_id, row.submit_time_s)
-
-
 def _reasons(rows: Collection[Preemption]) -> dict[JobKey, str]:
-    return {_key(row): f"preemption {row.number}: {row.why}" for row in rows}
+    return {row.key: f"preemption {row.number}: {row.why}" for row in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -25,7 +26,11 @@ from controller.state.journal import Journal
 
 log = structlog.get_logger(__name__)
 
+_AT_FAULT = frozenset({FailureReason.REFUSED, FailureReason.ENDED_FIRST})
+"""Kinds of failures that may mean that Slurm makes no change for Headway at all."""
 _PIECES_A_CYCLE = 8
+_CALLS_A_START = 3
+"""Pin, release, change of the marks."""
 _MOST_STARTS = 500
 """Maximum number of jobs placed in one cycle: the next cycle decides on the rest, from a newer snapshot."""
 
@@ -42,7 +47,10 @@ class JournaledVerbs:
         self._events = events
         self._clock = clock
         self._progress = progress
-        self.pieces = Pieces()
+        self.starts = Pieces(calls=_CALLS_A_START)
+        """Pieces of the jobs that a plan starts."""
+        self._pieces: defaultdict[str, Pieces] = defaultdict(Pieces)
+        """By verb: Slurm takes longer for some than for others."""
         self.errors = 0
         """Jobs that a call failed for, since the start."""
         self._refused_calls = 0
@@ -60,7 +68,7 @@ class JournaledVerbs:
     @property
     def most_starts(self) -> int:
         """Jobs that one cycle may place: few where slurmctld is slow."""
-        return min(_PIECES_A_CYCLE * self.pieces.size, _MOST_STARTS)
+        return min(_PIECES_A_CYCLE * self.starts.size, _MOST_STARTS)
 
     async def hold(self, why: Mapping[JobKey, str]) -> Failures:
         """Hold pending jobs with our mark; `why` goes to the journal."""
@@ -110,7 +118,7 @@ class JournaledVerbs:
         self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
     ) -> Failures:
         """Make as many calls to Slurm as it takes; after one that is not answered, the others are not made."""
-        failures = await self.pieces.run(
+        failures = await self._pieces[verb].run(
             details, lambda piece: self._journaled(verb, {key: details[key] for key in piece}, partial(call, piece))
         )
         self._count(details, failures)
@@ -128,7 +136,7 @@ class JournaledVerbs:
             self._refused_calls = 0
             self._refused_jobs.clear()
             return
-        refused = [key for key, failure in failures.items() if not (failure.gone or failure.unavailable)]
+        refused = [key for key, failure in failures.items() if failure.reason in _AT_FAULT]
         self._refused_calls += bool(refused)
         for key in refused:
             if len(self._refused_jobs) > 1:
@@ -148,8 +156,8 @@ class JournaledVerbs:
         if any(key not in failures for key in details):
             self._progress()
         for key, failure in failures.items():
-            if failure.gone:
-                continue  # a job that has ended or was cancelled meanwhile is no error
+            if failure.gone or failure.not_ours:
+                continue  # a job that has ended, or was cancelled or held by its user meanwhile, is no error
             self.errors += 1
             log.warning("slurm_refused", verb=verb, job=key.job_id, reason=failure.message)
             self._events.add("error", key.job_id, f"{verb}: {failure.message}")

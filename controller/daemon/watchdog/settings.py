@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
+from policies.documents import DocumentError, parse_toml
 
 log = structlog.get_logger(__name__)
 
@@ -70,15 +70,15 @@ def _understood(text: str) -> ControllerSettings:
 def _values(text: str) -> dict[str, Any]:
     """Return keys and values of the whole file, or of each line that is TOML by itself."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return parse_toml(text)
+    except DocumentError:
         pass
     values: dict[str, Any] = {}
     for line in text.splitlines():
         if line.lstrip().startswith("["):
             break  # what follows belongs to a table
         try:
-            values.update(tomllib.loads(line))
-        except (tomllib.TOMLDecodeError, RecursionError):
+            values.update(parse_toml(line))
+        except DocumentError:
             continue
     return values

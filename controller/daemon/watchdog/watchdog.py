@@ -255,7 +255,7 @@ class Watchdog:
         unusable = set()
         for key, failure in failures.items():
             job = found.get(key)
-            if job is not None and _num_gpus(job.request) != _num_gpus(pinned[key]):
+            if job is not None and job.request.least_gpus != pinned[key].least_gpus:
                 unusable.add(key)
             log.error("own_request_not_restored", job=key.job_id, problem=failure.message, released=key not in unusable)
         return unusable
@@ -286,15 +286,6 @@ def is_held_by_headway(job: SlurmJob) -> bool:
 def _is_released(job: SlurmJob) -> bool:
     """Return whether this job carries our mark, waits, and may be started by Slurm."""
     return job.phase is Phase.PENDING and not job.held and HOLD_MARK in job.marks
-
-
-def _num_gpus(request: ResourceRequest) -> int:
-    """Return the GPUs of the whole job, on the fewest nodes that it asks for."""
-    return (
-        (request.gpus_per_job or 0)
-        + (request.gpus_per_node or 0) * request.min_nodes
-        + (request.gpus_per_task or 0) * request.num_tasks
-    )
 
 
 def _few(keys: Iterable[JobKey]) -> list[str]:

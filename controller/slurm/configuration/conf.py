@@ -13,9 +13,11 @@ from pathlib import Path
 
 from controller.base.errors import ConfigurationError
 
-_PAIR = re.compile(r"\s*([\w.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
+_PAIR = re.compile(r"(?<![\w.])([\w.]++)\s*+[-+*/]?=\s*+(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
+"""Its repetitions keep what they have taken, so that a long line costs no more than its length."""
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
 _MAX_FILES = 100
+_MOST_PATH = 4096
 _RECORDS = frozenset({"nodename", "partitionname", "downnodes", "frontendname", "nodeset"})
 """A line that begins with one of these is one record: its other keys belong to it and are no settings."""
 
@@ -72,6 +74,11 @@ class _Reader:
         self.partitions: list[str] = []
 
     def take(self, path: Path) -> None:
+        source = str(self._open[-1]) if self._open else "slurm_conf"
+        if len(str(path)) > _MOST_PATH:
+            raise ConfigurationError(f"{source}: includes a path of {len(str(path))} characters; correct that line")
+        if "\0" in str(path):
+            raise ConfigurationError(f"{source}: includes a path with a null byte; correct that line")
         if path in self._open or len(self.texts) >= _MAX_FILES:
             raise ConfigurationError(
                 f"{self._open[-1]}: includes {path} in a circle; take one of the include lines out"
@@ -157,7 +164,7 @@ def _replaced(text: str, setting: Setting, value: str) -> str:
     block = "".join(lines[setting.first_line : setting.last_line + 1])
     quoted = f'"{value}"' if re.search(r"\s", value) else value
     # Over physical lines a value may be broken by a continuation, which is then taken out with the old value.
-    old = r"\s*(?:\\\s*\n\s*)?".join(re.escape(character) for character in setting.value)
+    old = r"(?:\\[ \t]*+\n)?".join(re.escape(character) for character in setting.value)
     pattern = re.compile(rf"(?<![\w.])({re.escape(setting.key)}\s*=\s*)\"?{old}\"?(?=\s|\\|#|$)", re.IGNORECASE)
     changed, count = pattern.subn(lambda match: match[1] + quoted, block)
     if count == 0:

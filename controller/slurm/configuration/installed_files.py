@@ -26,7 +26,7 @@ JOB_SOCKET = Path("/run/headway-agent/job.sock")
 EVENT_KEYS = ("PrologSlurmctld", "EpilogSlurmctld")
 """Keys of slurm.conf that the event hook belongs to."""
 
-_VERSION_LINE = re.compile(r"^(?:--|#) Headway [^\n]*, version (\d+)$", re.MULTILINE)
+_VERSION_LINE = re.compile(r"^(?:--|#) Headway [^\n]*, version ([0-9]{1,6})$", re.MULTILINE)
 _RUNTIME_DIR = re.compile(r'^(local RUNTIME_DIR = "|RUNTIME_DIR=)([^"\n]*)("?)$', re.MULTILINE)
 _SIDE_LINE = re.compile(r"^JOB_SIDE=[^\n]*$", re.MULTILINE)
 _SOCKET_LINE = re.compile(r"^JOB_SOCKET=[^\n]*$", re.MULTILINE)

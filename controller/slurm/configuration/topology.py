@@ -58,7 +58,7 @@ def topology_text(path: Path, read: ReadFile) -> str:
             if wanted != path:
                 raise
             raise ConfigurationError(
-                f"{path}: no such file, and the switches stand there; run this where it is, or name it with --topology-conf"
+                f"{path}: no such file; the switches are read from it, so run this where it is, or name it with --topology-conf"
             ) from error
 
     return "\n".join(read_slurm_conf(path, readable).texts.values())

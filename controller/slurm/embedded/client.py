@@ -27,7 +27,7 @@ from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
-from controller.slurm.updates.changes import ended_first
+from controller.slurm.updates.changes import ended_first, held_by_others
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
@@ -82,7 +82,7 @@ class EmbeddedClient:
     async def pin(self, pins: Sequence[Pin]) -> Failures:
         """Bind held jobs to nodes."""
         by_key = {pin.key: pin for pin in pins}
-        return await self._each("pin", list(by_key), lambda job: pinning.pin(self._ctld, job, by_key[view.key_of(job)]))
+        return await self._each("pin", list(by_key), lambda job: self._pin(job, by_key[view.key_of(job)]))
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
@@ -92,7 +92,7 @@ class EmbeddedClient:
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
         """Take the hold off."""
-        return await self._each("release", keys, lambda job: commands.release(self._ctld, job))
+        return await self._each("release", keys, self._release)
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
@@ -107,10 +107,18 @@ class EmbeddedClient:
         when = {"StartTime": "now" if begin_time_s is None else str(begin_time_s)}
         return await self._each("set_begin_time", keys, lambda job: commands.update(self._ctld, job, when))
 
-    def _hold(self, job: Job) -> str | None:
+    def _hold(self, job: Job) -> str | Failure | None:
         if job.phase is not Phase.PENDING:
             return commands.NOT_PENDING
+        if refusal := _held_by_others(job):
+            return refusal
         return commands.uhold(job) or self._comment(job, _exchanged(job, PIN_MARK, HOLD_MARK))
+
+    def _pin(self, job: Job, order: Pin) -> str | Failure | None:
+        return _held_by_others(job) or pinning.pin(self._ctld, job, order)
+
+    def _release(self, job: Job) -> str | Failure | None:
+        return _held_by_others(job) or commands.release(self._ctld, job)
 
     def _requeue_hold(self, job: Job) -> str | None:
         if job.phase is Phase.ENDED:
@@ -161,6 +169,11 @@ class EmbeddedClient:
         if fault is not None:
             raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
         return failures
+
+
+def _held_by_others(job: Job) -> Failure | None:
+    seen = view.job_view(job)
+    return held_by_others(seen) if seen.is_held_by_others and seen.phase is Phase.PENDING else None
 
 
 def _exchanged(job: Job, mark: str, instead: str) -> str:

@@ -119,14 +119,15 @@ class PySlurmClient(Verbs):
 
 
 def _change(key: str, value: str, *, now_s: float) -> tuple[str, object] | None:
-    """Return one word of `scontrol update` as an attribute of JobSubmitDescription. Nothing can be cleared."""
+    """Return one word of `scontrol update` as an attribute of JobSubmitDescription.
+
+    Nothing can be cleared, and no change of nodes can be refused for a job that runs: these go by command line.
+    """
     match key:
         case "Priority":
             return "priority", int(value)
         case "AdminComment" if value:
             return "admin_comment", value
-        case "ReqNodeList" if value:
-            return "required_nodes", value.split(",")
         case "StartTime" if value == "now":
             return "begin_time", int(now_s)
         case "StartTime":

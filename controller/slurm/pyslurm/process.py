@@ -8,7 +8,6 @@ the pipes. pyslurm prints to standard output now and then, so answers travel on 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import select
@@ -18,11 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
 from controller.slurm.scontrol.scontrol import means_away
+from policies.serving.runtime.single_thread import Worker as SingleThread
 
 _LENGTH: Final = struct.Struct("!Q")
 _CHUNK: Final = 1 << 20
@@ -41,7 +42,8 @@ class Worker(Protocol):
 class WorkerProcess:
     """A Worker in a child process, started when first asked and again after it had to be ended.
 
-    Invariant: no call takes longer than the time limit; a child that was late is dead before its caller hears of it.
+    Invariant: no call takes longer than the time limit; a child that was late is dead before its caller hears of it. One thread
+    alone talks to the child, so that the answer to a call that was cancelled is not taken for the answer to the next.
     """
 
     def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
@@ -49,22 +51,25 @@ class WorkerProcess:
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._answers = -1
-        self._turn = asyncio.Lock()
+        self._thread = SingleThread("pyslurm")
 
     async def call(self, method: str, *arguments: object) -> Any:
         """See Worker."""
-        async with self._turn:
-            outcome, result = await asyncio.to_thread(self._exchange, (method, arguments))
+        outcome, result = await self._thread.run(partial(self._exchange, (method, arguments)))
         if outcome == "done":
             return result
         if means_away(result):
             raise SlurmUnavailableError(
-                f"pyslurm {method}: {clip(result)}; is slurmctld running? `scontrol ping` tells"
+                f"pyslurm {method}: {clip(result)}; is slurmctld running? `scontrol ping` shows it"
             )
         raise SlurmReplyError(f"pyslurm {method}: {clip(result)}")
 
     def close(self) -> None:
-        """End the child."""
+        """End the child and the thread."""
+        self._end_child()
+        self._thread.end()
+
+    def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is None:
             return
@@ -78,17 +83,17 @@ class WorkerProcess:
     def _exchange(self, request: object) -> tuple[str, Any]:
         deadline = time.monotonic() + self._timeout_s
         if self._child is None or self._child.poll() is not None:
-            self.close()
+            self._end_child()
             self._start()
         try:
             self._write(pickle.dumps(request), deadline)
             (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
             answer: tuple[str, Any] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
         except (OSError, EOFError) as error:
-            self.close()
+            self._end_child()
             raise SlurmUnavailableError(
                 f"pyslurm: no answer within {self._timeout_s:g} s, or its process ended ({error}); slurmctld may be down or "
-                'overloaded (`scontrol ping` tells); slurm_client = "command-line" does without pyslurm'
+                'overloaded (`scontrol ping` shows it); slurm_client = "command-line" works without pyslurm'
             ) from error
         return answer
 

@@ -38,8 +38,7 @@ from controller.slurm.updates.verbs import Requeue, Verbs
 log = structlog.get_logger(__name__)
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
-_VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+)")
-_SETTING = re.compile(r"(\S[^=]*?)\s*= (.*)")
+_VERSION = re.compile(rb"(?<![0-9])([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 _SHOW_NODE = "show node"
 _BULK = ("show job", _SHOW_NODE, "show partition", "show reservation")
 _MOST_ALONE = 1000
@@ -80,11 +79,9 @@ class CommandLineClient(Verbs):
         """Return version, cluster name and settings."""
         answers = await self._scontrol.ask(["version", "show config"])
         version = _VERSION.search(answers.sections[0])
-        settings = {
-            match[1]: match[2].strip()
-            for line in answers.sections[1].decode("utf-8", "replace").splitlines()
-            if (match := _SETTING.fullmatch(line.strip()))
-        }
+        lines = answers.sections[1].decode("utf-8", "replace").splitlines()
+        pairs = (line.strip().partition("=")[::2] for line in lines)
+        settings = {key.strip(): value.strip() for key, value in pairs if key.strip() and value.startswith(" ")}
         if version is None or "ClusterName" not in settings:
             raise SlurmReplyError(
                 f"scontrol version, show config: not understood ({answers.complaints or 'no error message'}): "
@@ -162,13 +159,26 @@ class CommandLineClient(Verbs):
         return {key: known for key, known in found.items() if known is not None}
 
     def _reads_all(self, keys: Sequence[JobKey]) -> bool:
-        return len(_by_question(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
+        return len(self._questions(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
+
+    def _questions(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return what to query, with the ids that each query covers: by its own number where a task has a record of its own."""
+        own = {job_id: raw_id for job_id in ids if (raw_id := self._own_number(job_id)) is not None}
+        return {raw_id: [job_id] for job_id, raw_id in own.items()} | _by_question([i for i in ids if i not in own])
+
+    def _own_number(self, job_id: str) -> str | None:
+        """Return the number of the task's own record: the answer is this record, and not its whole array as by the task's id."""
+        array_id, _, task = job_id.partition("_")
+        known = self._memory.latest(job_id) if task else None
+        alone = known is not None and len(known.record.jobs) == 1 and str(known.record.raw_id) != array_id
+        return str(known.record.raw_id) if known is not None and alone else None
 
     async def _ask_for(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
         """Return the records of these jobs and, for array tasks, of the other tasks on the same record."""
-        questions = _by_question(ids)
+        questions = self._questions(ids)
         answers = await self._scontrol.ask([f"show job {asked}" for asked in questions], first=first)
         records: dict[int, JobRecord] = {}
+        elsewhere: list[str] = []
         for (asked, wanted), section in zip(questions.items(), answers.sections, strict=True):
             found = parse_answer(section, asked, self._clock, self._complain)
             records.update((record.raw_id, record) for record in found)
@@ -176,7 +186,10 @@ class CommandLineClient(Verbs):
             for job_id in wanted:
                 if job_id not in there:
                     self._memory.drop(job_id)
-        return list(records.values())
+                    if asked not in {job_id, job_id.partition("_")[0]}:
+                        elsewhere.append(job_id)
+        found_elsewhere = await self._ask_for(elsewhere) if elsewhere else []
+        return [*records.values(), *found_elsewhere]
 
     def _complain(self, job_id: str, problem: str) -> None:
         """Log a job that cannot be parsed, once; it is left out."""

@@ -27,6 +27,8 @@ Spans = Iterable[tuple[int, int]]
 Complain = Callable[[str, str], None]
 """Told of a job that is there and not understood: its id, and what is wrong."""
 _JOB = b"JobId="
+_MOST_DIGITS = 10
+"""Digits of the largest job id."""
 _NO_JOBS = b"No jobs in the system"
 
 
@@ -248,7 +250,7 @@ class JobTable:
     def _withdraw(self, doubtful: list[bytes], entries: dict[bytes, _Entry]) -> frozenset[int]:
         """Take back what such lines have made. Returns the ids on them."""
         ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
-        contested = frozenset(int(job_id) for job_id in ids if job_id.isdigit())
+        contested = frozenset(number for job_id in ids if (number := _number(job_id)) >= 0)
         for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
             del entries[key]
         return contested
@@ -361,7 +363,8 @@ def decode(line: bytes) -> str:
 
 
 def _number(key: bytes) -> int:
-    return int(key) if key.isdigit() else -1
+    """Return the id on a line; -1 when it is none, such as the thousands of digits that a user may have written."""
+    return int(key) if key.isdigit() and len(key) <= _MOST_DIGITS else -1
 
 
 _NOTHING = _Entry(b"", JobRecord(0, (), False, False, False, ""))

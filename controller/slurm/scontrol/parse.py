@@ -49,6 +49,8 @@ _WHOLE_NODES_BEFORE = frozenset({"NO", "TOPO"})
 """The same of OverSubscribe=, where there is no Exclusive=."""
 _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
+_MOST_GPUS = 4096
+"""No node has more: a mask of GPUs is a number of so many bits."""
 _FREE_TEXT = (" Network=", " Command=")
 _NO_TASKS = frozenset({"N/A", "4294967294"})
 """Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
@@ -342,7 +344,10 @@ def _gpus_held(gres: str) -> tuple[int, int]:
     total = mask = 0
     for number, indices in _SHARE_GPUS.findall(gres):
         total += int(number)
-        for index in expand_indices(indices) if indices else ():
+        held = expand_indices(indices) if indices else ()
+        if held and max(held) >= _MOST_GPUS:
+            raise SlurmReplyError(f"a GPU with an index of {_MOST_GPUS} or more: {clip(gres, 80)}")
+        for index in held:
             mask |= 1 << index
     return total, mask if mask.bit_count() == total else 0
 

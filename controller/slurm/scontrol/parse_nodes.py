@@ -46,7 +46,6 @@ NOT_REGISTERED = "its slurmd has not registered since slurmctld started"
 """Until then slurmctld of 22.05 knows the node's GPUs by number only: a job that starts there gets none of them, and its steps fail
 (measured: for some four seconds)."""
 _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z_/:]*)=")
-_REASON = re.compile(r" Reason=(.*?)(?: \[[^\[\]]*\])? *\Z", re.DOTALL)
 _TICKING = re.compile(
     rb" (?:A(?:lloc(?:Mem|TRES)|veWatts)|C(?:PU(?:Alloc|Load)|urrentWatts)|FreeMem|Gres(?:Used|Drain)|LastBusyTime)=([^ ]*)"
 )
@@ -71,7 +70,7 @@ def parse_node(text: str) -> SlurmNode:
         gpus = values.gpus(fields["Gres"])
         state = fields["State"]
         reserved_mib = values.size_mib(fields.get("MemSpecLimit", "0")) or 0
-        reason = _REASON.search(text)
+        reason = _reason(text)
         registered = fields.get("SlurmdStartTime") not in {"None", "Unknown"}
         return SlurmNode(
             name=fields["NodeName"],
@@ -83,11 +82,19 @@ def parse_node(text: str) -> SlurmNode:
             memory_mib=max(int(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
-            reason=(reason[1] if reason else "") or ("" if registered else NOT_REGISTERED),
+            reason=reason or ("" if registered else NOT_REGISTERED),
             address=values.plain(fields.get("NodeAddr", "")),
         )
     except (KeyError, ValueError, OverflowError) as error:
         raise SlurmReplyError(f"a node that is not understood ({error!r}): {clip(text)}") from None
+
+
+def _reason(text: str) -> str:
+    """Return the text of Reason=, the last field, without its author and time, such as " [root@2026-11-23T10:00:00]"."""
+    reason = text.partition(" Reason=")[2].rstrip(" ")
+    begin = reason.rfind(" [") if reason.endswith("]") else -1
+    is_signed = begin >= 0 and not {"[", "]"} & set(reason[begin + 2 : -1])
+    return reason[:begin] if is_signed else reason
 
 
 def parse_partition(text: str) -> SlurmPartition:

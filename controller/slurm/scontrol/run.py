@@ -73,15 +73,14 @@ class ProcessRunner:
         """See CommandRunner. A cancelled call ends the program at once."""
         argv = (str(self._bin_dir / program) if self._bin_dir else program, *arguments)
         call = _Call(argv, self._environment, stdin, self._timeout_s, self._max_output_bytes)
-        work = asyncio.ensure_future(asyncio.to_thread(call.run))
+        work = asyncio.get_running_loop().run_in_executor(None, call.run)
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may not wait for it
         try:
             return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            call.stopped = True
-            await asyncio.wait([work], timeout=_REAP_S + 2 * _POLL_S)
-            if work.done() and not work.cancelled():
-                work.exception()
-            raise
+        finally:
+            if not work.done():
+                call.stopped = True
+                await asyncio.wait([work], timeout=_REAP_S + 2 * _POLL_S)
 
 
 class _Call:
@@ -156,7 +155,7 @@ class _Call:
         if self.stopped or left_s <= 0:
             raise SlurmUnavailableError(
                 f"{self._describe()}: no answer within {self._timeout_s:g} s; slurmctld may be down or overloaded "
-                "(`scontrol ping` tells; slurm_timeout_s is how long Headway waits)"
+                "(`scontrol ping` shows it; slurm_timeout_s is how long Headway waits)"
             )
         return min(left_s, _POLL_S)
 

@@ -105,7 +105,7 @@ def require_contact(completed: Completed) -> None:
     if means_away(completed.stderr):
         raise SlurmUnavailableError(
             f"{completed.argv[0]}: {clip(completed.stderr)}; is slurmctld running, and does slurm_conf name its "
-            "configuration? `scontrol ping` tells"
+            "configuration? `scontrol ping` shows it"
         )
 
 

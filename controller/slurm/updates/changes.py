@@ -16,6 +16,9 @@ What Slurm 22.05 does with an update, measured:
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
 - `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
   that mixes several types, or GPUs with other generic resources, is never rewritten.
+- `ReqNodeList` takes nodes away from a job that runs, with the processes there, although Slurm then refuses the rest of the update.
+  A held job may run by the time the update arrives, because the watchdog or root has released it. `ResetAccrueTime` in the same
+  update makes Slurm refuse all of it unless the job is pending, and changes nothing for a held job, which accrues no time.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ class Command:
 HELD_BY_ADMIN = "JobHeldAdmin"
 """Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
+PENDING_ONLY = "ResetAccrueTime"
+"""Word of an update that Slurm refuses as a whole if the job is not pending."""
+
 Step = Command | Failure | None
 """Next step for a job: a command to run; a failure, because it cannot be done; or None, because nothing is left to do."""
 
@@ -55,7 +61,7 @@ class Found:
 def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     """Bind a held job to its nodes; they replace whatever nodes the job required before."""
     job = found.job
-    refusal = _not_held(job) or _bad_pin(found, pin)
+    refusal = _not_held(job) or (held_by_others(job) if job.is_held_by_others else None) or _bad_pin(found, pin)
     if refusal is not None:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
@@ -85,7 +91,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     request = job.request
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
-        return Failure("asks for generic resources that cannot be written anew")
+        return Failure("asks for generic resources that cannot be written again")
     words += _task_words(request, original.tasks_per_node, original)
     nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
     if not tasks_restored and (nodes_restored or found.told):
@@ -109,6 +115,8 @@ def hold_step(found: Found, mark: str) -> Step:
     job = found.job
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
+    if job.is_held_by_others:
+        return held_by_others(job)
     # A job that Slurm itself has put on hold as impossible is free again at the next change of it (seen on 22.05).
     words = [] if job.held and not job.is_impossible else ["Priority=0"]
     if mark not in job.admin_comment.split():
@@ -122,8 +130,10 @@ def hold_step(found: Found, mark: str) -> Step:
 
 
 def release_step(found: Found) -> Step:
-    """Take the hold off."""
+    """Take the hold off, if it is ours or Slurm's own."""
     job = found.job
+    if job.is_held_by_others and job.phase is Phase.PENDING:
+        return held_by_others(job)
     return Command(("release", job.key.job_id)) if job.held and job.phase is Phase.PENDING else None
 
 
@@ -325,6 +335,8 @@ def _same_range(found: Found, original: ResourceRequest) -> bool:
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:
+    if any(word.startswith("ReqNodeList=") for word in words):
+        words = [PENDING_ONLY, *words]
     return Command(("update", f"JobId={job.key.job_id}", *words)) if words else None
 
 
@@ -345,6 +357,14 @@ def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
     before = piece[0] == " " or begin == 0 or comment[begin - 1].isspace()
     after = piece[-1] == " " or end == len(comment) or comment[end].isspace()
     return before and after
+
+
+def held_by_others(job: SlurmJob) -> Failure:
+    """For a job that its user or an operator holds."""
+    return Failure(
+        f"is held by its user or an operator ({job.reason}), not by Headway; `scontrol release {job.key.job_id}` gives it back",
+        FailureReason.NOT_OURS,
+    )
 
 
 def gone(key: JobKey) -> Failure:

@@ -1,7 +1,8 @@
 """Many jobs in bounded pieces: each piece is one request to Slurm with a time limit of its own, and what worked stays done.
 
 slurmctld carries out an update in a millisecond when it is idle, and in a second when it is not. So the size of a piece is not a
-setting: it doubles while pieces are quick, and halves when one is slow or is not answered.
+setting: it doubles while pieces are quick, and halves when one is slow or is not answered. Time that a piece takes whatever its
+size (a program that starts slowly on a busy machine) does not count, because smaller pieces would only be more of them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from controller.slurm.client import Failure, FailureReason, Failures, JobKey
 
 _FIRST = 32
 _MOST = 512
-_QUICK_S = 0.5
-"""A full piece that took no longer than this is followed by one twice as large."""
 _SLOW_S = 2.0
 """A piece that took longer than this is followed by one half as large: well below any time limit, so that few are reached."""
+_QUICK_S = _SLOW_S / 2
+"""A full piece that took no longer than this is followed by one twice as large: that takes at most twice as long."""
 
 
 class Pieces:
@@ -27,11 +28,19 @@ class Pieces:
     each piece. The next call begins with pieces of half that size.
     """
 
-    def __init__(self, first: int = _FIRST, most: int = _MOST, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, first: int = _FIRST, most: int = _MOST, clock: Callable[[], float] = time.monotonic, calls: int = 1
+    ) -> None:
+        """`calls`: number of requests to Slurm that the work on one piece makes."""
         self.size = first
         """Number of jobs in the next piece."""
         self._most = most
         self._clock = clock
+        self._calls = calls
+        self._last: tuple[int, float] | None = None
+        """Size of the last piece, and the time that it took, seconds."""
+        self._overhead_s = 0.0
+        """Time that a piece takes whatever its size, as far as two pieces of different sizes show."""
 
     async def run(
         self, keys: Iterable[JobKey], work: Callable[[list[JobKey]], Awaitable[Failures]]
@@ -66,7 +75,16 @@ class Pieces:
         self.size = max(min(self.size, count) // 2, 1)
 
     def _adapt(self, count: int, took_s: float) -> None:
-        if took_s > _SLOW_S:
+        self._learn_overhead(count, took_s)
+        spent_s = (took_s - self._overhead_s) / self._calls
+        if spent_s > _SLOW_S:
             self._shrink(count)
-        elif took_s <= _QUICK_S and count == self.size:
+        elif spent_s <= _QUICK_S and count == self.size:
             self.size = min(2 * self.size, self._most)
+
+    def _learn_overhead(self, count: int, took_s: float) -> None:
+        if self._last is not None and self._last[0] != count:
+            last_count, last_s = self._last
+            each_s = max((took_s - last_s) / (count - last_count), 0.0)
+            self._overhead_s = max(took_s - each_s * count, 0.0)
+        self._last = count, took_s

@@ -117,6 +117,10 @@ class Verbs(ABC):
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
         """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten), in the place of PIN_MARK."""
         self._ended_first.difference_update(keys)  # what is to be held anew was released by somebody meanwhile
+        for key in keys:
+            known = self._memory.get(key)
+            if known is not None and not known.job.marks and not known.job.has_pin_mark:
+                self._memory.drop(key.job_id)  # its user may have held it since
         return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
@@ -215,7 +219,8 @@ class Verbs(ABC):
         not_ours = [key for key in keys if key in self._ended_first]
         failed = await self.unmark(not_ours, HOLD_MARK) if not_ours else {}
         self._ended_first.difference_update(key for key in not_ours if key not in failed or failed[key].gone)
-        return {key: failed.get(key, Failure("had ended before it was to be stopped")) for key in not_ours}
+        had_ended = Failure("had ended before it was to be stopped", FailureReason.NOT_OURS)
+        return {key: failed.get(key, had_ended) for key in not_ours}
 
     # ---- the loop
 

@@ -1,1 +1,2 @@
-"""Algorithms that recipes share: replay memories, rollouts, advantages. Imports nothing else of `learned`."""
+"""Algorithms that recipes share: PPO, actor-critic, REINFORCE, deep Q-learning, imitation and evolution, over distributions of
+actions; with rollouts, advantages and replay memories. Imports nothing else of `learned`."""

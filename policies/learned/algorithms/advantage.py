@@ -52,6 +52,18 @@ def gae(
     return advantages, advantages + values
 
 
+def discounts(elapsed: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray]:
+    """Return the discount after steps that took so much time, and the weight of their rewards; `gamma` is the discount of one unit.
+
+    A reward is spread evenly over its step, so its weight is the mean of the discount over that time, in units in which a reward of
+    1 in every unit of time for ever has the value 1.
+    """
+    factors = np.power(gamma, elapsed)
+    if gamma == 1:
+        return factors, np.ones_like(elapsed)
+    return factors, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0)
+
+
 def _accumulate(gains: Floats, factors: Floats) -> Floats:
     """Return x with x_t = gain_t + factor_t x_{t+1}, from the last step to the first."""
     sums = gains.copy()

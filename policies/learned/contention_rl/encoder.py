@@ -172,6 +172,11 @@ class AgentView:
         return self._candidates
 
     @property
+    def startable(self) -> Sequence[Candidate]:
+        """The candidates that fit somewhere now."""
+        return [candidate for candidate, mask in zip(self._candidates, self._masks(), strict=True) if any(mask)]
+
+    @property
     def array(self) -> Cells:
         """The agent's observation."""
         return self._grid.array.reshape(self._encoding.shape).copy()

@@ -27,8 +27,6 @@ from policies.learned.contention_rl.spreads import node_lists, powers
 
 PRIOR = 2.0
 """Initial difference in logits between a number of nodes and twice as many."""
-IMPOSSIBLE = -1e9
-"""Logit of masked actions."""
 
 
 class ActorCritic(nn.Module):
@@ -105,11 +103,6 @@ class ActorCritic(nn.Module):
         """Return for each candidate the right half without the cells of the others."""
         own = (right[..., 0].unsqueeze(1) - self._ranks.view(1, -1, 1, 1)).abs() < 1e-4
         return (right.unsqueeze(1) * own.unsqueeze(-1)).flatten(2)
-
-
-def masked(logits: Tensor, masks: Tensor) -> Tensor:
-    """Return log-probabilities of the possible actions; those of the others are so low that they are never drawn."""
-    return torch.log_softmax(logits.masked_fill(~masks, IMPOSSIBLE), 1)
 
 
 def _placements(encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:

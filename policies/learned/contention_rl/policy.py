@@ -82,14 +82,14 @@ class Agent:
         """Return the most likely action; with `must_act` the most likely start, if there is one."""
         import torch
 
-        from policies.learned.contention_rl.network import masked
+        from policies.learned.algorithms.distribution import masked_log_softmax
 
         mask = view.mask()
         if not mask[1:].any():
             return AgentAction(0, 1.0, 1.0)
         with torch.inference_mode():
             logits, _ = self._network(torch.from_numpy(view.array).unsqueeze(0))
-            chances = masked(logits, torch.from_numpy(mask).unsqueeze(0))[0].exp().numpy()
+            chances = masked_log_softmax(logits, torch.from_numpy(mask).unsqueeze(0))[0].exp().numpy()
         waits = float(chances[0])
         if must_act:
             chances[0] = -1.0
@@ -139,8 +139,7 @@ class RlBase:
             row, placement = started
             allocation[row] = placement
             reasons[row] = _why(state, placement, chosen.share)
-        if view.mask()[1:].any():
-            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in view.candidates)
+        reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in view.startable)
         self._fill(view, allocation, reasons)
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 

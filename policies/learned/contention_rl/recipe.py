@@ -6,11 +6,10 @@
         sleep for T; reward <- -W1 CS + W2 Util  what the environment gives (equation 2)
         update the policy                        update: `epochs` passes over the batch
 
-The algorithm is that of Schulman et al., "Proximal policy optimization algorithms" (2017), equations 7 and 9, with masks for
-impossible actions. One point is chosen here: rewards are discounted by time and not by steps, since a round has as many steps as
-jobs start in it, and a step may last many rounds (`skip_forced=True`: where nothing can be started no action is asked for, which
-saves 86 % of the steps and changes no reward). That makes it a semi-Markov decision process: a step of n rounds discounts what
-follows by gamma^n.
+The algorithm is `algorithms.ppo`, with masks for impossible actions. One point is chosen here: rewards are discounted by time and
+not by steps, since a round has as many steps as jobs start in it, and a step may last many rounds (`skip_forced=True`: where
+nothing can be started no action is asked for, which saves 86 % of the steps and changes no reward). That makes it a semi-Markov
+decision process: a step of n rounds discounts what follows by gamma^n.
 
 A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
 of `TrainingRun`; the paper uses the word for something else.) Between two stages only network, optimizer and that number matter:
@@ -26,13 +25,12 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 import torch
-from torch import Tensor
 
 from policies.errors import TrainingError
-from policies.learned.algorithms.advantage import gae, values_after
-from policies.learned.algorithms.rollout import Array, Collector, Episode, Flags, Observations, Rollout
+from policies.learned.algorithms.ppo import Ppo, PpoSettings
+from policies.learned.algorithms.rollout import Collector, Episode
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import ActorCritic, masked
+from policies.learned.contention_rl.network import ActorCritic
 from policies.learned.contention_rl.placement_actions import FEWEST
 from policies.learned.training.run.seeding import seeds
 from policies.learned.training.run.training_run import TrainingRun
@@ -147,6 +145,7 @@ class PpoTrainer:
         self._optimizer = torch.optim.Adam(self.network.parameters(), recipe.learning_rate, eps=1e-5, fused=True)
         self._collector = Collector(envs, recipe.steps, masked=True)
         self._rng = torch.Generator()
+        self.ppo = Ppo(self.network, self._optimizer, settings_of(recipe), self._rng)
 
     # The loop
 
@@ -163,95 +162,14 @@ class PpoTrainer:
             done = (self.stage + batch / recipe.batches) / recipe.stages
             for group in self._optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * max(0.0, 1.0 - done)
-            rollout = self._collector.collect(self.act)
+            rollout = self._collector.collect(self.ppo.act)
             episodes += rollout.episodes
             rounds += 0.0 if rollout.elapsed is None else float(rollout.elapsed.sum())
-            losses.append(self.update(rollout))
+            losses.append(self.ppo.update(rollout))
         self.stage += 1
         means = {name: float(np.mean([each[name] for each in losses])) for name in losses[0]}
         steps = self.stage * recipe.batches * recipe.steps * envs.num_envs
         return StageReport(self.stage, steps, rounds, episodes, means)
-
-    def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
-        """Draw an action for each environment; return it with its log-probability and the value of the observation."""
-        with torch.inference_mode():
-            logits, values = self.network(_tensor(seen))
-            chances = masked(logits, _tensor(masks))
-            actions = torch.multinomial(chances.exp(), 1, generator=self._rng)
-        return {
-            "actions": actions.squeeze(1).numpy(),
-            "log_probs": chances.gather(1, actions).squeeze(1).numpy(),
-            "values": values.numpy(),
-        }
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learn from a batch. Returns the mean losses."""
-        advantages, returns = self._advantages(rollout)
-        rows = {
-            "seen": _tensor(rollout.observations).flatten(0, 1),
-            "masks": _tensor(rollout.masks).flatten(0, 1),
-            "actions": _tensor(rollout.actions).flatten(),
-            "choices": (_tensor(rollout.masks).sum(2) > 1).float().flatten(),
-            "log_probs": _tensor(rollout.extras["log_probs"]).flatten(),
-            "advantages": torch.as_tensor(advantages, dtype=torch.float32).flatten(),
-            "returns": torch.as_tensor(returns, dtype=torch.float32).flatten(),
-        }
-        losses: list[tuple[float, ...]] = []
-        for _ in range(self.recipe.epochs):
-            parts = torch.split(torch.randperm(len(rows["choices"]), generator=self._rng), self.recipe.minibatch)
-            losses.extend(self._learn({name: tensor[chosen] for name, tensor in rows.items()}) for chosen in parts)
-        names = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
-        return dict(zip(names, np.mean(losses, axis=0).tolist(), strict=True))
-
-    def _advantages(self, rollout: Rollout) -> tuple[Array, Array]:
-        """Return generalized advantages and returns, in units in which a reward of 1 in every round has the value 1."""
-        recipe, values = self.recipe, rollout.extras["values"]
-        with torch.no_grad():
-            last = self.network(_tensor(rollout.last_observations))[1].numpy()
-            final = (
-                self.network(_tensor(rollout.final_observations))[1].numpy() if rollout.truncated.any() else last[:0]
-            )
-        if rollout.elapsed is None:
-            raise TrainingError(
-                "an environment does not report how long a step took; its info must have elapsed, in rounds"
-            )
-        factors, scale = discounts(rollout.elapsed, recipe.gamma)
-        return gae(
-            scale * rollout.rewards,
-            values,
-            values_after(values, last, rollout.truncated, final),
-            rollout.terminated,
-            rollout.truncated,
-            gamma=factors,
-            lam=recipe.gae_lambda,
-        )
-
-    def _learn(self, rows: Mapping[str, Tensor]) -> tuple[float, ...]:
-        """Make one gradient step on -(clipped objective) + value error - entropy. Returns the losses."""
-        recipe = self.recipe
-        logits, values = self.network(rows["seen"])
-        chances = masked(logits, rows["masks"])
-        change = chances.gather(1, rows["actions"].unsqueeze(1)).squeeze(1) - rows["log_probs"]
-        ratio = change.exp()
-        clipped = ratio.clamp(1 - recipe.clip_range, 1 + recipe.clip_range)
-        advantages = rows["advantages"]
-        # Where only waiting is possible there is a value to learn, but no choice.
-        share = rows["choices"] / rows["choices"].sum().clamp(min=1.0)
-        mean = (share * advantages).sum()
-        advantages = (advantages - mean) / ((share * (advantages - mean).square()).sum().sqrt() + 1e-8)
-        policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
-        # In units of how much returns differ, which depends on the weights of the reward.
-        value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
-        entropy = -(share * (chances.exp() * chances).sum(1)).sum()
-        loss = policy_loss + recipe.value_weight * value_loss - recipe.entropy_weight * entropy
-        self._optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_grad_norm)
-        self._optimizer.step()
-        with torch.no_grad():
-            kl = (share * (ratio - 1 - change)).sum()
-            cut = (share * ((ratio - 1).abs() > recipe.clip_range)).sum()
-        return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
 
     # Leaving and going on
 
@@ -275,16 +193,24 @@ class PpoTrainer:
         self._optimizer.load_state_dict(state_dict["optimizer"])
 
 
-def discounts(elapsed: Array, gamma: float) -> tuple[Array, Array]:
-    """Return the discount after steps that took so many rounds, and the weight of their rewards.
-
-    A reward is spread evenly over its step, so its weight is the mean of the discount over that time, in units in which a reward of
-    1 in every round for ever has the value 1.
-    """
-    factors = np.power(gamma, elapsed)
-    if gamma == 1:
-        return factors, np.ones_like(elapsed)
-    return factors, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0)
+def settings_of(recipe: Recipe) -> PpoSettings:
+    """Return the algorithm's settings: discounted by time."""
+    return PpoSettings(
+        by_time=True,
+        **{
+            name: getattr(recipe, name)
+            for name in (
+                "gamma",
+                "gae_lambda",
+                "clip_range",
+                "epochs",
+                "minibatch",
+                "entropy_weight",
+                "value_weight",
+                "max_grad_norm",
+            )
+        },
+    )
 
 
 def train(run: TrainingRun, training: PpoTrainer, validate: Validate) -> None:
@@ -304,7 +230,3 @@ def _check(envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding) 
             f"the environments show {seen} and take {actions}, where the encoding has an array of {encoding.shape} and "
             f"{encoding.actions} actions; make both with the same cluster, candidates, nodes, split and cells"
         )
-
-
-def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))

@@ -11,8 +11,10 @@ _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-"""97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom."""
-_NORMAL = 1.960
+"""97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom.
+
+A table: scipy is no dependency of Headway, and nothing else here needs it."""
+_NORMAL = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,18 @@ class Mean:
         count = len(values)
         if count < 2:
             return cls(fmean(values), None)
-        quantile = _T[count - 2] if count - 2 < len(_T) else _NORMAL
-        return cls(fmean(values), quantile * stdev(values) / sqrt(count))
+        return cls(fmean(values), _quantile(count - 1) * stdev(values) / sqrt(count))
+
+
+def _quantile(degrees: int) -> float:
+    """Return the 97.5 % quantile; beyond the table by its expansion around the normal distribution, exact to 4 digits there."""
+    if degrees <= len(_T):
+        return _T[degrees - 1]
+    z, n = _NORMAL, degrees
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / n + second / n**2 + third / n**3
 
 
 def changes(values: Sequence[float], others: Sequence[float]) -> list[float]:

@@ -25,6 +25,7 @@ from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head
 from policies.placement.best_fit import Capacity
 from policies.selection import held_placements
 from policies.speeds.contention_model import ContentionModel, Effect, Law
+from policies.speeds.effect_text import effect_text, nodes_text, usual_text
 
 SYSTEM = "headway-rl"
 MOST_RUNNING = 96
@@ -134,29 +135,17 @@ class _Reasons:
         reasons = {row: PAUSED for row in own if row not in placed}
         for row in queue:
             if row in held:
-                reasons[row] = f"held: at best {self._effect(held[row])}{self._usual(row)}"
+                reasons[row] = f"held: at best {self._effect(row, held[row])}"
             elif row not in placed:
                 reasons[row] = BEHIND
         reasons |= {row: RESERVED for row in first if row not in placed}
         for row, effect in self._layout.effects.items():
             verb = "moves to" if row in own else "starts on"
-            reasons[row] = f"{verb} {self._where(placed[row])}: {self._effect(effect)}{self._usual(row)}"
+            reasons[row] = f"{verb} {nodes_text(self._state, placed[row])}: {self._effect(row, effect)}"
         return reasons
 
-    def _where(self, placement: Placement) -> str:
-        names, nodes = self._state.nodes.names, placement.nodes
-        if len(nodes) == 1:
-            return f"node {names[nodes[0]]}"
-        return f"{len(nodes)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
-
-    def _effect(self, effect: Effect) -> str:
-        text = f"would run at {effect.own:.0%} of its ideal speed"
-        if effect.loser >= 0:
-            text += f" and take {effect.taken:.0%} of its value from others, most from job {self._state.jobs.ids[effect.loser]}"
-        return text
-
-    def _usual(self, row: int) -> str:
-        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""
+    def _effect(self, row: int, effect: Effect) -> str:
+        return effect_text(self._state, effect, " of its value") + usual_text(self._model, row)
 
 
 def load(folder: str = "") -> ValueFunction:

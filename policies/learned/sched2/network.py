@@ -19,12 +19,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from policies.learned.algorithms.networks import dueling_q
 from policies.learned.sched2.state.feature_layout import OF_ALL, OF_JOB, SIZES, FeatureLayout
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.state_layout import StateLayout
-
-IMPOSSIBLE = -1e9
-"""Q of masked actions."""
 
 
 class QNetwork(nn.Module):
@@ -69,6 +67,4 @@ class QNetwork(nn.Module):
         cluster = self.cluster(torch.cat([servers.mean(1), servers.amax(1), queue, rest], 1))
         pairs = torch.relu(self.of_job(jobs) + self.of_cluster(cluster).unsqueeze(1))
         gains = torch.cat([self.void(cluster), (self.rule(own) + self.start(pairs)).squeeze(2)], 1)
-        mean = (gains * masks).sum(1, keepdim=True) / masks.sum(1, keepdim=True).clamp(min=1)
-        values: Tensor = self.value(cluster) + gains - mean
-        return values.masked_fill(~masks, IMPOSSIBLE)
+        return dueling_q(self.value(cluster), gains, masks)

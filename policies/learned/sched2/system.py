@@ -76,9 +76,8 @@ def _evaluate(run: TrainingRun, backend: SimulationBackend, policy: Sched2, trai
     figures = backend.validate(policy)
     effectiveness = training.recipe.reward == EFFECTIVENESS
     figure = -figures["effectiveness"] if effectiveness else figures[FIGURE]
-    if training.round and training.searched:
-        figure += training.recipe.min_gain * abs(figure)
-    run.evaluate(figure, training.network.state_dict(), **figures)
+    min_gain = training.recipe.min_gain if training.round and training.searched else 0.0
+    run.evaluate(figure, training.network.state_dict(), min_gain=min_gain, **figures)
 
 
 SYSTEM = TrainableSystem(

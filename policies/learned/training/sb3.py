@@ -150,7 +150,7 @@ class Environments(VecEnv):
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG002 - theirs
         """Return the masks, the only method that is called."""
         if method_name != _MASKS:
-            raise NotImplementedError(method_name)
+            raise AttributeError(f"these environments have only {_MASKS}(), no method {method_name!r}")
         return list(cast(Any, self._envs).action_masks())
 
     def has_attr(self, attr_name: str) -> bool:
@@ -161,9 +161,9 @@ class Environments(VecEnv):
         """Return None: no attribute is available."""
         return [None] * self.num_envs
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ARG002 - theirs
         """Refuse: no attribute can be set."""
-        raise NotImplementedError(attr_name)
+        raise AttributeError(f"{attr_name!r} cannot be set: these environments have no attributes")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002 - theirs
         """Return False: no environment is wrapped."""

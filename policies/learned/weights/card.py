@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from policies.documents import is_version, short
 from policies.errors import WeightsError
 from policies.learned.weights.renamed_fields import current_names
 
@@ -66,14 +67,14 @@ class ModelCard:
     def from_json(cls, text: str, where: str) -> ModelCard:
         """Read a card strictly. Raises WeightsError that begins with `where`."""
         values = _parse(text, where)
-        if values.get("format") != FORMAT:
-            raise WeightsError(
-                f"{where}: a card of format {_shortened(values.get('format'))}, this Headway reads {FORMAT}; {_REMAKE}"
-            )
+        found = values.get("format")
+        if not is_version(found, FORMAT):
+            said = f"a card of format {_shortened(found)}" if found != FORMAT else f"format is {found!r}"
+            raise WeightsError(f"{where}: {said}, this Headway reads {FORMAT}; {_REMAKE}")
         known = {each.name for each in fields(cls)}
         for name in sorted(values.keys() ^ known):
             fault = "there is no such key" if name in values else "missing"
-            raise WeightsError(f"{where}: {name}: {fault}; {_REMAKE}")
+            raise WeightsError(f"{where}: {short(name)}: {fault}; {_REMAKE}")
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         _check(values, where, _REMAKE)
         return cls(**values | {"recipe": current_names(values["system"], values["recipe"])})
@@ -137,7 +138,7 @@ def _setting(name: str, value: object) -> Setting:
 def _parse(text: str, where: str) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(entries := dict(pairs)) < len(pairs):
-            raise ValueError("a key stands there twice")
+            raise ValueError("a key appears twice")
         return entries
 
     def never(word: str) -> None:
@@ -146,7 +147,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         values = json.loads(text, object_pairs_hook=once, parse_constant=never)
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{where}: not a model card: {error}; {_REMAKE}") from error
+        raise WeightsError(f"{where}: not a model card: {short(error)}; {_REMAKE}") from error
     if not isinstance(values, dict):
         raise WeightsError(f"{where}: not a model card: no JSON object; {_REMAKE}")
     return values

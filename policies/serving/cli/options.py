@@ -14,8 +14,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 Traces = Annotated[
     list[str] | None,
     typer.Option(
-        help="A trace as headway-sim reads it, what sacct wrote, or FORMAT:FILE for logs that headway-sim trace converts; "
-        "several times for several.",
+        help="A trace as headway-sim reads it, output of sacct, or FORMAT:FILE for logs that headway-sim trace converts. "
+        "May be repeated.",
         metavar="FILE",
         show_default="the system's own workloads",
     ),
@@ -29,7 +29,7 @@ Cluster = Annotated[
 Slowdown = Annotated[
     list[str] | None,
     typer.Option(
-        help="A model of why jobs run below their ideal speed, several times; none: no model.",
+        help="A model of why jobs run below their ideal speed. May be repeated; `none` is no slowdown.",
         metavar="NAME[:k=v,…]",
         show_default="the system's",
     ),
@@ -37,7 +37,9 @@ Slowdown = Annotated[
 Profiles = Annotated[
     str | None,
     typer.Option(
-        help="How models train, as headway profile export measured it.", metavar="FILE", show_default="the papers'"
+        help="Profiles of trained models, as headway profile export writes them.",
+        metavar="FILE",
+        show_default="the papers'",
     ),
 ]
 Settings = Annotated[
@@ -45,20 +47,21 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="name=value: a field of the recipe, several times; a wrong name lists the names there are.",
+        help="A field of the recipe, as name=value. May be repeated; a wrong name lists all names.",
     ),
 ]
 
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="A training's folder, for the policies that have weights.", metavar="FOLDER", show_default="shipped"
+        help="Folder of a training, for policies that have weights.", metavar="FOLDER", show_default="shipped"
     ),
 ]
 Whole = Annotated[
     bool,
     typer.Option(
-        "--whole", help="All of the traces, not only the last fifth that no training uses: for traces not trained on."
+        "--whole",
+        help="Use the whole traces, not only the last fifth: for traces that were not trained on.",
     ),
 ]
 SystemOf = Annotated[
@@ -71,18 +74,16 @@ TestSeeds = Annotated[
     int | None,
     typer.Option(min=1, max=1000, help="Test seeds of workloads; windows of traces.", show_default="5; all windows"),
 ]
-SystemName = Annotated[
-    str, typer.Argument(metavar="SYSTEM", help="What to train; a wrong name lists the names there are.")
-]
+SystemName = Annotated[str, typer.Argument(metavar="SYSTEM", help="System to train; a wrong name lists all names.")]
 Out = Annotated[
-    Path | None, typer.Option(help="The training's folder.", metavar="FOLDER", show_default="SYSTEM-seedN, here")
+    Path | None, typer.Option(help="Folder of the training.", metavar="FOLDER", show_default="SYSTEM-seedN, here")
 ]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
 ]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")]
 Seeds = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Train N seeds from --seed on, in parallel; each in FOLDER/seed-K.")
+    int, typer.Option(min=1, metavar="N", help="Train N seeds in parallel, from --seed on, each in FOLDER/seed-K.")
 ]
 Submit = Annotated[bool, typer.Option("--submit", help="Train in Slurm jobs, one for each seed, and return at once.")]
 SlurmOptions = Annotated[
@@ -91,7 +92,7 @@ SlurmOptions = Annotated[
         metavar="NAME=VALUE", help="Options of these jobs, as for sbatch: partition, account, time in minutes, ..."
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the training in the folder, with the same options.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the training in the folder, with the same options.")]
 PointEvery = Annotated[float, typer.Option(min=0.0, help="Seconds between two checkpoints.", metavar="S")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, or cuda where the system trains on it.")]
 Engine = Annotated[

@@ -1,1 +1,1 @@
-"""Modules that all services use at run time: addresses, host lists, logs, settings files, systemd, garbage collection."""
+"""Modules that all services use at run time: addresses, host lists, logs, settings files, results of checks, systemd."""

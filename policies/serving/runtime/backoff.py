@@ -13,7 +13,7 @@ _MOST_DOUBLINGS = 64
 class Backoff:
     """A first pause, doubled with every further failure, and a longest one.
 
-    Invariant: `pause_s` returns a number between 0 and `longest_s` for every integer.
+    Invariant: `pause_s` returns a number between 0 and `longest_s` for every integer, however many failures a journal has counted.
     """
 
     first_s: float

@@ -13,21 +13,24 @@ from itertools import groupby, product
 from math import prod
 
 _MOST_NAMES = 200_000
+_MOST_CHARS = 20_000_000
+"""Characters of all names; names of clusters have a tenth of this."""
 _PART = re.compile(r"(?:[^,\[\]\s]+|\[[0-9,-]+\])+")
 _PIECE = re.compile(r"\[[^\]]*\]|[^\[]+")
-_NUMBERED = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.DOTALL)
 
 
 def expand(text: str) -> tuple[str, ...]:
     """Return the names in the order of the text. Raises ValueError when the text is not a list of nodes."""
     names: list[str] = []
-    at = 0
+    at = chars = 0
     while at <= len(text):
         part = _PART.match(text, at)
         if not part or text[part.end() : part.end() + 1] not in {"", ","}:
             raise ValueError(f"{text[:200]!r} is not a list of nodes")
         choices = [_numbers(piece[1:-1], text) if piece[0] == "[" else [piece] for piece in _PIECE.findall(part[0])]
-        if len(names) + prod(map(len, choices)) > _MOST_NAMES:
+        chars += prod(map(len, choices)) * sum(len(choice[-1]) for choice in choices)
+        if len(names) + prod(map(len, choices)) > _MOST_NAMES or chars > _MOST_CHARS:
             raise ValueError(f"{text[:200]!r} names more than {_MOST_NAMES} nodes")
         names.extend(map("".join, product(*choices)))
         at = part.end() + 1

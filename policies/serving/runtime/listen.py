@@ -53,7 +53,7 @@ def make_way(path: Path) -> None:
     except OSError as error:
         raise ListenError(f"unix://{path}: {error.strerror}; check the folders on the way") from error
     if not stat.S_ISSOCK(mode):
-        raise ListenError(f"unix://{path}: there is a file of that name, and it is no socket; choose another path")
+        raise ListenError(f"unix://{path}: there is a file of that name that is not a socket; choose another path")
     if _is_live(path):
         raise ListenError(f"unix://{path}: another server listens there; end it first, or choose another path")
     try:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from policies.documents import DocumentError, parse_toml, read_text, short
+
 Settings = TypeVar("Settings", bound=BaseModel)
+
+_MOST_LINES = 20
+"""Mistakes that one error names."""
 
 
 def read_settings(
@@ -19,12 +23,14 @@ def read_settings(
     `none_there` says what to do where there is no such file, `example` is a line that sets a required key.
     """
     try:
-        values = tomllib.loads(path.read_text())
+        text = read_text(path)
     except FileNotFoundError:
         raise failure(f"{path}: no such file; {none_there}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, DocumentError) as error:
         raise failure(f"{path}: cannot be read: {error}; check its owner and mode") from error
-    except tomllib.TOMLDecodeError as error:
+    try:
+        values = parse_toml(text)
+    except DocumentError as error:
         raise failure(f"{path}: not valid TOML: {error}") from error
     try:
         return kind.model_validate(values)
@@ -32,15 +38,21 @@ def read_settings(
         raise failure(_explain(path, error, sorted(kind.model_fields), example)) from error
 
 
+def explain_few(lines: list[str]) -> str:
+    """Return the first lines of an explanation, and the number of the others."""
+    more = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], *([f"and {more} more"] if more > 0 else [])])
+
+
 def _explain(path: Path, error: ValidationError, known: list[str], example: str) -> str:
     lines = []
     for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
+        key = short(".".join(str(part) for part in item["loc"]))
         match item["type"]:
             case "extra_forbidden":
                 lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
             case "missing":
                 lines.append(f"{path}: {key}: missing; add it, for example {example}")
             case _:
-                lines.append(f"{path}: {key}: {item['msg']}, not {item['input']!r}")
-    return "\n".join(lines)
+                lines.append(f"{path}: {key}: {short(item['msg'])}, not {short(repr(item['input']))}")
+    return explain_few(lines)

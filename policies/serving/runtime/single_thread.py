@@ -10,6 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 Result = TypeVar("Result")
 
 
@@ -64,4 +68,7 @@ class Worker:
             finally:
                 self._busy_since = None
             del future, work, item  # so that what they hold is garbage now, and not only at the next piece of work
-            self._between()
+            try:
+                self._between()
+            except Exception:  # a thread that ended would leave every later caller waiting
+                log.exception("between_failed", thread=self._thread.name)

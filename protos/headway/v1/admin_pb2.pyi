@@ -4,6 +4,8 @@ isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
 Preempt and those about profiles (PERMISSION_DENIED: the server does not know the calling user). See docs/operations.md.
+A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
+the reasons.
 """
 
 from collections import abc as _abc
@@ -216,6 +218,7 @@ class AgentsStatus(_message.Message):
     REPORTS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
     served: _builtins.bool
     """False = `agents_address` is not set; all other fields are empty."""
     connected: _builtins.int
@@ -234,6 +237,10 @@ class AgentsStatus(_message.Message):
     def skewed(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkewedNode]:
         """Nodes whose clock differs from the controller's by more than a second."""
 
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A sentence for each background task of an agent that failed within the last hour."""
+
     def __init__(
         self,
         *,
@@ -245,10 +252,11 @@ class AgentsStatus(_message.Message):
         reports: _builtins.int = ...,
         dropped: _builtins.int = ...,
         refused: _builtins.int = ...,
+        troubles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "dropped", b"dropped", "nodes", b"nodes", "refused", b"refused", "reports", b"reports", "served", b"served", "silent", b"silent", "skewed", b"skewed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "dropped", b"dropped", "nodes", b"nodes", "refused", b"refused", "reports", b"reports", "served", b"served", "silent", b"silent", "skewed", b"skewed", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -633,7 +641,7 @@ class Event(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     time_s: _builtins.float
     kind: _builtins.str
-    """placed, started, ended, held, released, preempt, decision, fallback, policy, error."""
+    """placed, started, ended, held, released, preempt, advice, decision, fallback, policy, error."""
     job_id: _builtins.str
     """Empty = the event is not about one job."""
     text: _builtins.str

@@ -4,6 +4,8 @@ isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
 Preempt and those about profiles (PERMISSION_DENIED: the server does not know the calling user). See docs/operations.md.
+A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
+the reasons.
 """
 
 from collections import abc as _abc

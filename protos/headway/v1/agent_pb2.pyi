@@ -510,6 +510,7 @@ class NodeTelemetry(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     NICS_FIELD_NUMBER: _builtins.int
     JOB_SOCKET_FIELD_NUMBER: _builtins.int
+    FAILED_TASKS_FIELD_NUMBER: _builtins.int
     interval_s: _builtins.float
     """Interval over which the rates below are means; left out in the first report."""
     gpus_read: _builtins.bool
@@ -520,6 +521,10 @@ class NodeTelemetry(_message.Message):
     def nics(self) -> _containers.RepeatedCompositeFieldContainer[Global___NicTelemetry]: ...
     @_builtins.property
     def job_socket(self) -> Global___JobSocketCounters: ...
+    @_builtins.property
+    def failed_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedTask]:
+        """Background tasks of the agent that have failed since it started, each with its newest failure."""
+
     def __init__(
         self,
         *,
@@ -528,16 +533,51 @@ class NodeTelemetry(_message.Message):
         gpus: _abc.Iterable[Global___GpuTelemetry] | None = ...,
         nics: _abc.Iterable[Global___NicTelemetry] | None = ...,
         job_socket: Global___JobSocketCounters | None = ...,
+        failed_tasks: _abc.Iterable[Global___FailedTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "interval_s", b"interval_s", "job_socket", b"job_socket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "gpus", b"gpus", "gpus_read", b"gpus_read", "interval_s", b"interval_s", "job_socket", b"job_socket", "nics", b"nics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "failed_tasks", b"failed_tasks", "gpus", b"gpus", "gpus_read", b"gpus_read", "interval_s", b"interval_s", "job_socket", b"job_socket", "nics", b"nics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__interval_s: _TypeAlias = _typing.Literal["interval_s"]  # noqa: Y015
     _WhichOneofArgType__interval_s: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_s) -> _WhichOneofReturnType__interval_s | None: ...
 
 Global___NodeTelemetry: _TypeAlias = NodeTelemetry  # noqa: Y015
+
+@_typing.final
+class FailedTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    IN_A_ROW_FIELD_NUMBER: _builtins.int
+    LAST_S_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    failures: _builtins.int
+    """Failures since the agent started."""
+    in_a_row: _builtins.int
+    """Those of them one soon after the other, up to the newest."""
+    last_s: _builtins.float
+    """Time of the newest, seconds since the Unix epoch."""
+    problem: _builtins.str
+    def __init__(
+        self,
+        *,
+        task: _builtins.str = ...,
+        failures: _builtins.int = ...,
+        in_a_row: _builtins.int = ...,
+        last_s: _builtins.float = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "in_a_row", b"in_a_row", "last_s", b"last_s", "problem", b"problem", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedTask: _TypeAlias = FailedTask  # noqa: Y015
 
 @_typing.final
 class GpuTelemetry(_message.Message):

@@ -8,8 +8,10 @@ the unit of LinkSpeed open; here it is Gb/s of the switch's link to the one abov
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 
 from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS, flat
@@ -17,10 +19,10 @@ from simulator.cluster.topology.topology import Inside, Topology
 from simulator.cluster.topology.tree import LinkList, TreeRoutes
 from simulator.errors import ClusterError
 
-_PAIR = re.compile(r"([A-Za-z]+)=(\S*)")
-_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
-_SYSTEM = re.compile(r" OS=.*?(?= RealMemory=)")
-"""The kernel of a node in scontrol's output, such as "Linux 6.1.0 #1 SMP": its "#" does not begin a comment."""
+_PAIR = re.compile(r"(?<![A-Za-z])([A-Za-z]++)=(\S*)")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:([0-9]{1,6})(?![0-9])")
+_SYSTEM, _AFTER_SYSTEM = " OS=", " RealMemory="
+"""Begin and end of a node's kernel in scontrol's output, such as "Linux 6.1.0 #1 SMP": its "#" does not begin a comment."""
 _UPLINK = "switch {} uplink"
 """The name of a switch's link to the one above."""
 
@@ -151,11 +153,11 @@ def require_tree(switches: Sequence[Switch]) -> None:
 
 def _parents(switches: Sequence[Switch]) -> dict[str, str]:
     """The switch above each. Raises ClusterError on one that is not there, has two above it, or is above itself."""
-    names = [switch.name for switch in switches]
+    names = Counter(switch.name for switch in switches)
     parent: dict[str, str] = {}
     for switch in switches:
-        if names.count(switch.name) > 1:
-            raise ClusterError(f"the switch {switch.name} stands twice", mend="give it one SwitchName line")
+        if names[switch.name] > 1:
+            raise ClusterError(f"the switch {switch.name} appears twice", mend="give it one SwitchName line")
         for below in switch.switches:
             if below not in names:
                 raise ClusterError(
@@ -211,9 +213,15 @@ def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     joined = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(joined.splitlines(), start=1):
         pairs: dict[str, str] = {}
-        for key, value in _PAIR.findall(_SYSTEM.sub("", line).partition("#")[0]):
+        for key, value in _PAIR.findall(_without_system(line).partition("#")[0]):
             pairs.setdefault(key.lower(), value)
         yield number, pairs
+
+
+def _without_system(line: str) -> str:
+    begin = line.find(_SYSTEM)
+    end = line.find(_AFTER_SYSTEM, begin) if begin >= 0 else -1
+    return line[:begin] + line[end:] if end >= 0 else line
 
 
 def _names(text: str, where: str) -> tuple[str, ...]:
@@ -225,6 +233,9 @@ def _names(text: str, where: str) -> tuple[str, ...]:
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ClusterError(f"{where}: {text!r} is no number", mend="give one") from None
+        number = inf
+    if not isfinite(number):
+        raise ClusterError(f"{where}: {text[:80]!r} is no number", mend="give one") from None
+    return number

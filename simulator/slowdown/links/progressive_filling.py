@@ -17,14 +17,7 @@ def max_min(
     so that the result does not depend on the order of events.
     """
     left = dict(capacity)
-    weight = dict.fromkeys(capacity, 0.0)
-    for links in uses.values():
-        for link, share in links.items():
-            weight[link] += share
-    on_link: dict[int, list[int]] = {link: [] for link in capacity}
-    for flow, links in uses.items():
-        for link in links:
-            on_link[link].append(flow)
+    weight, on_link = _loads(uses, capacity)
     rates: dict[int, float] = {}
     by_limit = sorted(uses, key=lambda flow: (limits[flow], flow))
     first = 0
@@ -46,6 +39,19 @@ def max_min(
         if full >= 0:
             weight[full] = 0.0
     return rates
+
+
+def _loads(
+    uses: Mapping[int, Mapping[int, float]], capacity: Mapping[int, float]
+) -> tuple[dict[int, float], dict[int, list[int]]]:
+    """Return for each link the sum of its flows' shares, and its flows."""
+    weight = dict.fromkeys(capacity, 0.0)
+    on_link: dict[int, list[int]] = {link: [] for link in capacity}
+    for flow, links in uses.items():
+        for link, share in links.items():
+            weight[link] += share
+            on_link[link].append(flow)
+    return weight, on_link
 
 
 def level(capacity: float, share: float, others: Sequence[tuple[float, float]]) -> float:

@@ -13,13 +13,12 @@ All keys but `models` are optional; their default is that of the papers.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policies.documents import is_version, parse_json, parse_toml
 from simulator.errors import SlowdownError
 from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles, Pair, RingTime, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, PAIRS
@@ -28,6 +27,8 @@ FORMAT = 1
 T = TypeVar("T", ModelProfile, Interference, RingTime)
 _KEYS = {"format", "models", "pairs", "interference", "ring", "default"}
 _LENGTHS = {"locality": 4, "scaling": 2, "servers": 5, "alpha": 3, "beta": 2}
+_MOST = 1e300
+"""Largest number; larger whole numbers are no floating-point numbers."""
 _SIGNED = {"alpha", "beta", "constant"}
 """Coefficients that may be negative."""
 
@@ -53,7 +54,7 @@ def load_profiles(path: Path | str) -> ModelProfiles:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        table = parse_toml(text) if path.suffix == ".toml" else parse_json(text)
     except OSError as error:
         raise SlowdownError(f"cannot be read ({error.strerror})", mend="check the path", path=path) from error
     except ValueError as error:
@@ -65,11 +66,11 @@ def load_profiles(path: Path | str) -> ModelProfiles:
 
 
 def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
+    if not is_version(table.get("format"), FORMAT):
+        raise SlowdownError(f"format is {table.get('format')!r}", mend=f"this version reads format = {FORMAT}")
     for key in table:
         if key not in _KEYS:
             raise SlowdownError(f"{key!r} is no key", mend=f"take some of {', '.join(sorted(_KEYS))}")
-    if table.get("format") != FORMAT:
-        raise SlowdownError(f"format is {table.get('format')!r}", mend=f"this version reads format = {FORMAT}")
     models = {
         name: _record(ModelProfile, _table(value, f"models.{name}"), f"models.{name}")
         for name, value in _table(table.get("models", {}), "models").items()
@@ -132,6 +133,6 @@ def _value(value: object, key: str, where: str) -> Any:
 
 
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
         raise SlowdownError(f"{where} is {value!r}", mend="give a number")
     return float(value)

@@ -133,6 +133,7 @@ PAIRS: dict[Pair, float] = {
 
 _CPU_PART = 0.30 * 23.2 / (23.2 + 14.4)
 _PCIE_PART = 0.30 - _CPU_PART
+# One model has two names and counts twice: another mean would change the data that the shipped weights were trained on.
 _MARL_PCIE = sum(profile.pcie for profile in MARL.values()) / len(MARL)
 
 INTERFERENCE = Interference(

@@ -11,16 +11,16 @@ not measured at their scale, jobs of no steps.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from policies.documents import parse_json
 from simulator.errors import TraceError
 from simulator.traces.formats.log import Loaded, Log, Options, joined
-from simulator.traces.numbers import amounts
+from simulator.traces.numbers import MOST_GPUS, amounts
 from simulator.traces.table import Dialect, lines_of, read_table
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S
 
@@ -29,8 +29,8 @@ HEAD = ("job_type", "command")
 OLD = (*HEAD, "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time", "scale_factor")
 NEW_TAIL = ("num_steps_arg", "needs_data_dir", "total_steps", "scale_factor", "priority_weight", "slo", "arrival_time")
 FORMS = {len(OLD): OLD, 9: (*HEAD, *NEW_TAIL), 10: (*HEAD, "working_directory", *NEW_TAIL)}
-_TYPE = re.compile(r"(?P<model>.*?)(?: \(batch size (?P<batch>[0-9]+)\))?")
-_KEY = re.compile(r"\('(?P<type>.*)', (?P<scale>[0-9]+)\)")
+_TYPE = re.compile(r"(?P<model>.*?)(?: \(batch size (?P<batch>[0-9]{1,18})\))?")
+_KEY = re.compile(r"\('(?P<type>.*)', (?P<scale>[0-9]{1,9})\)")
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:
@@ -50,7 +50,8 @@ def _load(path: Path, speeds: Speeds) -> Loaded:
     names = FORMS[columns]
     log = Log(read_table(path, names, dialect=Dialect(delimiter="\t", names=names, quoting=False)))
     types, scales = log.texts("job_type"), log.numbers("scale_factor")
-    keys = zip(types, np.nan_to_num(scales).astype(np.int64).tolist(), strict=True)
+    scales = np.where((scales >= 1) & (scales <= MOST_GPUS), scales, 0)
+    keys = zip(types, scales.astype(np.int64).tolist(), strict=True)
     steps_per_s = np.array([speeds.get(key, 0.0) for key in keys])
     steps = log.numbers("total_steps")
     log.drop(steps <= 0, "jobs of no steps")
@@ -91,7 +92,7 @@ def _speeds(path: Path, gpu: str) -> Speeds:
 
 def _speeds_json(path: Path, gpu: str) -> Speeds:
     try:
-        measured = json.loads("".join(lines_of(path)))
+        measured = parse_json("".join(lines_of(path)))
         speeds = {
             (match["type"], int(match["scale"])): float(others["null"])
             for key, others in measured.get(gpu, {}).items()

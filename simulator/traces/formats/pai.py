@@ -20,6 +20,7 @@ import numpy as np
 
 from simulator.errors import TraceError
 from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, Loaded, Log, Options
+from simulator.traces.numbers import MOST_GPUS
 from simulator.traces.table import Dialect, Table, lines_of, read_table
 
 TASK = (
@@ -79,7 +80,7 @@ def _load(tasks: Table, jobs: Table | None, tags: Table | None) -> Loaded:
         submit_time_s=np.array([submits.get(key, -1) for key in keys], dtype=np.int64)
         if jobs
         else np.where(started == late, 0, started)[job],
-        num_gpus=list(map(str, np.ceil(gpus / 100).astype(np.int64)[job].tolist())),
+        num_gpus=list(map(str, np.ceil(np.minimum(gpus / 100, MOST_GPUS + 1)).astype(np.int64)[job].tolist())),
         duration_s=np.where(open_ended | (ended <= started), 0, ended - started)[job],
         user=[users.get(key, "") for key in keys],
         status="status",

@@ -72,14 +72,17 @@ def _jobs(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         line, counted = line + text.count("\n", counted, at), at
         if text[at : at + 1] == "]":
             return
+        begin = at
         try:
-            job, at = decoder.raw_decode(text, at)
+            job, at = decoder.raw_decode(text, begin)
         except json.JSONDecodeError as error:
             if not text[error.pos :].strip():
                 raise TraceError("the JSON ends too early", mend=UNPACK_AGAIN, path=path, line=error.lineno) from None
             raise TraceError(f"is no JSON ({error.msg})", mend=MEND, path=path, line=error.lineno) from None
+        except (ValueError, RecursionError):  # a number of thousands of digits, or very deep nesting
+            raise TraceError("is no JSON that can be read", mend=MEND, path=path, line=line) from None
         if not isinstance(job, dict):
-            raise TraceError("is no job", mend=MEND, path=path, line=line, text=json.dumps(job))
+            raise TraceError("is no job", mend=MEND, path=path, line=line, text=text[begin:at])
         yield line, job
 
 

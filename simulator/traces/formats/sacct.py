@@ -111,7 +111,7 @@ def _gpus(log: Log) -> IntColumn:
     for row, (allocated, requested) in enumerate(zip(log.texts("AllocTRES"), log.texts("ReqTRES"), strict=True)):
         try:
             counts[row] = gpus_of(allocated) or gpus_of(requested)
-        except ValueError:
+        except (ValueError, OverflowError):
             bad = BadCellError(
                 row, allocated or requested, "is not a list of TRES", "give what sacct prints for AllocTRES"
             )

@@ -94,11 +94,7 @@ def made(
     if largest > workload.cluster_gpus:
         reason = f"a job of {largest} GPUs does not fit a cluster of {workload.cluster_gpus}"
         raise TraceError(reason, mend="give a larger cluster, or smaller demands")
-    gap_s = workload.mean_gap_s
-    if workload.load is not None:
-        work_gpu_s = float(np.dot(num_gpus.astype(np.float64), duration_ns / NS_PER_S))
-        gap_s = work_gpu_s / workload.jobs / (workload.load * workload.cluster_gpus)
-    submit_s = submits(rng, workload, gap_s)
+    submit_s = submits(rng, workload, _mean_gap_s(workload, num_gpus, duration_ns))
     if submit_s[-1] >= MAX_TIME_S:
         raise TraceError(f"{workload.jobs} jobs come over more than 126 years", mend="give fewer jobs or a higher load")
     return Trace.of(
@@ -116,6 +112,14 @@ def made(
         extra=extra,
         ids_are_unique=True,
     )
+
+
+def _mean_gap_s(workload: Workload, num_gpus: IntColumn, duration_ns: IntColumn) -> float:
+    """Return the mean seconds between two submissions of these jobs, which follow from the load if one is given."""
+    if workload.load is None:
+        return workload.mean_gap_s
+    work_gpu_s = float(np.dot(num_gpus.astype(np.float64), duration_ns / NS_PER_S))
+    return work_gpu_s / workload.jobs / (workload.load * workload.cluster_gpus)
 
 
 def submits(rng: np.random.Generator, workload: Workload, gap_s: float) -> FloatColumn:

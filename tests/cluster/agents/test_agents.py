@@ -70,7 +70,7 @@ def test_the_users_own_python_path_stays_behind_ours(cluster: Training) -> None:
 @pytest.mark.parametrize(
     "options", [["--gpus=1", "--comment=my run, headway=off"], ["--gpus=1", "--export=ALL,HEADWAY_PROFILE=off"], []]
 )
-def test_jobs_that_are_not_measured_can_import_headway_job_all_the_same(cluster: Training, options: list[str]) -> None:
+def test_jobs_that_are_not_measured_can_import_headway_job_too(cluster: Training, options: list[str]) -> None:
     job = cluster.submit(
         "#!/bin/sh\nenv\nsrun env\n", *options, "--output=off-%j.log", SBATCH_EXPORT="ALL", PYTHONPATH="/own"
     )
@@ -85,7 +85,7 @@ def test_jobs_that_are_not_measured_can_import_headway_job_all_the_same(cluster:
 # --- measuring
 
 
-def test_a_job_is_seen_with_its_pace_and_its_profile(cluster: Training, first: int) -> None:
+def test_a_job_is_seen_with_its_speed_and_its_profile(cluster: Training, first: int) -> None:
     windows = cluster.until(lambda: telling(cluster, first), "a window of the first job", SOON_S)
     profiles = cluster.until(lambda: profiles_of(cluster, first), "a profile of the first job", SOON_S)
 
@@ -216,7 +216,7 @@ def check_counts(cluster: Training, name: str, samples: list[Sample]) -> None:
         assert abs(sample.steps - cluster.steps_by(name, ended_s + 0.05)) <= 1, sample
 
 
-def test_a_job_that_lies_about_its_id_is_filed_under_its_own(cluster: Training, first: int) -> None:
+def test_a_job_that_lies_about_its_id_is_stored_under_its_own(cluster: Training, first: int) -> None:
     # Given a job on another node that calls itself the first
     liar = cluster.train(
         "liar", "n4", megabytes=1, pause_s=0.1, how=f"env SLURM_JOB_ID={first} SLURM_JOBID={first} SLURM_STEP_ID=0"

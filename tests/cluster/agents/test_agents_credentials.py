@@ -11,7 +11,7 @@ from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import Live
 
 
-def test_an_agent_shows_itself_to_the_controllers_user_and_to_nobody_else() -> None:
+def test_an_agent_shows_itself_to_the_controllers_user_and_to_no_other_user() -> None:
     skip_unless_possible()
     slurm, name = pwd.getpwnam("slurm"), unique_name()
     with (

@@ -158,7 +158,7 @@ def test_clusters_of_different_names_run_at_once(boot_minicluster: Boot) -> None
     assert len({cluster.host_address for cluster in clusters}) == 2
 
 
-def test_the_command_line_tells_a_cluster_from_its_boot_to_its_end(name: str) -> None:
+def test_the_command_line_shows_a_cluster_from_its_boot_to_its_end(name: str) -> None:
     def call(*words: str) -> dict[str, Any]:
         done = subprocess.run([*CLI, *words, "--name", name, "--json"], capture_output=True, text=True, check=True)
         answer: dict[str, Any] = json.loads(done.stdout)

@@ -63,7 +63,7 @@ def test_a_crashed_node_is_seen_down_and_comes_back_with_a_boot(boot_minicluster
     assert output_of(cluster, job) == "n2\n"
 
 
-def test_a_paused_slurmctld_answers_nobody_until_it_is_resumed(boot_minicluster: Boot) -> None:
+def test_a_paused_slurmctld_gives_no_answer_until_it_is_resumed(boot_minicluster: Boot) -> None:
     cluster = boot_minicluster(nodes=1, gpus=1)
     cluster.pause("slurmctld")
     with pytest.raises(MiniClusterError, match=r"no answer in 1 s"):

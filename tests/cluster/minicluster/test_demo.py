@@ -105,7 +105,7 @@ def wait_until_nothing_is_left(name: str, timeout_s: float = ENDS_S) -> None:
 
 
 @pytest.mark.timeout(WHOLE_S + ENDS_S + 60)
-def test_both_runs_complete_and_nothing_is_left(name: str, tmp_path: Path) -> None:
+def test_both_runs_complete_and_leave_nothing(name: str, tmp_path: Path) -> None:
     with demo(name, tmp_path) as running:
         status = running.wait(WHOLE_S)
 
@@ -151,7 +151,7 @@ def test_a_second_one_is_refused_and_ctrl_c_twice_leaves_nothing(name: str, tmp_
 
 
 @pytest.mark.timeout(400)
-def test_kill_9_leaves_nothing_either(name: str, tmp_path: Path) -> None:
+def test_kill_9_leaves_nothing(name: str, tmp_path: Path) -> None:
     with demo(name, tmp_path) as running:
         running.wait_for("runs on")
 

@@ -66,7 +66,7 @@ def test_root_releases_what_headway_holds(cluster: MiniCluster) -> None:
 
 
 @pytest.mark.parametrize("task", ["", "_2"])
-def test_a_users_hold_is_written_down_and_told_to_the_controller(
+def test_a_users_hold_is_recorded_and_reported_to_the_controller(
     cluster: MiniCluster, stand_in: StandIn, task: str
 ) -> None:
     job = sbatch(cluster, "--array=1-3", "--gpus=1") if task else sbatch(cluster, "--gpus=1")
@@ -141,7 +141,7 @@ def test_a_hold_of_a_job_that_waits_for_slurm_is_written_down_where_headway_may_
     assert stand_in.written_holds() == {jobs[0].id}
 
 
-def test_a_pipe_in_the_leases_place_holds_nobody_up(cluster: MiniCluster, stand_in: StandIn) -> None:
+def test_a_pipe_in_the_leases_place_delays_no_submission(cluster: MiniCluster, stand_in: StandIn) -> None:
     stand_in.lease.unlink()
     os.mkfifo(stand_in.lease)
     shutil.chown(stand_in.lease, "slurm", "slurm")

@@ -91,7 +91,7 @@ def until_lines(stand_in: StandIn, wanted: set[str]) -> None:
 # --- start and end
 
 
-def test_the_controller_is_told_when_a_job_starts_and_ends(cluster: MiniCluster, stand_in: StandIn) -> None:
+def test_the_controller_is_woken_when_a_job_starts_and_ends(cluster: MiniCluster, stand_in: StandIn) -> None:
     job = sbatch(cluster)
 
     until_lines(stand_in, {f"start {job}", f"end {job}"})

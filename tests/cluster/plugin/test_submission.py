@@ -99,7 +99,7 @@ def test_jobs_held_before_can_be_released_by_their_users_once_the_lease_is_stale
 # --- a controller that hangs
 
 
-def test_a_wake_pipe_filled_to_the_brim_blocks_nobody(cluster: MiniCluster, stand_in: StandIn) -> None:
+def test_a_full_wake_pipe_blocks_no_submission(cluster: MiniCluster, stand_in: StandIn) -> None:
     # Given a controller that beats but reads nothing, and a pipe that holds not one byte more
     stand_in.fill()
     stand_in.beat()

@@ -105,14 +105,17 @@ def test_a_rank_that_never_saves_is_left_to_train_on(cluster: Returning, whole: 
 
 
 def test_cancelled_while_it_saves_it_is_over(cluster: Returning) -> None:
+    # Given a preemption that waits for one rank
     job = cluster.begin("cancelled")
     cluster.until_trains("cancelled")
+    rank = cluster.rank_on(max(cluster.nodes(job)), "cancelled")
+    rank.send(signal.SIGSTOP)
     cluster.headway.headway("preempt", job)
-    time.sleep(0.2)
+    cluster.until_stage(job, "asked")
     cluster.cluster.run("scancel", job)
     cluster.until_stage(job, "over", "called off")
 
-    # Where it is cancelled within the milliseconds in which it is requeued, Slurm puts it back: then it is left held
+    # Then it ends, and does not come back
     cluster.until(lambda: is_over(cluster, job), "it ends", 60)
     time.sleep(3.0)
     assert is_over(cluster, job)

@@ -103,7 +103,7 @@ def test_a_license_that_another_user_has(licensed: Live) -> None:
     clear(licensed)
 
 
-def test_a_user_far_over_a_limit_keeps_nobody_waiting(idle: Live) -> None:
+def test_a_user_far_over_a_limit_delays_no_other_user(idle: Live) -> None:
     # Given a user who may run one job at a time, and has many
     many = [idle.sbatch("--qos=single", "--gres=gpu:8", seconds=LONG_S) for _ in range(12)]
     idle.until(lambda: "RUNNING" in {idle.state(job) for job in many}, "one of them runs")

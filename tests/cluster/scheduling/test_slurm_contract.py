@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from controller.base.config import ControllerSettings
-from controller.slurm.client import HOLD_MARK, Phase, Pin
+from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmJob
+from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.select import command_line_client, open_client
+from controller.slurm.updates.changes import Command, pin_step
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from tests.cluster.conftest import skip_unless_possible, unique_name
@@ -30,6 +32,13 @@ def _settings(cluster: MiniCluster, **more: str) -> ControllerSettings:
     return ControllerSettings.model_validate(
         {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 8.0} | more
     )
+
+
+async def marked(bench: MiniClusterBench, job_id: str) -> SlurmJob:
+    """Put our mark on a held job, and return it."""
+    job = job_of(await bench.client.snapshot(), job_id)
+    assert await bench.client.mark([job.key], HOLD_MARK) == {}
+    return job
 
 
 class TestCommandLine(SlurmContract):
@@ -58,7 +67,7 @@ class TestCommandLine(SlurmContract):
         self, bench: MiniClusterBench, options: list[str], nodes: tuple[str, ...], gpus: int
     ) -> None:
         job_id = await bench.sbatch("--hold", *options)
-        job = job_of(await bench.client.snapshot(), job_id)
+        job = await marked(bench, job_id)
         assert await bench.client.pin([Pin(job.key, nodes, gpus, job.request)]) == {}
         assert await bench.client.unpin({job.key: job.request}) == {}
         assert (await seen(bench, job.key)).request == job.request
@@ -68,12 +77,29 @@ class TestCommandLine(SlurmContract):
 
     async def test_what_was_given_back_still_runs(self, bench: MiniClusterBench) -> None:
         job_id = await bench.sbatch("--hold", "--gpus=12", "-n2", "-c2")
-        job = job_of(await bench.client.snapshot(), job_id)
+        job = await marked(bench, job_id)
         for nodes, gpus in ((("n2", "n3", "n4"), 4), (("n1", "n2"), 6)):
             assert await bench.client.pin([Pin(job.key, nodes, gpus, job.request)]) == {}
         assert await bench.client.unpin({job.key: job.request}) == {}
         assert await bench.client.release([job.key]) == {}
         assert sum(held_gpus(await running(bench, job.key)).values()) == 12
+
+    async def test_a_pin_that_reaches_a_running_job_takes_no_node_from_it(self, bench: MiniClusterBench) -> None:
+        job_id = await bench.sbatch("--hold", "--gres=gpu:1", "-N1-2", "--time=5")
+        job = await marked(bench, job_id)
+        client = bench.client
+        assert isinstance(client, CommandLineClient)
+        await client.snapshot()
+        found = client._memory.get(job.key)
+        assert found is not None
+        assert await client.pin([Pin(job.key, ("n1", "n2"), 1, job.request)]) == {}
+        assert await client.release([job.key]) == {}
+        before = held_gpus(await running(bench, job.key))
+        assert set(before) == {"n1", "n2"}
+        command = pin_step(found, Pin(job.key, ("n1",), 1, job.request), 0.0)
+        assert isinstance(command, Command)
+        assert "no longer pending" in await client.complaint(command)
+        assert held_gpus(await seen(bench, job.key)) == before
 
     async def test_users_cannot_speak_for_slurm(self, bench: MiniClusterBench) -> None:
         victim = await bench.sbatch("--hold", "--gres=gpu:1")

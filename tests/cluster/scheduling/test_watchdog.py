@@ -171,7 +171,7 @@ def test_a_slurmctld_that_is_away_is_an_error_and_the_next_look_mends_it(machine
     machine.completes(job)
 
 
-def test_doctor_tells_what_is_right_and_what_is_wrong(machine: Machine) -> None:
+def test_doctor_reports_what_is_right_and_what_is_wrong(machine: Machine) -> None:
     done = machine.run("controller.cli.app", "doctor", "--json", "--config", str(machine.config))
 
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}

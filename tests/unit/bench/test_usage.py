@@ -11,7 +11,7 @@ from tests.bench.usage import cpu_time, memory_mib
 _BURN = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
 
 
-def test_cpu_of_a_process_and_of_its_children_are_told_apart() -> None:
+def test_cpu_of_a_process_and_of_its_children_are_separate() -> None:
     before = cpu_time(os.getpid())
     subprocess.run([sys.executable, "-c", _BURN], check=True, timeout=60)
     after = cpu_time(os.getpid())

@@ -14,12 +14,12 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from nodeagent import check
-from nodeagent.check import Finding, Level
 from nodeagent.cli import app
 from nodeagent.config import AgentSettings
 from nodeagent.telemetry.network import interfaces
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.wire.report import GpuReading
+from policies.serving.runtime.finding import Finding, Level
 from tests.unit.nodeagent.uplink.munged import running_munged
 
 
@@ -120,7 +120,7 @@ def test_what_jobs_load_is_complete_and_open_to_all(tmp_path: Path) -> None:
         ("ancestry", "freezer/docker", Level.OK),
     ],
 )
-def test_how_jobs_are_told_apart(tmp_path: Path, identity: str, cgroups: str, level: Level) -> None:
+def test_how_jobs_are_identified(tmp_path: Path, identity: str, cgroups: str, level: Level) -> None:
     (tmp_path / cgroups).mkdir(parents=True)
 
     assert check.identities(settings(identity=identity), tmp_path).level is level
@@ -196,7 +196,7 @@ def invoke(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def test_the_command_tells_all_and_fails_when_something_is_wrong(
+def test_the_command_prints_every_finding_and_fails_when_something_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "_DIAL_S", 0.2)

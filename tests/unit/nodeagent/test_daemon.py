@@ -118,7 +118,7 @@ async def test_from_a_job_s_frames_to_a_report(place):
     assert report["interval_s"] > 0
 
 
-async def test_systemd_is_told(place):
+async def test_systemd_is_notified(place):
     agent = place.agent()
     async with place.running(agent):
         told = []

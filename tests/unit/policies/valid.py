@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from policies.api import Decision, PolicySpec
+from collections.abc import Callable
+
+import numpy as np
+
+from policies.api import Decision, Policy, PolicySpec
 from policies.model import ClusterState, JobState, Placement, Split
 
 
@@ -67,3 +71,23 @@ def check_node(state: ClusterState, decision: Decision, started: dict[int, Place
         assert cpus <= nodes.cpus[node] + 1e-6
     if nodes.memory_mib[node] and any(jobs.memory_mib_per_gpu[row] for row in new):
         assert memory <= nodes.memory_mib[node] + 1e-3
+
+
+def check_resizing(policy: Policy, state: ClusterState, *, settled: Callable[[int], bool]) -> None:
+    """Check a policy that resizes: sizes and nodes are those that there are, and running jobs stay unless they have settled."""
+    decision = policy.decide(state)
+    assert decision == policy.decide(state)
+    jobs, (low, high) = state.jobs, state.jobs.sizes
+    started = {}
+    for row, placement in decision.allocation.items():
+        if placement != jobs.placement(row):
+            started[row] = placement
+            assert low[row] <= placement.num_gpus <= high[row]
+            assert state.nodes.available[list(placement.nodes)].all()
+            assert decision.reasons[row]
+    for row in state.running.tolist():
+        if not jobs.preemptible[row] or not settled(row):
+            assert decision.allocation[row] == jobs.placement(row)
+    for node in {node for placement in started.values() for node in placement.nodes}:
+        check_node(state, decision, started, node)
+    assert decision.queue == tuple(np.flatnonzero(jobs.state == JobState.PENDING))

@@ -44,7 +44,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("name", SERVICES)
-def test_services_are_shut_in(name: str) -> None:
+def test_services_are_sandboxed(name: str) -> None:
     done = run("systemd-analyze", "security", "--offline=yes", "--no-pager", str(UNITS / f"{name}.service"))
 
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
@@ -53,12 +53,15 @@ def test_services_are_shut_in(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["headway-controller", "headway-policy", "headway-agent"])
-def test_daemons_tell_systemd_how_they_are(name: str) -> None:
+def test_daemons_notify_systemd(name: str) -> None:
     service = unit(f"{name}.service")["Service"]
 
     assert service["Type"] == "notify"
     assert int(service["WatchdogSec"]) > 0
     assert service["Restart"] == "always"
+    assert (
+        unit(f"{name}.service")["Unit"]["StartLimitIntervalSec"] == "0"
+    )  # a program that ends again and again is started again
 
 
 def test_controller_and_watchdog_are_the_same_user_and_share_no_unit() -> None:
@@ -76,7 +79,7 @@ def test_slurmctlds_user_reads_the_lease_and_only_the_controller_its_state() -> 
     assert (service["StateDirectory"], service["StateDirectoryMode"]) == ("headway", "0700")
 
 
-def test_the_agent_listens_where_task_prolog_looks_and_may_do_no_more_than_look() -> None:
+def test_the_agent_listens_where_task_prolog_looks_and_has_no_other_rights() -> None:
     service = unit("headway-agent.service")["Service"]
 
     assert installed_files.JOB_SOCKET.parent == Path("/run") / service["RuntimeDirectory"]
@@ -95,7 +98,7 @@ def test_the_controllers_user_may_enter_where_the_policy_server_listens() -> Non
 
 
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="no systemd-sysusers here")
-def test_sysusers_makes_the_users(tmp_path: Path) -> None:
+def test_sysusers_creates_the_users(tmp_path: Path) -> None:
     # Given another machine's /etc, with Slurm's user
     etc = tmp_path / "etc"
     etc.mkdir()
@@ -110,7 +113,7 @@ def test_sysusers_makes_the_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="no systemd-tmpfiles here")
-def test_tmpfiles_makes_the_folders(tmp_path: Path) -> None:
+def test_tmpfiles_creates_the_folders(tmp_path: Path) -> None:
     config = (UNITS / "tmpfiles.d" / "headway.conf").read_text().replace("slurm slurm", "root root")
     (tmp_path / "headway.conf").write_text(config)
 

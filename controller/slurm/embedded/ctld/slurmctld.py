@@ -252,9 +252,14 @@ class Slurmctld(Records):
             self._tasks_ended(job, job.run, "FAILED")
 
     def fail_node(self, node: Node, state: str, reason: str) -> None:
-        """The node is gone: its jobs are requeued, not held, as they were; those that may not be requeued have failed."""
+        """The node is gone: its jobs are requeued, not held, as they were; those that may not be requeued have failed.
+
+        A job that is completing ends as it would have: a cancelled one is not requeued.
+        """
         node.down, node.reason = state, reason
         for job in [self.jobs[job_id] for job_id in node.shares]:
+            if job.phase is Phase.COMPLETING:
+                continue
             if job.after is Requeue.NO and job.requeue and job.submission.batch:
                 job.after, job.restarts = Requeue.HELD if job.held else Requeue.FREE, job.restarts + 1
             job.end_time_s = self.now_s
@@ -278,6 +283,8 @@ class Slurmctld(Records):
             job.run += 1
             del self.jobs[job.job_id]
         self.next_id = min([self.next_id, *(_number(job.job_id)[0] for job in lost)])
+        for name in [name for name in self.outcomes if _number(name)[0] >= self.next_id]:
+            del self.outcomes[name]  # of another job than the next with this id
         self.kick_at(self.unregistered_until_s)
         return [JobKey(job.job_id, job.submit_time_s) for job in lost]
 

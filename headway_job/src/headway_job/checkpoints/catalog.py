@@ -15,9 +15,12 @@ from .errors import CheckpointError, Damaged, Refused
 from .stores.base import Receipt, Store
 
 MANIFEST = "manifest.json"
-_WHOLE, _SHARDED = 1, 2
-"""Formats of the manifest. The second also has a file of shards for each rank. A version that writes another format, or one more
-field, is refused by the versions before it, which then destroy nothing."""
+OLDER_SUFFIX = ".pt"
+"""End of the names of files that torch.save has written, in the older formats."""
+_OLDER, _OLDER_SHARDED, _WHOLE, _SHARDED = 1, 2, 3, 4
+"""Formats of the manifest. With shards, each rank also has a file of them. The older formats, whose files are pickles, are read and
+no longer written. A version that writes another format, or one more field, is refused by the versions before it, which then
+destroy nothing."""
 _FOLDER = re.compile(r"step-(\d{9,18})-(\d{4,12})\Z")
 _SET_ASIDE = re.compile(r"damaged-step-(\d{9,18})-(\d{4,12})\Z")
 _MAX_MANIFEST_BYTES = 1 << 24
@@ -43,6 +46,10 @@ class Manifest(NamedTuple):
         """True if each rank also wrote a file of shards."""
         return shard_file(0) in self.files
 
+    def state_file(self, rank: int) -> str:
+        """Return the name of the file with a rank's state."""
+        return rank_file(rank) if rank_file(0) in self.files else older_rank_file(rank)
+
 
 def folder_name(step: int, number: int) -> str:
     """Return the folder of an attempt, by the steps done and its number."""
@@ -51,7 +58,12 @@ def folder_name(step: int, number: int) -> str:
 
 def rank_file(rank: int) -> str:
     """Return the name of a rank's file."""
-    return f"rank-{rank}.pt"
+    return f"rank-{rank}.safetensors"
+
+
+def older_rank_file(rank: int) -> str:
+    """Return the name of a rank's file in the older formats."""
+    return f"rank-{rank}{OLDER_SUFFIX}"
 
 
 def shard_file(rank: int) -> str:
@@ -62,8 +74,10 @@ def shard_file(rank: int) -> str:
 class Catalog:
     """Invariant: a complete checkpoint is removed only when `keep` newer ones are complete."""
 
-    def __init__(self, store: Store, keep: int) -> None:
+    def __init__(self, store: Store, keep: int, *, read_only: bool = False) -> None:
+        """`read_only`: the checkpoints are those of another job, and none is renamed."""
         self.store = store
+        self._read_only = read_only
         self._keep = keep
 
     def newest_first(self) -> List[str]:
@@ -107,7 +121,8 @@ class Catalog:
 
     def set_aside(self, folder: str) -> None:
         """Rename a damaged checkpoint: it is kept for inspection, but neither restored again nor counted among those to keep."""
-        self.store.rename(folder, "damaged-" + folder)
+        if not self._read_only:
+            self.store.rename(folder, "damaged-" + folder)
 
     def _read_manifest(self, folder: str) -> bytes:
         with self.store.read(folder, MANIFEST) as file:
@@ -132,18 +147,27 @@ class Catalog:
         return sorted(((int(match.group(2)), folder) for match, folder in found if match), reverse=True)
 
 
-_FIELDS: Tuple[Tuple[str, Callable[[Any], Any]], ...] = (
-    ("step", int),
-    ("world_size", int),
-    ("seed", int),
-    ("torch", str),
-    ("saved_at_s", float),
-    ("copy_s", float),
-    ("write_s", float),
+_FIELDS: Tuple[Tuple[str, Tuple[type, ...]], ...] = (
+    ("step", (int,)),
+    ("world_size", (int,)),
+    ("seed", (int,)),
+    ("torch", (str,)),
+    ("saved_at_s", (float, int)),
+    ("copy_s", (float, int)),
+    ("write_s", (float, int)),
 )
+_MOST_RANKS = 1 << 20
+_MOST_BYTES = 1 << 62
+_MOST_SHOWN = 200
+"""Characters of a manifest that a message repeats."""
 
 
-_KINDS: Dict[int, Tuple[Callable[[int], str], ...]] = {_WHOLE: (rank_file,), _SHARDED: (rank_file, shard_file)}
+_KINDS: Dict[int, Tuple[Callable[[int], str], ...]] = {
+    _OLDER: (older_rank_file,),
+    _OLDER_SHARDED: (older_rank_file, shard_file),
+    _WHOLE: (rank_file,),
+    _SHARDED: (rank_file, shard_file),
+}
 """Format -> files of each rank."""
 
 
@@ -151,32 +175,58 @@ def _parse(text: bytes) -> Manifest:
     """Raise Damaged if the text is no manifest, Refused if another version may have written it."""
     try:
         row = json.loads(text.decode())
-    except ValueError as error:
-        raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(error) from error
     if not isinstance(row, dict):
         raise Damaged(f"{MANIFEST} cannot be read (it holds no object)")
     _check_format(row)
     try:
-        files = {
-            str(name): Receipt(int(of["size_bytes"]), bytes.fromhex(of["sha256"])) for name, of in row["files"].items()
-        }
-        found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
+        files = {name: _receipt(of) for name, of in row["files"].items()}
+        found = Manifest(files=files, **{name: _value(row[name], kinds) for name, kinds in _FIELDS})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
-    missing = {kind(rank) for kind in _KINDS[row["format"]] for rank in range(found.world_size)} - set(found.files)
-    if found.step < 0 or found.world_size < 1 or missing:
+        raise _unreadable(error) from error
+    # The number of ranks is compared with the files first: it may be any number, and each rank takes memory.
+    if found.step < 0 or not 1 <= found.world_size <= min(len(files), _MOST_RANKS):
         raise Damaged(f"{MANIFEST} lists too few files, or an impossible step")
+    if {kind(rank) for kind in _KINDS[row["format"]] for rank in range(found.world_size)} - set(files):
+        raise Damaged(f"{MANIFEST} lists too few files")
     return found
+
+
+def _receipt(row: Dict[str, Any]) -> Receipt:
+    size_bytes, digest = _value(row["size_bytes"], (int,)), bytes.fromhex(row["sha256"])
+    if not 0 <= size_bytes <= _MOST_BYTES:
+        raise ValueError("a file of an impossible size")
+    return Receipt(size_bytes, digest)
+
+
+def _value(value: Any, kinds: Tuple[type, ...]) -> Any:
+    """Return a value of exactly one of these types: True is no number here. Raises TypeError."""
+    if type(value) not in kinds:
+        raise TypeError(f"a {type(value).__name__} in place of a {kinds[0].__name__}")
+    return value
+
+
+def _unreadable(error: Exception) -> Damaged:
+    return Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {_shown(error)})")
+
+
+def _shown(text: object) -> str:
+    """Return what a manifest says as it may stand in a message."""
+    return ascii(str(text)[:_MOST_SHOWN])[1:-1]
 
 
 def _check_format(row: Dict[str, Any]) -> None:
     """Raise Refused if another version of headway_job may have written the manifest, as its checkpoint may be intact."""
-    known = " and ".join(map(str, _KINDS))
-    if row.get("format") not in _KINDS:
-        raise Refused(f"{MANIFEST} has format {row.get('format')!r}, and this version of headway_job reads {known}")
+    known = ", ".join(map(str, _KINDS))
+    found = row.get("format")
+    if type(found) is not int or found not in _KINDS:
+        raise Refused(f"{MANIFEST} has format {_shown(repr(found))}, and this version of headway_job reads {known}")
     strange = sorted(set(row) - {"format", "files"} - {name for name, _ in _FIELDS})
     if strange:
-        raise Refused(f"{MANIFEST} has the field {strange[0]!r}, which this version of headway_job does not know")
+        raise Refused(
+            f"{MANIFEST} has the field '{_shown(strange[0])}', which this version of headway_job does not know"
+        )
 
 
 def _put(file: BinaryIO, data: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 
-from .catalog import MANIFEST, Catalog, Manifest, rank_file, shard_file
+from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .rank_group import RankGroup, max_over_ranks
 from .state import rng as rng_state
@@ -164,7 +164,7 @@ def _check(catalog: Catalog, folder: str, ranks: RankGroup) -> Manifest:
     if not catalog.store.has(folder, MANIFEST):
         raise _InvisibleError
     manifest = catalog.manifest(folder)
-    read_here = {_own_file(manifest, ranks)} | ({rank_file(0)} if first_of_its_node() else set())
+    read_here = {_own_file(manifest, ranks)} | ({manifest.state_file(0)} if first_of_its_node() else set())
     for place, name in enumerate(sorted(manifest.files)):
         if place % ranks.world_size == ranks.rank or name in read_here:
             _check_file(catalog, folder, name, manifest.files[name])
@@ -234,20 +234,22 @@ def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
 
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load what this rank needs of a checkpoint whose files have been checked."""
-    with catalog.store.read(folder, rank_file(0)) as file:
-        first = state_dict.read(file)
-    own, own_file = first, _own_file(manifest, ranks)
-    if own_file != rank_file(0):
-        with catalog.store.read(folder, own_file) as file:
-            own = state_dict.read(file)
+    first_file, own_file = manifest.state_file(0), _own_file(manifest, ranks)
+    first = _read_state(catalog, folder, first_file)
+    own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
     return LoadedCheckpoint(
         folder, manifest, first.get("shared", {}), own["own"], rng, _shards(catalog, folder, manifest)
     )
 
 
+def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:
+    with catalog.store.read(folder, name) as file:
+        return state_dict.read_older(file) if name.endswith(OLDER_SUFFIX) else state_dict.read(file)
+
+
 def _own_file(manifest: Manifest, ranks: RankGroup) -> str:
-    return rank_file(ranks.rank if ranks.rank < manifest.world_size else 0)
+    return manifest.state_file(ranks.rank if ranks.rank < manifest.world_size else 0)
 
 
 def _shards(catalog: Catalog, folder: str, manifest: Manifest) -> Optional[ShardReader]:

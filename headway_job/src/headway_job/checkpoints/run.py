@@ -21,13 +21,14 @@ from typing import Any, Dict, Iterator, Optional, Union
 import torch
 
 from ..hook import process
+from . import earlier_job
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
 from .exception_origin import is_propagating, program_is_failing, raised_by_us
 from .pause import PauseControl
 from .rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
-from .restore import LoadedCheckpoint, load_newest, restore_into
+from .restore import LoadedCheckpoint, restore_into
 from .save_agreement import RankLeft, SaveAgreement
 from .state.state_dict import StatefulObjects
 from .stores.base import Store
@@ -238,23 +239,27 @@ def checkpoint(
     every_s: Optional[float] = None,
     every_steps: Optional[int] = None,
     keep: int = 2,
+    continue_from: Optional[str] = None,
     **others: Any,
 ) -> Run:
     """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
 
     `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
-    the script's name. `others`: objects with state_dict and load_state_dict that are saved with the run; each rank keeps its own.
+    the script's name. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if this run has none;
+    by default, the variable HEADWAY_CONTINUE_FROM. `others`: objects with state_dict and load_state_dict that are saved with the
+    run; each rank keeps its own.
     """
     if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
         raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
     objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
-    _check_ranks_agree(objects, zlib.crc32(repr((every_steps, keep, sorted(others))).encode()), ranks)
+    source = earlier_job.wanted(continue_from)
+    _check_ranks_agree(objects, zlib.crc32(repr((every_steps, keep, source, sorted(others))).encode()), ranks)
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
     catalog = Catalog(store, keep)
     run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
-    loaded = load_newest(catalog, ranks)
+    loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
     run._restore(loaded, number)
     install_signal_handler(run.trigger)
@@ -270,8 +275,8 @@ def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup)
     largest, smallest, high, low = max_over_ranks(ranks, objects.signature, -objects.signature, options, -options)
     if high != -low:
         raise Refused(
-            "The ranks give headway_job.checkpoint different options. every_steps, keep and the names of the objects must be the "
-            "same on all ranks, as otherwise one rank saves while another one trains."
+            "The ranks give headway_job.checkpoint different options. every_steps, keep, continue_from and the names of the "
+            "objects must be the same on all ranks, as otherwise one rank saves while another one trains."
         )
     if largest != -smallest:
         raise Refused(

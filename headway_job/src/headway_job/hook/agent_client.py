@@ -12,9 +12,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..profiling import kineto
 from ..profiling.comm_overlap import Recording, split
-from ..profiling.window import RecordedWindow, Window
+from ..profiling.window import Window
 from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
+from .profile_windows import ProfileWindows
+from .profiler_guard import TORCH
 from .save_requests import SaveRequests
 from .step_counter import StepCounter
 
@@ -27,13 +29,8 @@ _SAVE_POLL_S = 0.1
 _DUE_SHARE = 0.99
 """A poll that is due within the last hundredth of its period is due now."""
 _MAX_INTERVAL_S = 3600.0
-_MAX_PROFILE_STEPS = 200
 _FRAMES_PER_POLL = 16
 _READING_PAUSE_S = 0.002
-_WARM_UP_STEPS = 10
-"""No window is opened before: the first steps fill caches and choose algorithms."""
-_MAX_WINDOW_ATTEMPTS = 8
-"""For one window, as forks may end it again and again before it has seen a step."""
 
 
 class AgentClient:
@@ -44,7 +41,7 @@ class AgentClient:
         counter: StepCounter,
         save_requests: SaveRequests,
         loaded_ns: int,
-        may_profile: Callable[[], bool],
+        why_no_window: Callable[[], str],
         sleep: Callable[[float], bool],
     ) -> None:
         """`sleep` waits so many seconds or until the thread is woken, and returns True if the thread has to stop."""
@@ -69,7 +66,7 @@ class AgentClient:
         """`last_step` of the counter at the last steps frame."""
         self._sent_s = 0.0
         self._welcomed = False
-        self._windows = _Windows(counter, may_profile)
+        self._windows = ProfileWindows(counter, why_no_window)
 
     @property
     def window(self) -> Optional[Window]:
@@ -240,8 +237,11 @@ class AgentClient:
             self._sent_s = now_s
 
     def _send_profile(self, socket: AgentSocket) -> None:
+        """Send the profile that was recorded, or why there is none."""
         recorded = self._windows.take_recorded()
         if recorded is None:
+            if self._windows.why_not and socket.send("no_profile", {"reason": self._windows.why_not}):
+                self._windows.why_not = ""
             return
         try:
             events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S))
@@ -256,68 +256,6 @@ class AgentClient:
             )
         except Exception:
             # The profiler of another torch version, or a clock that was set: there is no profile then.
+            self._windows.why_not = TORCH
             return
         socket.send("profile", fields)
-
-
-class _Windows:
-    """The profile windows that the agent requests. Invariant: at most one is open, and none while the program's profiler runs."""
-
-    def __init__(self, counter: StepCounter, may_profile: Callable[[], bool]) -> None:
-        self.current: Optional[Window] = None
-        self._counter = counter
-        self._may_profile = may_profile
-        self._requested_steps = 0
-        self._attempts = 0
-        self._recorded: Optional[RecordedWindow] = None
-
-    def request(self, steps: Any) -> None:
-        """Take a request for a window of so many steps. Values that no agent would send are ignored."""
-        if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 and not self._requested_steps:
-            self._requested_steps = min(steps, _MAX_PROFILE_STEPS)
-            self._attempts = _MAX_WINDOW_ATTEMPTS
-
-    def open(self, *, communicates: bool) -> None:
-        """Open the requested window at the next step. While the program profiles itself, it is dropped, not postponed."""
-        if not self._requested_steps or self._counter.last_step[0] < _WARM_UP_STEPS:
-            return
-        if self.current is not None or self._counter.step_callback is not None:
-            return
-        if self._attempts <= 0 or not self._may_profile():
-            self._requested_steps = 0
-            return
-        self._attempts -= 1
-        try:
-            recorder = kineto.recorder(communicates)
-        except Exception:
-            # The profiler of another torch version, or one whose messages cannot be suppressed: there is no profile then.
-            self._requested_steps = 0
-            return
-        self.current = Window(self._requested_steps, self._ended, recorder, with_queue=communicates)
-        self._counter.step_callback = self.current.at_step
-
-    def take_recorded(self) -> Optional[RecordedWindow]:
-        """Return the window that was recorded since the last call, if any."""
-        recorded, self._recorded = self._recorded, None
-        return recorded
-
-    def skip(self) -> None:
-        """Drop the window, and the request for it."""
-        self._requested_steps = 0
-        window = self.current
-        if window is not None:
-            window.abandon()
-
-    def end(self) -> None:
-        """End the window with what it has."""
-        window = self.current
-        if window is not None:
-            window.end()
-
-    def _ended(self, recorded: Optional[RecordedWindow]) -> None:
-        """Keep the result; called in the training thread."""
-        self._counter.step_callback = None
-        if recorded is not None:
-            self._requested_steps = 0
-            self._recorded = recorded
-        self.current = None

@@ -85,7 +85,7 @@ class ProcessHook:
                 from .agent_client import AgentClient
 
                 self.client = AgentClient(
-                    self.counter, self.save_requests, self.loaded_ns, self._may_profile, self._sleep
+                    self.counter, self.save_requests, self.loaded_ns, self.guard.why_no_window, self._sleep
                 )
             self.client.run()
         except BaseException:
@@ -93,9 +93,6 @@ class ProcessHook:
             pass
         finally:
             self._running.release()
-
-    def _may_profile(self) -> bool:
-        return not self.guard.blocks_windows
 
     def _sleep(self, seconds: float) -> bool:
         if not self._stopping:

@@ -17,8 +17,15 @@ from typing import Any, Callable, Optional
 
 _STARTING = ("_prepare_profiler", "_enable_profiler")
 _STOPPING = "_disable_profiler"
-_TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
-"""Variables that are set when Nsight Systems, or another library that CUDA loads, traces the process."""
+_TOOL_VARIABLES = ("NSYS_", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+"""Beginnings of variables that are set when Nsight Systems, or another library that CUDA loads, traces the process."""
+_TOOL_LIBRARIES = (b"ToolsInjection", b"cuda-injection", b"InjectionTarget")
+"""Parts of the names of the libraries that Nsight Systems and Nsight Compute load into a process. torch itself loads CUPTI, so that
+library is no sign of a tool."""
+
+PROGRAM, GRAPH, TOOL, BUSY, TORCH = "program", "graph", "tool", "busy", "torch"
+"""Reasons why no profile is taken, as in the agent's frame: the program's own profiler; a captured CUDA graph; another tool; the
+profiler is in use, or the program forks, whenever a window would begin; torch's profiler cannot be used as it is."""
 
 
 class ProfilerGuard:
@@ -32,10 +39,13 @@ class ProfilerGuard:
         self.on_program_profiler: Optional[Callable[[], None]] = None
         """Called before the program's profiler starts. It must not raise."""
 
-    @property
-    def blocks_windows(self) -> bool:
-        """True if no window may be opened now."""
-        return self.active or self.captured_graph or any(os.environ.get(name) for name in _TOOLS)
+    def why_no_window(self) -> str:
+        """Return the reason why no window may be opened now; empty = one may be."""
+        if self.active:
+            return PROGRAM
+        if self.captured_graph:
+            return GRAPH
+        return TOOL if _is_traced() else ""
 
     def install(self) -> None:
         """Replace torch's functions. Call it once, before the program can have started to profile."""
@@ -76,3 +86,15 @@ class ProfilerGuard:
                 self.active = False
 
         return stopping
+
+
+def _is_traced() -> bool:
+    """Return True if another tool traces this process: it was started with one, or one was attached later."""
+    if any(name.startswith(_TOOL_VARIABLES) and value for name, value in os.environ.items()):
+        return True
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            libraries = file.read()
+    except OSError:
+        return False
+    return any(name in libraries for name in _TOOL_LIBRARIES)

@@ -164,6 +164,8 @@ class Features:
             elif hour < 0.0:
                 absent += 1
                 hour = self._never
+            elif hour >= self._never:
+                hour = self._never - 1e-3  # as good as never, but there: it is not free, and not absent
             # The hours are nearly sorted.
             place = at
             while place > begin and hours[place - 1] > hour:

@@ -48,7 +48,8 @@ class Recipe:
     rule: str = "local-sif"
     """The rule that is imitated if there was no search: local-sif or local-spf."""
     min_gain: float = 0.05
-    """Minimum relative improvement over the searched rule (0.05 = 5 %). Thirty validation traces cannot tell less from chance."""
+    """Minimum relative improvement of a round of Q-learning over the best weights so far (0.05 = 5 %). Thirty validation traces
+    cannot tell less from chance."""
     margin: float = 0.003
     """Margin by which the Q of the demonstrated action should exceed that of all others."""
     margin_weight: float = 1.0

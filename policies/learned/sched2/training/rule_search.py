@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
-from policies.learned.sched2.training.search import Search
+from policies.learned.sched2.training.search import search
 from policies.learned.training.run.seeding import seeds
 
 
@@ -19,7 +19,7 @@ class RuleSearch:
 
     def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], recipe: Recipe, seed: int) -> None:
         """The environments play rules (`call_each` of `play`)."""
-        self.search = Search(recipe.rules, seed)
+        self.search = search(recipe.rules, seed)
         self._envs: Any = envs
         self._recipe = recipe
         self._seed = seed

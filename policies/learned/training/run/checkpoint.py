@@ -60,7 +60,7 @@ class Parts:
         if states.keys() != self._parts.keys():
             raise TrainingError(
                 f"{self._folder}: kept {', '.join(states)}, this recipe keeps {', '.join(self._parts)}; "
-                "use the Headway that began it, or begin anew in another folder"
+                "use the Headway that began it, or begin again in another folder"
             )
         for name, part in self._parts.items():
             part.load_state_dict(states[name])

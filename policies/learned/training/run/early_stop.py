@@ -26,15 +26,21 @@ class EarlyStop:
         """True if training should stop."""
         return self.patience is not None and self.since >= self.patience
 
-    def offer(self, figure: float) -> bool:
-        """Take in a figure; return whether it is better than all before. Raises TrainingError for NaN and infinity."""
+    def offer(self, figure: float, min_gain: float = 0.0) -> bool:
+        """Take in a figure; return whether it is better than the best so far by more than `min_gain` of that (0.05 = 5 %).
+
+        Raises TrainingError for NaN and infinity.
+        """
         if not isfinite(figure):
             raise TrainingError(f"the validation figure is {figure}: the training diverged; lower its learning rate")
-        if self.best is None or (figure < self.best if self.better == "lower" else figure > self.best):
+        if self.best is None or self._gain(figure, self.best) > min_gain * abs(self.best):
             self.best, self.since = figure, 0
             return True
         self.since += 1
         return False
+
+    def _gain(self, figure: float, best: float) -> float:
+        return best - figure if self.better == "lower" else figure - best
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best figure and the count since."""

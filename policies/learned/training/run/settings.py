@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from policies.documents import DocumentError, is_version, parse_json, read_text
 from policies.errors import TrainingError
 from policies.learned.weights.files import write_whole
 from policies.learned.weights.renamed_fields import current_names
@@ -24,10 +25,10 @@ def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
 def read_settings(path: Path) -> dict[str, Any]:
     """Read the settings. Raises TrainingError for anything that `write_settings` did not write."""
     try:
-        settings = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{path}: cannot be read: {error}; begin anew in another folder") from error
-    if not isinstance(settings, dict) or settings.pop("format", None) != FORMAT:
+        settings = parse_json(read_text(path))
+    except (OSError, DocumentError) as error:
+        raise TrainingError(f"{path}: cannot be read: {error}; begin again in another folder") from error
+    if not isinstance(settings, dict) or not is_version(settings.pop("format", None), FORMAT):
         raise TrainingError(f"{path}: not of format {FORMAT}; use the Headway that began it, or another folder")
     match settings.get("card"):
         case {"system": str(system), "recipe": dict(recipe), **rest}:

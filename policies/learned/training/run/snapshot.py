@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from policies.documents import parse_json
 from policies.errors import TrainingError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -34,16 +35,23 @@ def to_bytes(value: object) -> bytes:
 
 def from_bytes(packed: bytes, where: str) -> Any:
     """Return the value, with tensors on the CPU. Raises TrainingError for bytes that `to_bytes` did not make."""
+    import safetensors
     import safetensors.numpy
 
     line, _, content = packed.partition(b"\n")
     if line != b"%s %s" % (_MARK, hashlib.sha256(content).hexdigest().encode()):
         raise TrainingError(
-            f"{where}: damaged, or of another version of Headway; remove the folder of the training and begin anew"
+            f"{where}: damaged, or of another version of Headway; remove the folder of the training and begin again"
         )
-    arrays = safetensors.numpy.load(content)
-    length = int.from_bytes(content[:8], "little")
-    return _restore(json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_LAYOUT]), arrays)
+    try:
+        arrays = safetensors.numpy.load(content)
+        length = int.from_bytes(content[:8], "little")
+        return _restore(parse_json(parse_json(content[8 : 8 + length])["__metadata__"][_LAYOUT]), arrays)
+    except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise TrainingError(
+            f"{where}: not a checkpoint as this Headway writes them ({type(error).__name__}); use the Headway that wrote it, or "
+            "remove the folder of the training and begin anew"
+        ) from error
 
 
 def _describe(value: object, place: str, arrays: Arrays) -> object:

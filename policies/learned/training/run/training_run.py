@@ -166,14 +166,22 @@ class TrainingRun:
         for name, figure in figures.items():
             self._figures.add(f"{phase}/{name}", figure, sum(self._done.values()))
 
-    def evaluate(self, figure: float, state: Mapping[str, weights.Array | torch.Tensor], **results: float) -> bool:
-        """Take in the validation figure of these weights. If it is better than all before, keep them in `best/` and return True.
+    def evaluate(
+        self,
+        figure: float,
+        state: Mapping[str, weights.Array | torch.Tensor],
+        *,
+        min_gain: float = 0.0,
+        **results: float,
+    ) -> bool:
+        """Take in the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
+        (0.05 = 5 %), keep them in `best/` and return True.
 
         The card gets the figure and the results. When patience is at its end, the phase ends after this round. Raises TrainingError
         for a figure that is not a finite number, and WeightsError for such weights.
         """
         self._round("evaluate")
-        is_better = self.early.offer(figure)
+        is_better = self.early.offer(figure, min_gain)
         if is_better:
             card = replace(self.card, results={"validation": figure, **results})
             weights.save(self.best_folder, card.system, state, card)
@@ -225,7 +233,7 @@ class TrainingRun:
         elif phase not in self._ended:
             raise TrainingError(
                 f"{self.folder}: was in phase {self._point['phase']}, which this recipe does not have before {phase}; "
-                "use the Headway that began it, or begin anew in another folder"
+                "use the Headway that began it, or begin again in another folder"
             )
 
     def _go_on(self, point: Mapping[str, Any]) -> None:

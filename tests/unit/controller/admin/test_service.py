@@ -25,7 +25,7 @@ from controller.base.errors import ConfigurationError
 from controller.base.lease import Lease, write_lease
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.state.journal import Journal
 from policies.api import load_policy
@@ -77,7 +77,7 @@ def mode(path):
 # --- what it answers
 
 
-async def test_status_tells_of_controller_policy_jobs_and_nodes(folder):
+async def test_status_shows_controller_policy_jobs_and_nodes(folder):
     # given a cluster with a job that runs, one that waits and one that its user holds; the policy server is away
     world = world_in(folder)
     world.endpoint.away = True
@@ -144,7 +144,7 @@ async def test_the_queue_has_waiting_jobs_first_in_the_policys_order(folder):
     assert found[2].placement == "n1:8,n2:8,n3:8,n4:8"
 
 
-async def test_a_listing_is_made_anew_after_every_cycle(folder):
+async def test_a_listing_is_made_again_after_every_cycle(folder):
     world = world_in(folder)
     await world.turn()
     async with served(world) as (_, status):
@@ -154,7 +154,7 @@ async def test_a_listing_is_made_anew_after_every_cycle(folder):
         assert len((await status.GetQueue(pb.GetQueueRequest())).entries) == 1
 
 
-async def test_why_tells_the_past_decisions_too(folder):
+async def test_why_shows_past_decisions_too(folder):
     world = world_in(folder)
     world.endpoint.away = True
     key = world.sbatch(gpus_per_node=8)
@@ -250,7 +250,7 @@ async def test_a_policy_that_is_not_fit_changes_nothing(folder):
         assert await admin.GetPolicy(pb.GetPolicyRequest()) == before
 
 
-async def test_status_sock_changes_nothing_whoever_asks(folder):
+async def test_status_sock_changes_nothing_for_any_caller(folder):
     world = world_in(folder)
     world.new_endpoints["unix:///new"] = FakeEndpoint(address="unix:///new")
     async with served(world) as (_, status):
@@ -377,7 +377,7 @@ async def test_a_user_without_a_front_is_none():
 # --- who may ask
 
 
-async def test_admin_sock_is_for_the_owner_and_status_sock_for_everybody(folder):
+async def test_admin_sock_is_for_the_owner_and_status_sock_for_every_user(folder):
     world = world_in(folder)
     async with served(world):
         assert mode(folder / "admin.sock") == 0o600
@@ -398,7 +398,7 @@ async def test_with_a_group_status_sock_is_for_that_group(folder):
 
 
 @pytest.mark.parametrize("private", ["jobs", "accounts,jobs", "all", "Jobs"])
-async def test_where_slurm_keeps_jobs_private_everybody_is_told_nothing_of_them(folder, private):
+async def test_where_slurm_keeps_jobs_private_users_see_none_of_them(folder, private):
     world = world_in(folder)
     await world.turn()
     world.slurm_says(PrivateData=private)
@@ -415,7 +415,7 @@ async def test_where_slurm_keeps_jobs_private_everybody_is_told_nothing_of_them(
         await admin.GetQueue(pb.GetQueueRequest())
 
 
-async def test_private_jobs_are_told_to_the_group_that_the_operator_chose(folder):
+async def test_private_jobs_are_shown_to_the_group_that_the_operator_chose(folder):
     world = world_in(folder)
     await world.turn()
     world.slurm_says(PrivateData="jobs")
@@ -445,7 +445,7 @@ async def test_a_second_controller_is_refused_and_the_first_goes_on(folder):
 
 async def test_what_is_no_socket_is_left_alone(folder):
     (folder / "status.sock").write_text("mine")
-    with pytest.raises(ConfigurationError, match=r"status\.sock: there is a file of that name, and it is no socket"):
+    with pytest.raises(ConfigurationError, match=r"status\.sock: there is a file of that name that is not a socket"):
         async with serve_admin(world_in(folder), folder, ""):
             pass
     assert (folder / "status.sock").read_text() == "mine"
@@ -462,7 +462,7 @@ def test_errors_of_sockets_name_the_mend(folder):
     assert group_id("") is None
 
 
-def test_nobody_can_connect_before_the_mode_is_set(folder):
+def test_no_user_can_connect_before_the_mode_is_set(folder):
     seen = []
 
     def listen(address):

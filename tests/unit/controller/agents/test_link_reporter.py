@@ -58,7 +58,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
         yield store
 
 
-async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> None:
+async def test_reports_reach_the_store_and_commands_reach_the_agent(store: ProfileStore, tmp_path: Path) -> None:
     address, agent, outbox = f"unix://{tmp_path}/a.sock", Agent(), Outbox()
     answers: list[agent_pb2.CommandAnswer] = []
 

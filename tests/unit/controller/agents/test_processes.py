@@ -297,7 +297,7 @@ async def test_what_the_outbox_gives_up_is_all_that_is_lost(world: World) -> Non
     assert 0 < lost <= state["dropped"] < 1400
 
 
-async def test_whoever_is_not_root_is_no_agent(world: World) -> None:
+async def test_a_caller_that_is_not_root_is_no_agent(world: World) -> None:
     """A good credential, of a user who may not be one."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")

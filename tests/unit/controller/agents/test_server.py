@@ -206,7 +206,7 @@ async def test_the_socket_is_the_controller_s_alone_and_goes_with_it(store: Prof
     assert not path.exists()
 
 
-async def test_an_agent_resumes_with_whoever_serves_next(store: ProfileStore, address: str) -> None:
+async def test_an_agent_resumes_with_the_next_server(store: ProfileStore, address: str) -> None:
     heard = Heard()
     async with Agent(address).running() as agent:
         for turn in range(3):
@@ -219,7 +219,7 @@ async def test_an_agent_resumes_with_whoever_serves_next(store: ProfileStore, ad
     assert sorted(heard.reports) == [("n1", number) for number in range(1, 33)]
 
 
-async def test_what_the_store_cannot_take_is_not_acknowledged(
+async def test_a_report_that_the_store_refuses_is_not_acknowledged(
     store: ProfileStore, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, broken = store.take, asyncio.Event()
@@ -249,7 +249,7 @@ async def test_what_the_store_cannot_take_is_not_acknowledged(
         await agent.emptied()
 
 
-async def test_a_report_that_nobody_can_store_does_not_stop_the_others(
+async def test_a_report_that_cannot_be_stored_does_not_stop_the_others(
     store: ProfileStore, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, heard = store.take, Heard()
@@ -322,7 +322,7 @@ async def test_with_credentials_over_loopback(store: ProfileStore) -> None:
             await agent.failed("UNAUTHENTICATED: MUNGE: unauthorized")
 
 
-async def test_only_users_that_may_be_agents(store: ProfileStore) -> None:
+async def test_only_users_that_may_be_agents_connect(store: ProfileStore) -> None:
     seal = PaperSeal(uid=1000)
     server = await started(AgentsServer(AgentsSettings("127.0.0.1:0", **PATIENT), store, seal))
     async with Agent(server.address, seal=seal).running() as agent:
@@ -336,13 +336,13 @@ async def test_only_users_that_may_be_agents(store: ProfileStore) -> None:
         await agent.connected()
 
 
-async def test_only_nodes_that_there_are(store: ProfileStore, address: str) -> None:
+async def test_only_nodes_of_slurm_connect(store: ProfileStore, address: str) -> None:
     server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, knows={"n1"}.__contains__)
     async with serving(server), Agent(address, "n7").running() as agent:
         await agent.failed("PERMISSION_DENIED: there is no node n7")
 
 
-async def test_no_more_than_so_many_nodes(store: ProfileStore, address: str) -> None:
+async def test_no_more_nodes_connect_than_the_limit(store: ProfileStore, address: str) -> None:
     settings = AgentsSettings(address, max_nodes=1, **PATIENT)
     async with serving(AgentsServer(settings, store, None)), Agent(address, "n1").running() as one:
         await one.connected()
@@ -418,7 +418,7 @@ async def hostile(store: ProfileStore) -> AsyncIterator[Callable[[], Hostile]]:
         yield lambda: Hostile(channel, seal)
 
 
-async def test_a_hello_for_which_the_credential_was_not_made(hostile: Callable[[], Hostile]) -> None:
+async def test_a_hello_with_the_credential_of_another(hostile: Callable[[], Hostile]) -> None:
     client = hostile()
     body = agent_pb2.AgentBody(hello=good_hello()).SerializeToString()
     ticket = make_ticket(body + b"x", time.time(), client.key)
@@ -501,7 +501,7 @@ async def test_a_message_left_out_ends_the_stream(hostile: Callable[[], Hostile]
         {"time_s": float("nan")},
     ],
 )
-async def test_a_hello_that_is_none(hostile: Callable[[], Hostile], hello: dict[str, Any]) -> None:
+async def test_an_invalid_hello(hostile: Callable[[], Hostile], hello: dict[str, Any]) -> None:
     client = hostile()
     await client.dial(good_hello(**hello))
     assert "INVALID_ARGUMENT" in await client.refused()
@@ -523,14 +523,14 @@ async def test_junk_and_a_second_hello(hostile: Callable[[], Hostile]) -> None:
         assert "INVALID_ARGUMENT" in await client.refused()
 
 
-async def test_too_long_a_message(hostile: Callable[[], Hostile]) -> None:
+async def test_a_message_that_is_too_long(hostile: Callable[[], Hostile]) -> None:
     client = hostile()
     await client.dial()
     await client.say(b"x" * (300 << 10))
     assert "RESOURCE_EXHAUSTED" in await client.refused()
 
 
-async def test_who_says_nothing_is_not_waited_for(store: ProfileStore) -> None:
+async def test_a_caller_that_sends_nothing_is_not_waited_for(store: ProfileStore) -> None:
     seal = PaperSeal()
     settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, hello_timeout_s=0.5)
     async with (
@@ -544,7 +544,9 @@ async def test_who_says_nothing_is_not_waited_for(store: ProfileStore) -> None:
         assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
 
 
-async def test_who_holds_calls_open_finds_no_more_room_and_takes_nobody_s_for_long(store: ProfileStore) -> None:
+async def test_a_caller_that_holds_calls_open_gets_no_more_room_and_takes_others_room_only_briefly(
+    store: ProfileStore,
+) -> None:
     # Given a machine with as many calls that say nothing as it may have
     seal = PaperSeal()
     settings = AgentsSettings("127.0.0.1:0", max_opening_a_host=3, hello_timeout_s=1.0, silence_s=30.0)
@@ -676,11 +678,11 @@ async def test_connections_that_carry_an_agent_are_not_cut_off() -> None:
         ("unix-abstract:x", None),
     ],
 )
-def test_the_other_end_by_grpcs_word_for_it(peer: str, end: tuple[str, int] | None) -> None:
+def test_the_other_end_by_the_name_that_grpc_gives_it(peer: str, end: tuple[str, int] | None) -> None:
     assert end_of(peer) == end
 
 
-async def test_who_reads_nothing_holds_up_nobody(store: ProfileStore) -> None:
+async def test_an_agent_that_reads_nothing_delays_no_other(store: ProfileStore) -> None:
     # given a client that says hello and thousands of reports, and never reads
     seal = PaperSeal()
     async with AsyncExitStack() as stack:
@@ -765,7 +767,7 @@ async def test_a_link_of_impossible_speed_costs_nothing(store: ProfileStore, add
 # --- pauses
 
 
-async def test_nobody_there_is_tried_again_and_nothing_is_lost(store: ProfileStore, address: str) -> None:
+async def test_a_server_that_is_away_is_tried_again_and_nothing_is_lost(store: ProfileStore, address: str) -> None:
     async with Agent(address).running() as agent:
         agent.put(keep=True)
         await agent.failed("UNAVAILABLE")
@@ -788,7 +790,7 @@ async def test_a_controller_that_hangs_is_given_up(address: str, tmp_path: Path)
                 await writer.wait_closed()
 
 
-async def test_tls_with_a_ca_of_one_s_own(store: ProfileStore, tmp_path: Path) -> None:
+async def test_tls_with_a_private_ca(store: ProfileStore, tmp_path: Path) -> None:
     import shutil
     import subprocess
 
@@ -813,7 +815,7 @@ async def test_tls_with_a_ca_of_one_s_own(store: ProfileStore, tmp_path: Path) -
             AgentsServer(replace(settings, private_key=None), store, seal)
 
 
-async def test_throughputs_of_what_agents_report(store: ProfileStore, address: str) -> None:
+async def test_throughputs_are_calculated_from_agents_reports(store: ProfileStore, address: str) -> None:
     """From two agents to a throughput: the whole way, but for the waiting."""
     now_s = time.time()
     job = Training(5, ("n1", "n2"), 4.0, start_s=now_s - 600)

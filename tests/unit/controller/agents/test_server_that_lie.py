@@ -20,7 +20,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-async def test_a_world_size_of_two_billion_reaches_nobody_who_counts(folder: Path) -> None:
+async def test_a_world_size_of_two_billion_is_never_counted(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "admin.sock") as admin:
         job = await cluster.running()
         # when a job claims to have two billion ranks
@@ -47,7 +47,7 @@ async def test_a_node_that_does_not_run_a_job_cannot_keep_it_from_being_preempte
         assert cluster.world.preemptions.preemptibility(job).may
 
 
-async def test_an_agent_that_says_nothing_but_nonsense_disturbs_no_other(folder: Path) -> None:
+async def test_an_agent_that_sends_only_nonsense_disturbs_no_other(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running()
         for number in range(300):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from controller.agents.service import serve_agents
@@ -13,6 +15,8 @@ from controller.base.errors import ConfigurationError
 from controller.profiles.current import jobs_by_node
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey, SlurmRun
+from nodeagent.uplink.session import Direction, Signer
+from nodeagent.uplink.stream import StreamError, _write
 from tests.unit.controller.agents.test_server import Agent
 from tests.unit.controller.world import World, newest
 from tests.unit.policies.processes import eventually
@@ -76,7 +80,7 @@ async def test_jobs_by_node_are_those_that_hold_something(tmp_path: Path) -> Non
     assert int(waiting.job_id) not in {job for jobs in found.values() for job in jobs}
 
 
-async def test_the_store_learns_whom_slurm_runs_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_store_learns_which_jobs_slurm_runs_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.agents.service._PRESENT_EVERY_S", 0.01)
     told: list[tuple[dict[str, list[int]], list[SlurmRun]]] = []
     monkeypatch.setattr(ProfileStore, "note_present", lambda _store, _time_s, jobs, runs: told.append((jobs, runs)))
@@ -95,3 +99,49 @@ async def test_the_store_learns_whom_slurm_runs_where(tmp_path: Path, monkeypatc
     (started,) = (job for job in beside.last.observation.snapshot.jobs if job.key == key)
     assert list(jobs.values()) == [[int(key.job_id)]]
     assert runs == [SlurmRun(RunKey(int(key.job_id), 0), started.start_time_s)]
+
+
+async def test_a_second_controller_leaves_the_socket_of_the_first(tmp_path: Path) -> None:
+    first = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    second = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    async with serve_agents(first.settings, newest(first)) as server:
+        assert server is not None
+        with pytest.raises(ConfigurationError):
+            async with serve_agents(second.settings, newest(second)):
+                pass
+        async with Agent(server.address, "n1").running() as agent:
+            await agent.connected()
+
+
+async def test_a_stream_of_which_others_cancel_a_task_ends_at_once_and_comes_again(tmp_path: Path) -> None:
+    """gRPC tells an agent nothing of a handler that ends by a CancelledError: it would wait for 30 s of silence."""
+    beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    async with serve_agents(beside.settings, newest(beside)) as server:
+        assert server is not None
+        async with Agent(server.address, "n1").running() as agent:
+            await agent.connected()
+            (task,) = (each for each in asyncio.all_tasks() if "AgentStream._sending" in repr(each))
+            task.cancel()
+
+            async def again() -> bool:
+                return agent.link.status.streams == 2
+
+            await eventually(again, within_s=10.0)
+
+
+async def test_a_message_to_a_stream_that_has_just_ended_is_an_end_like_any_other() -> None:
+    """gRPC raises InvalidStateError then, which is no defect of the agent."""
+
+    class Ended:
+        async def write(self, _message: object) -> None:
+            raise asyncio.InvalidStateError("RPC already finished.")
+
+        async def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNAVAILABLE
+
+        async def details(self) -> str:
+            return "the controller is ending"
+
+    call: Any = Ended()
+    with pytest.raises(StreamError, match="ended the stream: UNAVAILABLE: the controller is ending"):
+        await _write(call, Signer(None, Direction.FROM_AGENT), b"")

@@ -11,7 +11,7 @@ from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
-from controller.preempt.saving import QUIESCE_AT_LEAST_S
+from controller.preempt.attempts.saving import QUIESCE_AT_LEAST_S
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService

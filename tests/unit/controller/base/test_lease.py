@@ -12,7 +12,7 @@ from controller.base.lease import Lease, is_stale, parse_lease, read_lease, wake
 LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), controller_uid=64030, wake_room_bytes=65536)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_lease_that_was_written_is_read(tmp_path: Path) -> None:
     write_lease(tmp_path / "lease", LEASE)
 
     assert read_lease(tmp_path / "lease") == LEASE
@@ -81,11 +81,11 @@ def test_a_reader_never_sees_half_a_lease(tmp_path: Path) -> None:
         "time=1\nstale_after=30\npartitions=d l\ncontroller_uid=0\n",
     ],
 )
-def test_what_is_no_lease_is_none(text: str) -> None:
+def test_invalid_text_is_no_lease(text: str) -> None:
     assert parse_lease(text) is None
 
 
-def test_keys_of_later_versions_are_passed_over() -> None:
+def test_keys_of_later_versions_are_ignored() -> None:
     lease = parse_lease("time=1\nstale_after=30\npartitions=dl\ncontroller_uid=0\ncolour=blue\n")
 
     assert lease == Lease(1, 30, ("dl",), 0, wake_room_bytes=0)
@@ -109,12 +109,12 @@ def test_no_lease_is_stale() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("stale_after_s", 0), ("partitions", ("a,b",)), ("partitions", ("",))])
-def test_what_could_not_be_read_again_is_refused(field: str, value: object) -> None:
+def test_a_lease_that_could_not_be_read_again_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=r"stale_after_s|partition"):
         replace(LEASE, **{field: value})  # type: ignore[arg-type]
 
 
-def test_the_room_in_a_pipe_is_what_nobody_has_written_yet() -> None:
+def test_the_room_in_a_pipe_is_what_has_not_been_written_yet() -> None:
     reader, writer = os.pipe()
     try:
         empty = wake_room(reader)
@@ -132,7 +132,7 @@ def test_the_room_in_a_pipe_is_what_nobody_has_written_yet() -> None:
         "time=" + "9" * 400, "time=-1", "time=" + "9" * 5000, "controller_uid=-7", "wake_room_bytes=" + "9" * 30,
     ],
 )  # fmt: skip
-def test_a_lease_that_would_never_be_stale_is_none(line: str) -> None:
+def test_a_lease_that_would_never_be_stale_is_invalid(line: str) -> None:
     key = line.partition("=")[0]
     text = "\n".join([each for each in _TEXT.splitlines() if not each.startswith(f"{key}=")] + [line])
 

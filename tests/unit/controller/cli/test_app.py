@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.admin.serve import serve_admin
-from controller.cli.render.status import plain
+from controller.cli.render.json_output import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.controller_world import world_in
@@ -22,7 +22,7 @@ from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 DEADLINE_S = 60.0
 PROGRAM = "from controller.cli.app import main; main()"
 AS_NOBODY = f"""
-import contextlib, io, os, sys, rich.console, rich.table, rich.text, controller.cli.render.status
+import contextlib, io, os, sys, rich.console, rich.table, rich.text, controller.cli.render.jobs, controller.cli.render.status
 from controller.cli.app import main
 asked, sys.argv = sys.argv, ["headway", "status", "--socket", "/nowhere"]
 with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
@@ -94,7 +94,7 @@ async def cluster(folder, **changes):
 # --- for people
 
 
-async def test_status_shows_nodes_policy_and_jobs_without_colour_where_nobody_looks(folder):
+async def test_status_shows_nodes_policy_and_jobs_without_colour_off_a_terminal(folder):
     async with cluster(folder) as (_, where):
         ran = await headway("status", *where)
     assert ran.code == 0
@@ -165,7 +165,7 @@ def test_large_numbers_stay_numbers_and_empty_fields_are_there():
     assert plain(pb.Explanation(facts={"a": "b"}))["facts"] == {"a": "b"}
 
 
-async def test_events_are_told_as_they_happen(folder):
+async def test_events_are_printed_as_they_happen(folder):
     async with cluster(folder) as (world, where):
         process = await start("events", "--json", *where)
 

@@ -53,7 +53,7 @@ def test_managed_nodes_with_gpus_below_the_switches_of_topology_conf() -> None:
         "1 of their nodes without GPUs is left out.",
         f"Switches are those of {CONF}; LinkSpeed is taken as Gb/s of a switch's link to the one above.",
         "LinkSpeed is not known of leaf2: uplink_gbs = 6.25 is assumed.",
-        "Slurm tells no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
+        "Slurm reports no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
     )
 
 
@@ -96,7 +96,7 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, f"{CONF}: no such file, and the switches stand there; .*--topology-conf"),
+        (None, f"{CONF}: no such file; the switches are read from it, .*--topology-conf"),
         ("SwitchName=a Switches=b", f"{CONF}: the switch a is above b, which is not there; give it a SwitchName line"),
         ("SwitchName=a Nodes=g[", f"{CONF}: line 1: .* is not a list of nodes.*; write names as Slurm does"),
         ("include gone.conf", f"gone.conf: no such file, included by {CONF}"),
@@ -122,7 +122,7 @@ def test_without_gpus_in_the_partitions_both_files_are_named(lines: list[str]) -
         live_cluster(facts(), lines, ["dl"])
 
 
-def test_a_slurm_that_does_not_tell_its_folder_is_told() -> None:
+def test_a_slurm_that_does_not_name_its_folder_is_an_error() -> None:
     with pytest.raises(SlurmReplyError, match="does not show SLURM_CONF; name the file with --topology-conf"):
         live_cluster(facts(SLURM_CONF=""), LINES, ["dl"])
 

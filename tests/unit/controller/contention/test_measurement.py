@@ -37,7 +37,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-async def test_two_jobs_share_nodes_and_everybody_is_told_how_much_they_slow_each_other_down(
+async def test_the_slowdown_of_two_jobs_that_share_nodes_is_shown_everywhere(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
@@ -97,7 +97,7 @@ async def test_two_jobs_share_nodes_and_everybody_is_told_how_much_they_slow_eac
         assert registry.get_sample_value("headway_contention_sensitivity_count", {"source": "store"}) == 1
 
 
-async def test_when_a_neighbour_ends_what_was_measured_beside_it_tells_of_now_no_more(
+async def test_what_was_measured_beside_a_neighbour_is_not_current_after_its_end(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
@@ -140,7 +140,7 @@ async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, mon
             assert "as fast as alone, with no job beside it" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
 
 
-async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_command_line_shows_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.contention.measurement.FRESH_WINDOWS", 60)  # however long all these commands take
     async with measured_world(folder, monkeypatch) as (world, fleet):
         first, second = await share_nodes(world, fleet)
@@ -175,7 +175,7 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         assert ratios == [pytest.approx(0.5)] * 2
 
 
-async def test_kinds_are_told_apart_by_gpu_and_batch_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kinds_differ_by_gpu_and_batch_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
         # Given one script on two models of GPU, with two batch sizes
         one, two = (world.sbatch(duration_s=1e6, gpus_per_node=8, nodes=1, user="ann") for _ in range(2))

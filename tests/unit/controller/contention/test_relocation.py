@@ -61,7 +61,7 @@ def test_a_job_on_one_node_goes_to_empty_nodes_only() -> None:
     assert found.nodes == ("n3",)
 
 
-def test_its_own_nodes_that_it_shares_with_nobody_are_as_good_as_others() -> None:
+def test_its_own_nodes_without_other_jobs_are_as_good_as_others() -> None:
     wide = training(1, "n1 n2", gpus=8)
     found = place(wide, training(2, "n3 n4"), moving=wide, off=frozenset({"n1"}), nodes=5)
     assert found is not None

@@ -111,7 +111,7 @@ async def test_automatic_moves_one_of_two_and_then_waits(tmp_path: Path) -> None
     assert "job 2 is being preempted" in shared.judging.stays[RunKey(1, 0)]
 
 
-async def test_advice_is_told_once_and_goes_when_it_no_longer_holds(tmp_path: Path) -> None:
+async def test_advice_is_reported_once_and_removed_when_it_no_longer_holds(tmp_path: Path) -> None:
     shared = Shared(tmp_path, "advise")
     _, second = await shared.start()
     await shared.pass_windows(2)
@@ -239,7 +239,7 @@ async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a
     assert len(shared.judging.advice) == 2
 
 
-async def test_where_all_is_off_no_places_are_looked_for_but_who_is_slow_is_remembered(
+async def test_with_everything_off_no_places_are_sought_but_slow_jobs_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = Shared(tmp_path, "off")

@@ -113,7 +113,7 @@ def test_of_two_that_disturb_each_other_the_more_affected_moves_off_the_shared_n
     assert found.stays == {}
 
 
-def test_nobody_moves_before_it_has_lasted() -> None:
+def test_no_job_moves_before_the_slowdown_has_lasted() -> None:
     just = Slow(NOW_S - 119, NOW_S)
     assert judge(case(PAIR, PACES), {ONE: just, TWO: just}) == Judgement()
     assert moved(judge(case(PAIR, PACES), {ONE: just, TWO: Slow(NOW_S - 120, NOW_S)})) == ["2"]
@@ -150,7 +150,7 @@ def test_who_was_advised_before_is_chosen_again_while_that_holds() -> None:
     assert moved(judge(case(PAIR, PACES, history=[preemption(1, 1, NOW_S - 50)]), BOTH, advised=[ONE])) == ["2"]
 
 
-def test_who_says_when_it_has_saved_goes_before_who_is_signalled() -> None:
+def test_jobs_that_report_their_saves_move_before_jobs_that_are_signalled() -> None:
     def ways(candidate: SlurmJob) -> Preemptibility:
         return Preemptibility(PreemptionMethod.SIGNAL) if candidate.raw_id == 2 else ALWAYS
 

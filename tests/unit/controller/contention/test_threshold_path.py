@@ -83,7 +83,7 @@ async def pair_of_jobs(folder: Path, mode: str, **settings: Any) -> AsyncIterato
         yield pair
 
 
-async def test_one_of_two_is_moved_off_the_nodes_that_they_share(folder: Path) -> None:
+async def test_one_of_two_jobs_is_moved_off_their_shared_nodes(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic") as pair, asking(folder / "admin.sock") as admin:
         # given two jobs that slow each other down, when it has lasted
         for _ in range(3):
@@ -130,7 +130,7 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
             assert not (await status.GetStatus(pb.GetStatusRequest())).advice
 
 
-async def test_who_does_not_save_is_tried_less_and_less_often(folder: Path) -> None:
+async def test_a_job_that_does_not_save_is_tried_less_and_less_often(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic", preemption_moves_per_hour=9) as pair:
         for agent in pair.cluster.agents.values():
             agent.answers = lambda _: no("rank 3 could not write: disk full")

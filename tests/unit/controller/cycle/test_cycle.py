@@ -136,7 +136,7 @@ async def test_a_job_that_slurm_refuses_for_a_limit_is_held_again_with_that_reas
     assert world.phase(two) in {Phase.RUNNING, Phase.ENDED}
 
 
-async def test_a_user_far_over_a_limit_keeps_nobody_waiting(tmp_path):
+async def test_a_user_far_over_a_limit_delays_no_other_user(tmp_path):
     # given a hundred jobs of a user who may run one of them at a time
     limits = (GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),)
     world = World(tmp_path, ClusterDescription(limits=limits), policy="fifo-skip")
@@ -154,7 +154,7 @@ async def test_a_user_far_over_a_limit_keeps_nobody_waiting(tmp_path):
     assert [world.phase(key) for key in many].count(Phase.RUNNING) == 1
 
 
-async def test_a_license_is_waited_for_whoever_has_it(tmp_path):
+async def test_a_job_waits_for_a_license_whichever_job_has_it(tmp_path):
     world = World(tmp_path, ClusterDescription(licenses={"sim": 1}), policy="fifo-skip")
     one = world.sbatch(60.0, gpus_per_node=8, licenses={"sim": 1}, user="bob")
     await world.go_on(3)
@@ -166,7 +166,7 @@ async def test_a_license_is_waited_for_whoever_has_it(tmp_path):
     assert world.phase(two) is not Phase.PENDING
 
 
-async def test_a_job_that_does_not_start_in_time_is_placed_anew(world):
+async def test_a_job_that_does_not_start_in_time_is_placed_again(world):
     key = world.sbatch(gpus_per_node=8, never_starts=True)
     await world.go_on(15)
     assert world.slurm.job(key.job_id).held
@@ -174,7 +174,7 @@ async def test_a_job_that_does_not_start_in_time_is_placed_anew(world):
     assert world.slurm.job(key.job_id).request.required_nodes == ()
 
 
-async def test_jobs_of_a_dead_node_come_back_and_are_placed_anew(world):
+async def test_jobs_of_a_dead_node_come_back_and_are_placed_again(world):
     key = world.sbatch(500.0, gpus_per_node=8)
     await world.go_on(3)
     (lost,) = world.nodes(key)
@@ -193,7 +193,7 @@ async def test_a_drained_node_gets_no_jobs(world):
     assert sorted(node for key in keys for node in world.nodes(key)) == ["n2", "n3", "n4"]
 
 
-async def test_pending_jobs_that_nobody_held_are_adopted(world):
+async def test_pending_jobs_that_were_not_held_are_adopted(world):
     # given a controller that was away when jobs came, and no room for one of them
     world.alive = False
     first = world.sbatch(30.0, gpus_per_node=8, nodes=4)

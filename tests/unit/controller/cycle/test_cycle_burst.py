@@ -45,7 +45,7 @@ async def test_a_burst_larger_than_a_call_allows_runs_in_the_end(tmp_path, most)
     assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {""}
 
 
-async def test_a_burst_that_nobody_held_is_adopted_in_the_end(tmp_path):
+async def test_a_burst_that_was_not_held_is_adopted_in_the_end(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     world.alive = False
     blocker = world.sbatch(60.0, gpus_per_node=8, nodes=4)
@@ -63,7 +63,7 @@ async def test_a_burst_that_nobody_held_is_adopted_in_the_end(tmp_path):
 async def test_a_pin_that_worked_is_not_taken_back_because_another_piece_was_not_answered(tmp_path):
     # given pieces of four, and a slurmctld that dies after the second
     world = World(tmp_path, policy="fifo-skip")
-    world.cycle.verbs.pieces.size = 4
+    world.cycle.verbs.starts.size = 4
     keys = [world.sbatch(1000.0, gpus_per_node=1) for _ in range(16)]
     calls = []
     real = world.slurm.client.pin
@@ -81,7 +81,7 @@ async def test_a_pin_that_worked_is_not_taken_back_because_another_piece_was_not
     assert running(world, keys) == 4
     assert len(calls) == 2
     assert "unpin" not in {call.verb for call in world.slurm.faults.calls}
-    assert world.cycle.verbs.pieces.size < calls[1]
+    assert world.cycle.verbs.starts.size < calls[1]
     world.slurm.client.pin = real
     await world.go_on(5)
     assert running(world, keys) == 16
@@ -113,7 +113,7 @@ async def test_a_cycle_places_a_bounded_number_of_jobs_and_the_next_one_the_rest
 
 async def test_every_piece_that_slurm_carries_out_is_progress(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
-    world.cycle.verbs.pieces.size = 2
+    world.cycle.verbs.starts.size = 2
     told = []
     world.on_progress = lambda: told.append(world.clock.now())
     for _ in range(6):

@@ -72,7 +72,7 @@ async def test_jobs_of_a_partition_that_a_reload_removes_are_given_back(tmp_path
     assert ran(world, key)
 
 
-async def test_a_requeue_while_nobody_looked_keeps_the_users_own_request(world):
+async def test_a_requeue_between_two_snapshots_keeps_the_users_own_request(world):
     world.alive = False
     key = await requeued(world)
     await world.clock.advance(20.0)
@@ -339,7 +339,7 @@ async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_other
     assert world.cycle.verbs.refused_in_a_row == 0
 
 
-async def test_a_clock_set_back_delays_nobody(world):
+async def test_a_clock_set_back_delays_no_job(world):
     key = world.sbatch(50.0, gpus_per_node=8, never_starts=True)
     await world.go_on(15)
     refusal = world.ledger.refusals[key]
@@ -350,7 +350,7 @@ async def test_a_clock_set_back_delays_nobody(world):
     assert ran(world, key)
 
 
-async def test_facts_of_jobs_that_ended_while_nobody_looked_are_forgotten(world):
+async def test_facts_of_jobs_that_ended_between_two_snapshots_are_forgotten(world):
     key = world.sbatch(5.0, gpus_per_node=1)
     world.slurm.faults.refuse_next("pin", "no")
     await world.turn()

@@ -37,7 +37,7 @@ async def go_on(world, seconds):
     return heard
 
 
-async def test_the_end_of_a_job_is_written_down_in_the_next_cycle(tmp_path):
+async def test_the_end_of_a_job_is_recorded_in_the_next_cycle(tmp_path):
     world = World(tmp_path)
     key = world.sbatch(5.0, gpus_per_node=1)
     await world.go_on(4)
@@ -77,7 +77,7 @@ async def test_a_requeue_counts_once(tmp_path, kills_it):
 
 
 @pytest.mark.parametrize("method", ["open_intents", "estimates", "found_all"])
-async def test_what_is_put_together_after_a_loss_outlives_a_first_cycle_that_fails(tmp_path, method):
+async def test_facts_rebuilt_after_a_loss_survive_a_first_cycle_that_fails(tmp_path, method):
     # given jobs that run and one that waits, a journal that was removed, and one that fails once at its first cycle
     world = World(tmp_path, policy="fifo-skip")
     running = world.sbatch(1000.0, gpus_per_node=8)
@@ -103,7 +103,7 @@ def failing(*_):
     raise JournalError("the journal cannot be written: database is locked")
 
 
-async def test_what_is_known_of_failed_pins_goes_with_the_job(tmp_path):
+async def test_facts_about_failed_pins_are_removed_with_the_job(tmp_path):
     world = World(tmp_path)
     for _ in range(3):
         key = world.sbatch(1000.0, gpus_per_node=1)

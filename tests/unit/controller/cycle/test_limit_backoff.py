@@ -54,11 +54,11 @@ def test_a_limit_on_gpus_concerns_jobs_of_the_same_association_that_ask_for_no_l
         ("ReqNodeNotAvail", gpus(2), False),
     ],
 )
-def test_what_is_compared_is_what_the_limit_is_about(reason, other, concerned):
+def test_only_the_resource_of_the_limit_is_compared(reason, other, concerned):
     assert spared(reason, gpus(2), other) == (["10"] if concerned else [])
 
 
-def test_a_license_is_anybodys():
+def test_a_license_concerns_jobs_of_every_user():
     one = gpus(4) | {"licenses": "sim:1"}
     others = (gpus(1) | {"licenses": "sim:1", "user": "bob"}, gpus(4) | {"licenses": "cad:1"}, gpus(4))
     assert spared("Licenses", one, *others) == ["10"]
@@ -82,5 +82,5 @@ def test_tasks_of_an_array_that_runs_as_many_as_it_may_are_not_tried():
         ({"user": "bob"}, "Slurm refuses it: Licenses", False),
     ],
 )
-def test_whose_end_a_refused_job_waits_for(ended, reason, concerned):
+def test_jobs_whose_end_a_refused_job_waits_for(ended, reason, concerned):
     assert may_unblock(job("2", **ended), job("1"), reason) is concerned

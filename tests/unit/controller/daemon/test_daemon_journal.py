@@ -15,7 +15,7 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.state.journal import Journal
@@ -79,7 +79,7 @@ async def test_no_cycle_is_good_while_the_journal_cannot_be_written(daemon: Daem
     assert daemon.controller.health.last_error == ""
 
 
-async def test_damage_costs_a_cycle_and_is_told(daemon: Daemon) -> None:
+async def test_damage_costs_a_cycle_and_is_reported(daemon: Daemon) -> None:
     # given a controller that has placed a job
     first = daemon.sbatch()
     assert await daemon.cycles(5) == 5

@@ -8,7 +8,7 @@ import pytest
 
 from controller.base.errors import HeadwayError
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from tests.unit.controller.world import World
 
 PIECE_S = 12.0
@@ -26,8 +26,8 @@ def slow(tmp_path):
     controller = Controller(world.settings, world.slurm.client, world.decider, world.journal, world.clock, refused)
     controller.health.last_good_s = world.clock.now()
     controller.health.good_at_s = world.clock.monotonic()
-    controller._cycle.verbs.pieces.size = 2
-    controller._cycle.verbs.pieces._most = 2
+    controller._cycle.verbs.starts.size = 2
+    controller._cycle.verbs.starts._most = 2
     for _ in range(12):
         world.sbatch(1000.0, gpus_per_node=1)
     return world, controller

@@ -61,7 +61,7 @@ def test_a_released_job_with_a_pin_of_this_run_is_starting():
     assert standing(again, DL, ledger, NOW_S).role is Role.ADOPT
 
 
-def test_nobody_is_placed_anew_in_the_second_in_which_slurm_ended_his_run():
+def test_no_job_is_placed_again_in_the_second_in_which_slurm_ended_its_run():
     requeued = job(submit=int(NOW_S), restarts=1)
     assert standing(requeued, DL, Ledger(), int(NOW_S) + 0.99) is SETTLING
     assert standing(requeued, DL, Ledger(), int(NOW_S) + 1.0).role is Role.WAITING

@@ -29,7 +29,7 @@ FIXED, EVEN, ANY = Split.FIXED, Split.EVEN, Split.ANY
         (request(gpus_per_task=3, num_tasks=3), JobShape(9, FIXED, 3, 3, 3)),
     ],
 )
-def test_a_request_becomes_the_shape_that_slurm_can_be_told(asked, shape):
+def test_a_request_becomes_a_shape_that_slurm_understands(asked, shape):
     assert shape_of(asked, node_gpus=8) == shape
 
 

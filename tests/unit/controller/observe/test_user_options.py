@@ -33,7 +33,7 @@ def test_other_words_are_the_users_own(comment):
     "wish",
     ["Preemptible", "min-gpus", "min-gpus:", "min-gpus:0", "max-gpus:-1", "max-gpus:99999999", "min-gpus:٣", "faster"],
 )
-def test_what_is_not_understood_is_told_and_the_rest_counts(wish):
+def test_options_that_are_not_understood_are_reported_and_the_rest_counts(wish):
     found = read_user_options(f"headway={wish}+preemptible")
     assert found == UserOptions(preemptible=True, unknown=(wish,))
     assert wish in unknown_options_text(found)

@@ -166,7 +166,7 @@ def test_nor_by_several_at_once(number: int, budget: int) -> None:
     assert taken == min(number, budget)
 
 
-def test_what_is_left_counts_what_nobody_has_ordered_within_the_hour() -> None:
+def test_what_is_left_of_the_budget_leaves_out_orders_of_operators_and_old_preemptions() -> None:
     history = [
         preemption(1, 8, NOW_S - 60),
         preemption(2, 9, NOW_S - 60, cause=Cause.OPERATOR),

@@ -19,8 +19,8 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
-from controller.preempt.saving import STEP_WATCH_S
+from controller.daemon.pacing.wake_pipe import WakePipe
+from controller.preempt.attempts.saving import STEP_WATCH_S
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
@@ -119,7 +119,7 @@ async def test_who_cannot_come_back_is_not_preempted(folder: Path) -> None:
         code, text = await refused(admin.Preempt(pb.PreemptRequest(job_id=key.job_id)))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert text == (
-            f"job {key.job_id} cannot come back: no process in it tells its agent that it trains (yet), nor does its comment say "
+            f"job {key.job_id} cannot come back: no process in it has told its agent that it trains, nor does its comment say "
             "headway=preemptible"
         )
         async with asking(folder / "status.sock") as status:
@@ -259,7 +259,7 @@ async def test_ranks_that_did_not_save_one_step_together_are_not_stopped(
         await went_on(cluster, "n1", "n2")
 
 
-async def test_a_node_on_which_none_of_its_ranks_trains_is_in_nobody_s_way(folder: Path) -> None:
+async def test_a_node_on_which_none_of_its_ranks_trains_does_not_matter(folder: Path) -> None:
     async with preempted_world(folder, nodes=("n1", "n2")) as cluster:
         job = await cluster.running()
         cluster.agents["n1"].trains(Ranks(job.raw_id or 0, tuple(range(8)), 8))
@@ -475,7 +475,7 @@ async def test_a_job_is_preempted_by_one_at_a_time(folder: Path) -> None:
         await cluster.comes_to(Stage.SAVED, 2)
 
 
-async def test_a_go_on_reaches_who_was_away_when_it_was_said(folder: Path) -> None:
+async def test_the_message_to_go_on_reaches_an_agent_that_was_away(folder: Path) -> None:
     async with preempted_world(folder, nodes=("n1",)) as cluster:
         world = cluster.world
         async with SavingAgent(world.settings.agents_address, "n2").running() as second:
@@ -493,7 +493,7 @@ async def test_a_go_on_reaches_who_was_away_when_it_was_said(folder: Path) -> No
             assert second.asked() == []
 
 
-async def test_a_job_of_whose_steps_nobody_tells_is_let_out_of_sight(folder: Path) -> None:
+async def test_a_job_whose_steps_are_not_reported_is_no_longer_followed(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster, folder)
@@ -505,7 +505,7 @@ async def test_a_job_of_whose_steps_nobody_tells_is_let_out_of_sight(folder: Pat
         assert world.phase(job.key) is Phase.RUNNING
 
 
-async def test_a_run_that_began_before_the_step_that_was_saved_is_told_of(folder: Path) -> None:
+async def test_a_run_that_began_before_the_saved_step_is_reported(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await saved(cluster, folder)
         again = await cluster.runs_again(job.key.job_id)

@@ -31,6 +31,23 @@ def begin(cluster: Preempted, job: SlurmJob, **more: Any) -> None:
     cluster.world.preemptions.begin(job, Cause.OPERATOR, "by hand", **more)
 
 
+async def saved(cluster: Preempted, **more: Any) -> SlurmJob:
+    """Return a job on n1 and n2 that has saved, for a preemption by hand."""
+    job = await cluster.running()
+    begin(cluster, job, **more)
+    await cluster.comes_to(Stage.SAVED)
+    return job
+
+
+async def asked_with_silent_n2(cluster: Preempted) -> SlurmJob:
+    """Return a job on n1 and n2 that is asked to save, for a preemption by hand; its agent on n2 gives no answer."""
+    job = await cluster.running()
+    cluster.agents["n2"].answers = silent
+    begin(cluster, job)
+    await cluster.heard("n1", "n2")
+    return job
+
+
 def saves(cluster: Preempted, node: str) -> list[str]:
     return [command.id.rpartition(".")[0] for command in cluster.agents[node].asked()]
 
@@ -38,13 +55,10 @@ def saves(cluster: Preempted, node: str) -> list[str]:
 # --- restarts
 
 
-async def test_who_was_asked_is_asked_anew_and_has_what_is_left_of_its_time(folder: Path) -> None:
+async def test_a_job_that_was_asked_is_asked_again_and_has_the_rest_of_its_time(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        await asked_with_silent_n2(cluster)
         await world.clock.advance(20)
         cluster.restart()
         # nothing is done before Slurm was read
@@ -60,12 +74,10 @@ async def test_who_was_asked_is_asked_anew_and_has_what_is_left_of_its_time(fold
         assert cluster.row().stage is Stage.CALLED_OFF
 
 
-async def test_who_had_saved_is_asked_anew_as_it_may_have_trained_on(folder: Path) -> None:
+async def test_a_job_that_had_saved_is_asked_again_as_it_may_have_trained_on(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         cluster.restart()
         for node in ("n1", "n2"):
             cluster.agents[node].step = 47
@@ -83,12 +95,10 @@ async def _saved_at(cluster: Preempted, step: int) -> bool:
     return cluster.row().step == step and cluster.row().stage is Stage.SAVED
 
 
-async def test_who_had_saved_is_asked_anew_when_an_agent_was_away(folder: Path) -> None:
+async def test_a_job_that_had_saved_is_asked_again_when_an_agent_was_away(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         for node in ("n1", "n2"):
             cluster.agents[node].step = 47
         world.preemptions.on_connected("n3")  # none of its own
@@ -100,14 +110,12 @@ async def test_who_had_saved_is_asked_anew_when_an_agent_was_away(folder: Path) 
         assert (await cluster.runs_again(job.key.job_id)).restarts == 1
 
 
-async def test_who_had_saved_and_cannot_be_asked_anew_at_once_is_not_stopped(
+async def test_a_job_that_had_saved_and_cannot_be_asked_again_at_once_is_not_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         with monkeypatch.context() as patch:
             patch.setattr(world.journal.preemptions, "save", _fails)
             world.preemptions.on_connected("n2")
@@ -121,9 +129,7 @@ async def test_who_had_saved_and_cannot_be_asked_anew_at_once_is_not_stopped(
 async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_decide(folder: Path, force: bool) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})), force=force)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})), force=force)
         # when its user cancels it in the moment in which it is requeued
         world.slurm.faults.cancel_first()
         await world.cycle.errands()
@@ -150,8 +156,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_deci
 async def test_such_an_end_is_kept_until_the_journal_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        begin(cluster, await cluster.running())
-        await cluster.comes_to(Stage.SAVED)
+        await saved(cluster)
         world.slurm.faults.cancel_first()
         with monkeypatch.context() as patch:
             patch.setattr(world.journal.preemptions, "save", _fails)
@@ -162,7 +167,7 @@ async def test_such_an_end_is_kept_until_the_journal_has_it(folder: Path, monkey
         assert (cluster.row().stage, world.phase(JobKey("1", 0))) == (Stage.OVER, Phase.PENDING)
 
 
-async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
+async def test_what_happened_between_two_snapshots_is_seen(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         stopped = await cluster.running(gpus_per_node=4, nodes=1)
@@ -191,10 +196,7 @@ async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
 async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        job = await asked_with_silent_n2(cluster)
         await world.clock.advance(100)
         cluster.restart()
         await world.turn()
@@ -219,10 +221,7 @@ async def _go_ons(cluster: Preempted) -> list[str]:
 async def test_a_wall_clock_that_was_set_wrong_gives_no_more_than_the_whole_time(folder: Path, asked_s: float) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        await asked_with_silent_n2(cluster)
         row = cluster.row()
         world.journal.preemptions.save(replace(row, asked_s=row.asked_s + asked_s))
         cluster.restart()
@@ -238,10 +237,7 @@ async def test_a_wall_clock_that_jumps_while_it_runs_moves_no_deadline(
 ) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        await asked_with_silent_n2(cluster)
         now = world.clock.now
         for jump_s in (86_400.0, -86_400.0):
             monkeypatch.setattr(world.clock, "now", lambda jump_s=jump_s: now() + jump_s)
@@ -258,9 +254,7 @@ async def test_a_wall_clock_that_jumps_while_it_runs_moves_no_deadline(
 async def test_an_id_that_slurm_gives_again_is_another_job(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         world.slurm.crash_slurmctld(lose_newest=1, away_s=1.0)
         await world.clock.advance(10)
         other = world.sbatch(1e6, gpus_per_node=4, nodes=2)
@@ -272,13 +266,10 @@ async def test_an_id_that_slurm_gives_again_is_another_job(folder: Path) -> None
         assert world.phase(other) is Phase.RUNNING
 
 
-async def test_ranks_that_stand_still_for_an_earlier_attempt_are_told_too(folder: Path) -> None:
+async def test_ranks_that_pause_for_an_earlier_attempt_get_the_message_too(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        await asked_with_silent_n2(cluster)
         cluster.restart()
         await world.turn()
         await cluster.heard("n1", "n2", times=2)
@@ -297,10 +288,7 @@ async def test_what_was_called_off_is_said_by_the_next_controller_if_ranks_may_s
 ) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        job = await asked_with_silent_n2(cluster)
         # given a controller that is killed before it could tell anybody
         world.preemptions.serve(None)
         await world.clock.advance(61)
@@ -328,9 +316,7 @@ async def _seen(cluster: Preempted, job: SlurmJob) -> SlurmJob:
 async def test_a_job_that_is_not_stopped_after_all_keeps_no_mark(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         # given a slurmctld that is lost between the mark and the requeue
         world.slurm.update(job.key.job_id, AdminComment=HOLD_MARK)
         with world.slurm.faults.unavailable():
@@ -372,9 +358,7 @@ async def test_few_are_stopped_at_once_and_first_those_that_train_on_first(folde
 async def test_who_may_train_on_before_slurm_comes_to_it_is_not_stopped(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        await saved(cluster)
         await world.clock.advance(120)
         assert world.preemptions.orders() == ([], [])
         world.preemptions.tick()
@@ -384,13 +368,10 @@ async def test_who_may_train_on_before_slurm_comes_to_it_is_not_stopped(folder: 
 # --- the journal
 
 
-async def test_a_journal_that_cannot_be_written_stops_nobody(folder: Path) -> None:
+async def test_a_journal_that_cannot_be_written_stops_no_job(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        job = await asked_with_silent_n2(cluster)
         # given a journal that somebody else has locked
         world.journal._db.execute("PRAGMA busy_timeout = 1")
         lock = sqlite3.connect(world.folder / "journal.sqlite")
@@ -411,7 +392,7 @@ async def test_a_journal_that_cannot_be_written_stops_nobody(folder: Path) -> No
         assert world.slurm.job(job.key.job_id).restarts == 1
 
 
-async def test_history_is_told_and_dropped_in_time(folder: Path) -> None:
+async def test_history_is_shown_and_dropped_in_time(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await cluster.running()
@@ -435,10 +416,7 @@ async def test_deadlines_are_kept_while_no_cycle_runs(folder: Path, monkeypatch:
     async with preempted_world(folder) as cluster, run_preemptions(cluster.world.preemptions, cluster.server):
         world = cluster.world
         await asyncio.sleep(0)  # nothing is under way: it sleeps
-        job = await cluster.running()
-        cluster.agents["n2"].answers = silent
-        begin(cluster, job)
-        await cluster.heard("n1", "n2")
+        await asked_with_silent_n2(cluster)
         await world.clock.advance(61)
         await cluster.comes_to(Stage.CALLED_OFF)
 
@@ -475,9 +453,7 @@ async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
 ) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await cluster.running()
-        begin(cluster, job)
-        await cluster.comes_to(Stage.SAVED)
+        job = await saved(cluster)
         monkeypatch.setattr(world.journal, "begin", _fails)
         with pytest.raises(JournalError):
             await world.cycle.errands()

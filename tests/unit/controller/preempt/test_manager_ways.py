@@ -289,7 +289,7 @@ async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
         assert "came back at step 41" in why.sentence
 
 
-async def test_who_waits_for_what_is_called_off_is_told_and_so_is_the_shell(folder: Path) -> None:
+async def test_a_preemption_that_is_called_off_ends_the_waiting_command_with_an_exit_code(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running()
         cluster.agents["n1"].answers = lambda _: no("rank 0: could not write: [bold]disk[/] full")
@@ -336,7 +336,7 @@ async def test_a_job_that_fails_after_its_start_is_a_failure_for_the_one_that_wa
         assert (ran.code, row.problem in ran.err, "scontrol show job" in ran.err) == (1, True, True)
 
 
-async def test_a_job_that_completes_before_a_step_was_told_of_had_come_back(folder: Path) -> None:
+async def test_a_job_that_completes_before_its_first_report_had_resumed(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await cluster.running()
@@ -364,7 +364,7 @@ async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: Contro
     assert row.problem == "it has run for 60 s; no agent on its nodes reports its steps"
 
 
-async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: ControllerWorld) -> None:
+async def test_a_user_who_may_not_see_jobs_does_not_see_preemptions(world: ControllerWorld) -> None:
     await world.turn()
     async with served(world) as (_, status):
         world.slurm_says(PrivateData="jobs")
@@ -372,7 +372,7 @@ async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: Cont
         assert code is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_why_tells_how_a_job_could_come_back(folder: Path) -> None:
+async def test_why_shows_how_a_job_could_continue(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "status.sock") as status:
         job = await cluster.running()
         facts = (await status.Why(pb.WhyRequest(job_id=job.key.job_id))).facts

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.preempt.checkpoint_quorum import may_pass, no_rank_trains, problem, saved_step
-from controller.preempt.job_reports import NodeReport, ReportTable, Usr1, newest_step
+from controller.preempt.attempts.checkpoint_quorum import may_pass, no_rank_trains, problem, saved_step
 from controller.preempt.preemptibility import preemptibility
+from controller.preempt.reports.job_reports import NodeReport, ReportTable, Usr1, newest_step
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
@@ -51,7 +51,7 @@ def test_a_job_whose_ranks_all_save_is_asked() -> None:
         (reports(world=8), "ranks 4, 5, 6, 7 of 8 have not called headway_job.checkpoint"),
         (reports((0, 1), (1, 2, 3)), "several programs train in it, and only one can be asked to save"),
         ({**reports(), "n2": replace(reports()["n2"], world_size=2)}, "several programs train in it"),
-        ({}, "no process in it tells its agent that it trains (yet)"),
+        ({}, "no process in it has told its agent that it trains"),
     ],
 )
 def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeReport], why: str) -> None:
@@ -92,7 +92,7 @@ HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
         ({"n1": ENDS, "n2": ENDS}, set(), ""),
     ],
 )
-def test_the_signal_is_sent_only_to_who_survives_it(
+def test_the_signal_is_sent_only_to_jobs_that_survive_it(
     usr1: dict[str, Usr1 | None], connected: Collection[str], why: str
 ) -> None:
     known = {node: NodeReport((), None, (), None, None, None, found) for node, found in usr1.items()}
@@ -102,7 +102,7 @@ def test_the_signal_is_sent_only_to_who_survives_it(
     assert not found.final
 
 
-def test_nobody_waits_for_agents_that_never_tell_of_signals() -> None:
+def test_no_preemption_waits_for_agents_that_never_report_signals() -> None:
     assert (
         preemptibility(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way
         is PreemptionMethod.SIGNAL
@@ -215,7 +215,7 @@ def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
     assert known.of(RunKey(5, 0)) == {}
 
 
-def test_an_agent_that_tells_of_signals_is_known_to() -> None:
+def test_an_agent_that_reports_signals_is_recognized() -> None:
     known = ReportTable()
     known.take("n1", Ranks(5, (0,), 2).report())
     report = Ranks(6, (0,), 2).report()

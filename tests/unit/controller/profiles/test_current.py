@@ -138,7 +138,7 @@ def test_where_nothing_is_known_there_are_no_columns() -> None:
     assert jobs.contention_sensitivity is jobs.contention_confidence is jobs.throughput_steps_per_s is None
 
 
-def test_people_are_told_in_a_sentence(store: ProfileStore) -> None:
+def test_the_contention_is_one_sentence(store: ProfileStore) -> None:
     shown = scene(
         running("1", on={"n1": 2, "n2": 2}, raw_id=1),
         running("8_2", on={"n1": 2, "n2": 2}, raw_id=2, array_job_id=8),

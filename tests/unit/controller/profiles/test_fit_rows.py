@@ -95,7 +95,7 @@ def test_locality_is_fitted_by_shape(store: ProfileStore) -> None:
     assert report.mean_error < 1e-6
 
 
-def test_sockets_are_told_by_the_node_s_own_topology(store: ProfileStore) -> None:
+def test_sockets_come_from_the_nodes_own_topology(store: ProfileStore) -> None:
     agents = Agents()
     for at, (job, numa) in enumerate([(1, ((0, 0), (1, 0))), (2, ((0, 0), (1, 1))), (3, ())]):
         for arrival in agents.watch([training(job, (f"n{at}",), 4.0, gpus=2, ranks=2)], T0, T0 + 60):

@@ -22,18 +22,18 @@ SwitchName=top Switches=leaf[1-3] LinkSpeed=400
 NAMES = ("n1", "n2", "n3", "n4", "x1")
 
 
-def test_nodes_of_one_leaf_switch_are_a_rack_and_those_below_none_another() -> None:
+def test_nodes_of_one_leaf_switch_are_a_rack_and_nodes_without_a_switch_are_another() -> None:
     assert racks_of(parse_switches(TREE)).numbers(NAMES).tolist() == [0, 0, 1, 2, 3]
 
 
-def test_speeds_of_uplinks_are_gigabytes_a_second_where_they_are_told() -> None:
+def test_speeds_of_uplinks_are_gigabytes_a_second_where_they_are_known() -> None:
     speeds = racks_of(parse_switches(TREE)).speeds(NAMES)
     assert speeds is not None
     assert speeds[:3].tolist() == [10.0, 10.0, 2.0]
     assert [math.isnan(speed) for speed in speeds[3:]] == [True, True]
 
 
-def test_nothing_leaves_the_switch_on_top() -> None:
+def test_the_top_switch_has_no_uplink() -> None:
     racks = racks_of(parse_switches("SwitchName=all Nodes=n[1-4] LinkSpeed=100"))
     assert (racks.numbers(NAMES[:4]).tolist(), racks.speeds(NAMES)) == ([0, 0, 0, 0], None)
 
@@ -42,7 +42,7 @@ def test_without_switches_all_nodes_are_one_rack() -> None:
     assert (ONE_RACK.numbers(NAMES).tolist(), ONE_RACK.speeds(NAMES)) == ([0] * 5, None)
 
 
-def test_policies_see_them_over_the_wire() -> None:
+def test_policies_get_racks_and_uplinks_over_the_wire() -> None:
     knowledge = Knowledge()
     observer = Observer(knowledge)
     before = observer.observe(snapshot(), Ledger(), frozenset({"dl"})).state

@@ -25,14 +25,14 @@ from simulator.slowdown.profiles.model_profiles import ModelProfile
 PRIORS = Priors(window_spread=0.04, job_spread=0.1, prediction_error=0.25)
 
 
-def test_half_as_fast_is_two() -> None:
+def test_half_the_speed_is_a_sensitivity_of_two() -> None:
     found = sensitivity(3.0, Ideal(6.0, IdealSource.ALONE, 0.9, 4))
     assert found is not None
     assert found.value == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("observed", [None, 0.0])
-def test_what_is_not_observed_has_none(observed: float | None) -> None:
+def test_a_job_that_is_not_observed_has_none(observed: float | None) -> None:
     assert sensitivity(observed, Ideal(6.0, IdealSource.ALONE, 0.9, 4)) is None
     assert sensitivity(3.0, None) is None
 
@@ -46,7 +46,7 @@ def test_a_prediction_below_what_is_seen_is_wrong_but_a_measurement_is_noise() -
     assert measured.value == pytest.approx(2.9 / 3.0)
 
 
-def test_own_windows_come_before_jobs_alike_before_predictions() -> None:
+def test_own_windows_come_before_similar_jobs_and_these_before_predictions() -> None:
     own, alike = from_windows([4.0], PRIORS), from_jobs([5.0], PRIORS)
     predicted = from_profiles([StepProfile(0.1, 0.1, 0.0, 0.0, 0.0)], 1, None, PRIORS)
     assert best_ideal(own, alike, predicted) is own
@@ -55,7 +55,7 @@ def test_own_windows_come_before_jobs_alike_before_predictions() -> None:
     assert best_ideal(None, None, None) is None
 
 
-def test_more_windows_are_surer_and_wilder_ones_less() -> None:
+def test_more_windows_raise_the_confidence_and_noise_lowers_it() -> None:
     few = from_windows([4.0, 4.1, 3.9], PRIORS)
     many = from_windows([4.0, 4.1, 3.9] * 10, PRIORS)
     wild = from_windows([4.0, 6.0, 2.0], PRIORS)
@@ -66,13 +66,13 @@ def test_more_windows_are_surer_and_wilder_ones_less() -> None:
     assert (few.steps_per_s, few.samples) == (4.0, 3)
 
 
-def test_one_job_alike_is_as_sure_as_jobs_alike_have_been() -> None:
+def test_one_similar_job_has_the_confidence_of_similar_jobs() -> None:
     found = from_jobs([4.0], PRIORS)
     assert found is not None
     assert found.confidence == pytest.approx(1 - 0.1 * 2**0.5)
 
 
-def test_the_spread_is_not_that_of_a_stray() -> None:
+def test_an_outlier_does_not_determine_the_spread() -> None:
     assert relative_spread([1.0, 1.0]) is None
     assert relative_spread([10.0, 10.1, 9.9, 10.0, 99.0]) == pytest.approx(0.0148, abs=0.001)
 
@@ -93,7 +93,7 @@ def test_a_contended_step_is_predicted_with_its_links_free() -> None:
     assert predict_step_s(profile, 2, 25e6) == pytest.approx(0.17)
 
 
-def test_what_was_hidden_stays_so() -> None:
+def test_hidden_communication_stays_hidden() -> None:
     # given half of the shorter (computing, 100 ms) hidden: 50 of 320 ms
     profile = StepProfile(0.37, 0.1, 0.27, 0.05, 4e6)
     assert predict_step_s(profile, 2, 25e6) == pytest.approx(0.1 + 0.16 - 0.5 * 0.1)
@@ -112,7 +112,7 @@ TIMES = st.floats(0.001, 10)
 
 
 @given(TIMES, TIMES, st.floats(0, 1), st.floats(0, 1), st.floats(1e6, 1e10), st.integers(2, 16))
-def test_it_is_the_simulator_s_law_of_a_step(
+def test_the_prediction_follows_the_simulators_law_of_a_step(
     compute_s: float, then_s: float, share: float, rest_s: float, free: float, nodes: int
 ) -> None:
     hidden_s = share * min(compute_s, then_s)

@@ -217,7 +217,7 @@ def test_what_comes_too_late_leaves_what_is_known(store: ProfileStore) -> None:
     assert rates(store) == [(1, 6.0, True)]
 
 
-def test_whom_slurm_knows_to_be_there_is_a_neighbour(store: ProfileStore) -> None:
+def test_a_job_that_slurm_runs_there_is_a_neighbour(store: ProfileStore) -> None:
     store.note_present(T0 + 10, {"n1": [1, 9], "n2": [1]})
     store.take(Agents().watch([training(1)], T0, T0 + 30))
     store.work_out(T0 + 600)
@@ -372,7 +372,9 @@ def test_gpus_of_other_models_are_not_compared(open_store: Callable[..., Profile
     assert sorted((kind.shape.gpu_model, kind.windows) for kind in store.kinds(9)) == [("H100", 2), ("V100", 2)]
 
 
-def test_a_node_keeps_the_rate_of_its_link_when_its_gpus_are_told_and_the_other_way_round(store: ProfileStore) -> None:
+def test_a_node_keeps_the_rate_of_its_link_when_its_gpus_are_reported_and_the_other_way_round(
+    store: ProfileStore,
+) -> None:
     store.note_node("n1", 10**9)
     store.take([Agents().arrival("n1", agent_pb2.AgentReport(time_s=T0, telemetry=gpus_of("H100")))])
     assert store.link_bytes_per_s(["n1"]) == 125e6

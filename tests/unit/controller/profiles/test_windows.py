@@ -35,7 +35,7 @@ def run(job_id: int, restart: int, start_s: float) -> SlurmRun:
     return SlurmRun(RunKey(job_id, restart), start_s)
 
 
-def test_the_rate_is_exact_whatever_the_moments_of_the_reports() -> None:
+def test_the_rate_is_exact_for_any_times_of_the_reports() -> None:
     found = observed(Training(1, ("n1", "n2"), 0.7, gpus=4, ranks=4))[1]
     assert found.steps_per_s == pytest.approx(0.7, rel=1e-6)
     assert (found.trained, found.shape, found.nodes) == (TRAINED, RunShape(8, 2), ("n1", "n2"))
@@ -81,7 +81,7 @@ def test_a_job_that_reports_nothing_is_a_neighbour_where_it_is_known_to_be() -> 
 
 
 @pytest.mark.parametrize("edge", [{"start_s": 312.0}, {"end_s": 318.0}])
-def test_windows_in_which_somebody_came_or_went_tell_nothing(edge: dict[str, float]) -> None:
+def test_windows_in_which_a_neighbour_came_or_went_are_not_used(edge: dict[str, float]) -> None:
     # given a job that is there throughout, and one that is not
     found = observed(Training(1, ("n1",), 4.0), Training(2, ("n1",), 4.0, **edge), Training(3, ("n5",), 4.0))
     # then neither of the two is measured; a third, elsewhere, is
@@ -93,7 +93,7 @@ def test_a_job_of_which_a_node_is_missing_is_not_measured() -> None:
     assert window_throughputs(one, 300.0, WINDOW_S, {}) == []
 
 
-def test_a_neighbour_of_which_a_node_is_missing_is_one_all_the_same() -> None:
+def test_a_neighbour_of_which_a_node_is_missing_is_still_a_neighbour() -> None:
     seen = [
         sample for sample in samples(Training(1, ("n1",), 4.0), Training(2, ("n1", "n2"), 4.0)) if sample.node == "n1"
     ]
@@ -126,7 +126,7 @@ def test_without_gpus_the_ranks_are_counted() -> None:
     assert observed(Training(1, ("n1", "n2"), 4.0, gpus=None, ranks=3))[1].shape == RunShape(6, 2)
 
 
-def test_one_order_of_sights_is_as_good_as_another() -> None:
+def test_the_order_of_samples_does_not_matter() -> None:
     seen = samples(Training(1, ("n1", "n2"), 4.0), Training(2, ("n2",), 3.0))
     assert window_throughputs(seen[::-1], 300.0, WINDOW_S, {}) == window_throughputs(seen, 300.0, WINDOW_S, {})
 
@@ -134,7 +134,7 @@ def test_one_order_of_sights_is_as_good_as_another() -> None:
 # --- runs
 
 
-def test_which_run_it_is_slurm_says_and_not_the_job() -> None:
+def test_slurm_and_not_the_job_says_which_run_it_is() -> None:
     # Given a job that inherited the count of the requeued one that submitted it, and one of which each process says another
     inherits, liar = Training(1, ("n1",), 4.0, restart=3), Training(2, ("n2", "n3"), 4.0)
     lies = [replace(sample, claimed_restart=at % 7) for at, sample in enumerate(samples(liar))]
@@ -146,7 +146,7 @@ def test_which_run_it_is_slurm_says_and_not_the_job() -> None:
     assert [item.run for item in found] == [RunKey(1, 0)]
 
 
-def test_a_job_that_says_ever_another_run_hides_nobody_s_windows() -> None:
+def test_a_job_that_reports_ever_new_runs_hides_no_other_windows() -> None:
     neighbour = samples(Training(1, ("n1",), 4.0))
     lies = [replace(sample, claimed_restart=at) for at, sample in enumerate(samples(Training(2, ("n1",), 4.0)))]
     (found,) = window_throughputs([*neighbour, *lies], 300.0, WINDOW_S, {"n1": [1, 2]}, runs={2: [run(2, 0, 100.0)]})
@@ -163,7 +163,7 @@ def test_a_requeue_in_the_window_ends_it_for_the_job_and_its_neighbours() -> Non
     assert set(observed(*jobs, runs=[*earlier, run(2, 1, 315.0)])) == {3}
 
 
-def test_what_a_node_still_says_of_an_earlier_run_is_not_of_the_new_one() -> None:
+def test_late_reports_of_an_earlier_run_do_not_count_for_the_new_one() -> None:
     # Given a job that was requeued from n1, n2 to n3, and agents of the nodes that it left, which remember it
     now = Training(1, ("n3",), 4.0, first_seen_s=290.0, restart=1)
     left = Training(1, ("n1", "n2"), 2.0, first_seen_s=100.0)
@@ -173,7 +173,7 @@ def test_what_a_node_still_says_of_an_earlier_run_is_not_of_the_new_one() -> Non
     assert found[2].alone
 
 
-def test_a_run_before_all_that_slurm_told_of_is_there_and_not_measured() -> None:
+def test_a_run_before_all_that_slurm_knows_is_there_and_not_measured() -> None:
     # Given late reports of a run from before the controller was there to ask Slurm
     found = observed(Training(1, ("n1",), 4.0), Training(2, ("n1",), 3.0), runs=[run(1, 2, 1000.0)])
     assert set(found) == {2}
@@ -186,7 +186,7 @@ def test_a_run_before_all_that_slurm_told_of_is_there_and_not_measured() -> None
 @pytest.mark.parametrize(
     "then", [{"signature": "cd" * 32}, {"script": "finetune.py"}, {"batch_size": 64}], ids=["model", "script", "batch"]
 )
-def test_a_window_in_which_a_job_went_on_to_another_training_tells_nothing_of_either(then: dict[str, Any]) -> None:
+def test_a_window_in_which_a_job_began_another_training_counts_for_neither(then: dict[str, Any]) -> None:
     # Given a job whose step count goes on while it goes on from one model to the next
     first, second = Training(1, ("n1",), 4.0, batch_size=32), Training(1, ("n1",), 4.0, **{"batch_size": 32, **then})
     beside = Training(2, ("n1",), 3.0)

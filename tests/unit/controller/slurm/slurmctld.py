@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from controller.slurm.client import HOLD_MARK
 from controller.slurm.scontrol.run import Completed
 from tests.unit.controller.slurm.text import RUNNING, SUBMIT_S, at, job_line, node_line
 
@@ -80,7 +81,9 @@ class Slurmctld:
             case ["show", "job"]:
                 return "".join(f"{job.line()}\n" for job in self.jobs.values()) or "No jobs in the system\n", ""
             case ["show", "job", job_id]:
-                found = [job for known, job in self.jobs.items() if job_id in {known, known.partition("_")[0]}]
+                found = [
+                    job for known, job in self.jobs.items() if job_id in {known, known.partition("_")[0], str(job.raw)}
+                ]
                 text = "".join(f"{job.line()}\n" for job in found)
                 return (text, "") if found else ("", "slurm_load_jobs error: Invalid job id specified")
             case ["show", "node"]:
@@ -100,7 +103,7 @@ class Slurmctld:
             case ["requeuehold", job_id]:
                 return "", self._requeue(job_id)
             case ["update", target, *changes]:
-                pairs = dict(change.split("=", 1) for change in changes)
+                pairs = {key: value for key, _, value in (change.partition("=") for change in changes)}
                 return "", self._update(target.removeprefix("JobId="), pairs)
         raise AssertionError(f"no such command: {words}")
 
@@ -110,6 +113,8 @@ class Slurmctld:
             return f"Invalid job id specified for job {job_id}"
         if job_id in self.refusals:
             return f"{job_id}: {self.refusals[job_id]}"
+        if "ResetAccrueTime" in changes and job.fields.get("state", "PENDING") != "PENDING":
+            return f"{job_id}: Job is no longer pending execution"
         if not set(filter(None, changes.get("ReqNodeList", "").split(","))) <= set(NODES):
             return f"{job_id}: Invalid node name specified"
         if job_id not in self.deaf:
@@ -145,6 +150,10 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["admin_comment"] = value
         case "ReqNodeList":
             fields["req_nodes"] = value or "(null)"
+            if fields.get("state", "PENDING") == "RUNNING":
+                fields["nodes"] = value  # Slurm takes the others away from it
+        case "ResetAccrueTime":
+            pass  # a held job accrues no time
         case "TresPerJob" | "TresPerNode":
             others = [word for word in fields.get("gpus", "").split() if not word.startswith(f"{key}=")]
             fields["gpus"] = " ".join([*others, f"{key}={value}"]) + " "
@@ -173,13 +182,17 @@ def _apply(job: Job, key: str, value: str) -> None:
 
 
 def held(raw: int = 7, **fields: str) -> Job:
-    """A held job."""
-    return Job(raw, {"state": "PENDING", "priority": "0", **fields}, tasks=int(fields.get("num_tasks", "1")))
+    """A job that Headway holds."""
+    return Job(
+        raw,
+        {"state": "PENDING", "priority": "0", "admin_comment": HOLD_MARK, **fields},
+        tasks=int(fields.get("num_tasks", "1")),
+    )
 
 
 def pending(raw: int = 7, **fields: str) -> Job:
     """A job that Slurm may start."""
-    return held(raw, **{"priority": "4294901000", "reason": "Priority", **fields})
+    return held(raw, **{"priority": "4294901000", "reason": "Priority", "admin_comment": "", **fields})
 
 
 def running(raw: int = 7, **fields: str) -> Job:

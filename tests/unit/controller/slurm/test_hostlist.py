@@ -53,3 +53,14 @@ def test_a_list_that_was_cut_off_is_refused() -> None:
 @given(st.sets(st.integers(0, 500), min_size=1))
 def test_ranges_come_back(numbers: set[int]) -> None:
     assert expand_nodes(f"n[{','.join(map(str, sorted(numbers)))}]") == tuple(f"n{n}" for n in sorted(numbers))
+
+
+def test_long_lists_are_not_kept_for_ever() -> None:
+    # Given an array of many tasks, of which another one starts before each reading
+    first = expand_indices("0-99999")
+    assert expand_indices("0-99999") is first
+    for number in range(1, 40):
+        assert len(expand_indices(f"{number}-99999")) == 100_000 - number
+    # Then the list of before is not kept for ever: all of them would take gigabytes within an hour
+    assert expand_indices("0-99999") is not first
+    assert expand_nodes("n[1-3]") is expand_nodes("n[1-3]")

@@ -17,7 +17,7 @@ from controller.base.errors import ConfigurationError, SlurmError
 from controller.base.lease import read_lease
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
-from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import Submission, open_embedded, sbatch_request
 from controller.slurm.user_holds import HoldFolder, is_held_by_user, own_holds, settled
@@ -111,6 +111,46 @@ async def test_a_hold_while_the_controller_takes_the_job_over(world, after):
     world.alive = True
     when(world, "hold", lambda: world.slurm.user_hold(key.job_id), after=after)
     await is_the_users_own(world, key.job_id)
+
+
+async def waits_for_its_user(world, key):
+    """The job waits without a mark of ours as long as its user likes, and is scheduled as before when it is released."""
+    world.alive = True
+    await world.go_on(60)
+    record = world.slurm.job(key.job_id)
+    assert (record.phase, record.held, record.admin_comment, record.starts) == (Phase.PENDING, True, "", [])
+    assert key not in world.ledger.refusals
+    assert key not in world.ledger.yielded
+    world.slurm.user_release(key.job_id)
+    await world.go_on(20)
+    assert world.slurm.job(key.job_id).phase is Phase.RUNNING
+
+
+async def test_a_hold_without_a_lease_while_the_controller_takes_the_job_over(world):
+    world.alive = False
+    for _ in range(4):
+        world.sbatch(30.0, gpus_per_node=8)
+    key = world.sbatch(100.0)
+    await world.clock.advance(2.0)
+    when(world, "hold", lambda: world.slurm.user_hold(key.job_id))
+    await world.turn()
+    await waits_for_its_user(world, key)
+
+
+@pytest.mark.parametrize("verb", ["pin", "release"])
+async def test_a_hold_of_a_job_that_was_released_while_the_controller_stood_still(world, verb):
+    key = world.sbatch(100.0)
+
+    def meanwhile():
+        """The lease runs out, the watchdog releases the job, and its user holds it."""
+        world.alive = False
+        world.slurm.update(key.job_id, AdminComment="", NumNodes="1-1", ReqNodeList="")
+        world.slurm.admin_release(key.job_id)
+        world.slurm.user_hold(key.job_id)
+
+    when(world, verb, meanwhile)
+    await world.turn()
+    await waits_for_its_user(world, key)
 
 
 async def test_a_hold_while_the_job_is_given_to_slurm(world):
@@ -486,7 +526,8 @@ HELD = job("7", held=True, admin_comment=HOLD_MARK)
         (replace(HELD, held=False, admin_comment=""), True),
         (replace(HELD, admin_comment=PIN_MARK, reason=IMPOSSIBLE), True),
         (replace(HELD, admin_comment=USER_HOLD_MARK), False),
-        (replace(HELD, admin_comment=""), False),
+        (replace(HELD, admin_comment="", reason="JobHeldUser"), True),
+        (replace(HELD, admin_comment="", reason="JobHeldAdmin"), False),
         (replace(HELD, phase=Phase.RUNNING), True),
         (replace(HELD, phase=Phase.RUNNING, held=False), False),
         (replace(HELD, phase=Phase.ENDED), False),

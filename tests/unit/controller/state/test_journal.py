@@ -39,7 +39,7 @@ def full_ledger():
     return ledger
 
 
-def test_the_ledger_comes_back_as_it_was(path):
+def test_the_ledger_is_loaded_as_it_was_saved(path):
     journal, ledger = Journal(path), full_ledger()
     journal.save_jobs(ledger, [KEY])
     journal.close()
@@ -88,7 +88,7 @@ def test_estimates_need_enough_completed_runs_of_the_same_name(path):
     assert journal.estimates(runs=10, min_runs=5) == {}
 
 
-def test_a_run_told_twice_counts_once(path):
+def test_a_run_reported_twice_counts_once(path):
     journal = Journal(path)
     for _ in range(3):
         journal.record_runs([run(KEY, 50.0)])
@@ -123,7 +123,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(path, tmp_path):
 # --- files of earlier versions
 
 
-def test_a_file_of_version_1_is_taken_over_with_all_that_is_in_it(path):
+def test_a_file_of_version_1_is_migrated_with_all_its_rows(path):
     # given what the journal of version 1 wrote
     path.parent.mkdir()
     old = sqlite3.connect(path)
@@ -150,7 +150,7 @@ def test_a_file_of_version_1_is_taken_over_with_all_that_is_in_it(path):
         assert journal.load_ledger() == ledger
 
 
-def test_a_file_of_version_2_as_the_first_programs_of_it_wrote_it_is_taken_over(path):
+def test_a_file_of_the_first_version_2_is_migrated(path):
     path.parent.mkdir()
     old = sqlite3.connect(path)
     old.executescript((Path(__file__).parent / "journal_version_2.sql").read_text())
@@ -167,7 +167,7 @@ def test_a_file_of_version_2_as_the_first_programs_of_it_wrote_it_is_taken_over(
         assert journal._db.execute("PRAGMA user_version").fetchone() == (2,)
 
 
-def test_a_takeover_that_fails_in_the_middle_changes_nothing(path):
+def test_a_migration_that_fails_in_the_middle_changes_nothing(path):
     # given a file of version 1 in which something stands in the way
     path.parent.mkdir()
     old = sqlite3.connect(path)
@@ -233,7 +233,7 @@ def preemption(**changes):
     return Preemption(**{**values, **changes})
 
 
-def test_preemptions_come_back_as_they_were(path):
+def test_preemptions_are_loaded_as_they_were_saved(path):
     journal = Journal(path)
     first, second = journal.preemptions.add(preemption()), journal.preemptions.add(preemption(raw_id=16, asked_s=200.0))
     assert (first.number, second.number) == (1, 2)
@@ -246,6 +246,7 @@ def test_preemptions_come_back_as_they_were(path):
     found = Journal(path).preemptions
     assert found.find(1) == ended
     assert found.open() == [second]
+    assert (found.find(9), found.find(2**63), found.find(2**64 - 1)) == (None, None, None)
     assert (found.of_job(15, 5), found.newest(1), found.since(150.0)) == ([ended], [second], [second])
 
 
@@ -258,3 +259,35 @@ def test_ended_preemptions_are_dropped_in_time_and_their_numbers_never_come_agai
     assert [one.number for one in journal.preemptions.newest(10)] == [2]
     journal.prune(keep_decisions=10, older_than_s=600.0)
     assert journal.preemptions.add(preemption()).number == 3
+
+
+def test_jobs_of_two_clusters_with_the_same_id_are_two_jobs(path):
+    # given two jobs that differ in the cluster alone
+    there = KEY._replace(cluster="b")
+    journal, ledger = Journal(path), full_ledger()
+    ledger.yielded[there] = 9
+    # when their facts, steps, decisions and runs are written
+    journal.save_jobs(ledger, [KEY, there])
+    journal.begin("pin", {KEY: "n1:6", there: "n2:1"}, 10.0)
+    journal.record_decision(
+        DecisionEntry(1.0, 1, "d", "srtf", 0.1, ""), [(KEY, "n1:6", "here"), (there, "n2:1", "there")]
+    )
+    journal.record_runs([run(KEY, 1.0), run(there, 2.0)])
+    journal.close()
+    # then each comes back as its own
+    again = Journal(path)
+    assert again.load_ledger() == ledger
+    assert [intent.key for intent in again.open_intents()] == [KEY, there]
+    assert [again.decisions_of(key)[0].reason for key in (KEY, there)] == ["here", "there"]
+    assert again.last_run("12_3").key == KEY
+    # and the controller's own jobs are written as before
+    with closing(sqlite3.connect(path)) as file:
+        assert sorted(file.execute("SELECT job_id FROM job")) == [("12_3",), ("b/12_3",)]
+
+
+def test_a_preemption_keeps_the_cluster_of_its_job(path):
+    journal = Journal(path)
+    for cluster in ("", "b"):
+        kept = journal.preemptions.add(preemption(job_id=KEY.job_id, submit_time_s=KEY.submit_time_s, cluster=cluster))
+        assert journal.preemptions.find(kept.number) == kept
+        assert kept.key == KEY._replace(cluster=cluster)

@@ -271,7 +271,7 @@ class _KilledError(BaseException):
 
 
 @pytest.mark.parametrize("renames", range(5))
-def test_whoever_is_killed_while_a_file_is_replaced_the_next_start_takes_everything_over(
+def test_a_process_killed_while_it_replaces_a_file_loses_nothing_at_the_next_start(
     path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a file of a newer version, with facts that are only in its write-ahead log
@@ -599,7 +599,7 @@ def test_damage_to_a_name_in_the_schema_is_found_at_the_start(path: Path) -> Non
 
 
 @pytest.mark.parametrize("jobs", [2, 500])
-def test_a_file_whose_first_page_is_rubbish_still_tells_of_every_job(path: Path, jobs: int) -> None:
+def test_a_file_whose_first_page_is_rubbish_still_has_every_job(path: Path, jobs: int) -> None:
     # given the facts of some jobs, on one page or on many
     ledger = full_ledger()
     for number in range(jobs):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
+from headway_job.checkpoints.state import tensor_file
 
 from tests.unit.headway_job.checkpoints.conftest import Ended, ForkServer
 from tests.unit.headway_job.checkpoints.test_resume import KILLED, checkpoints
@@ -82,11 +82,11 @@ def relink(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
     [
-        ("rank-0.pt", flip, "another SHA-256"),
-        ("rank-1.pt", flip, "another SHA-256"),
-        ("rank-1.pt", halve, "bytes, not the"),
-        ("rank-1.pt", Path.unlink, "rank-1.pt is missing"),
-        ("rank-0.pt", relink, "rank-0.pt is a link"),
+        ("rank-0.safetensors", flip, "another SHA-256"),
+        ("rank-1.safetensors", flip, "another SHA-256"),
+        ("rank-1.safetensors", halve, "bytes, not the"),
+        ("rank-1.safetensors", Path.unlink, "rank-1.safetensors is missing"),
+        ("rank-0.safetensors", relink, "rank-0.safetensors is a link"),
         ("manifest.json", halve, "manifest.json cannot be read"),
         ("manifest.json", relink, "manifest.json is a link"),
     ],
@@ -111,9 +111,9 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def other(path: Path) -> None:
-    """Replace a file by one that this version of torch cannot load, with a matching digest in the manifest."""
+    """Replace a file by one of a version to come, with a matching digest in the manifest."""
     data = io.BytesIO()
-    torch.save({"own": {}, "rng": {}, "shared": {"model": Path}}, data)
+    tensor_file.write({"headway_state": "2", "state": "[]"}, [], data)
     seal(path, data.getvalue())
 
 
@@ -127,27 +127,27 @@ def seal(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"no zip file", b""], ids=["text", "empty"])
-def test_torch_does_not_read_files_of_another_format(fork_server: ForkServer, saved: Path, data: bytes) -> None:
-    seal(checkpoints(saved)[-1] / "rank-1.pt", data)
+def test_files_of_another_format_are_refused(fork_server: ForkServer, saved: Path, data: bytes) -> None:
+    seal(checkpoints(saved)[-1] / "rank-1.safetensors", data)
     before = everything(saved)
 
     found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
-    assert "cannot be loaded (ValueError: it is not a zip file as torch.save writes them)" in found.logs[1]
+    assert "cannot be loaded (ValueError: it is no file of tensors" in found.logs[1]
     assert "cannot be loaded on another rank, whose log says why" in found.logs[0]
     assert everything(saved) == before
 
 
 def test_an_intact_checkpoint_that_torch_cannot_load_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
-    other(checkpoints(saved)[-1] / "rank-0.pt")
+    other(checkpoints(saved)[-1] / "rank-0.safetensors")
     before = everything(saved)
 
     found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
     for log in found.logs:
-        assert "is intact (its SHA-256 is right), but cannot be loaded (UnpicklingError" in log
+        assert "is intact (its SHA-256 is right), but cannot be loaded (ValueError: it has version '2'" in log
         assert "The run does not begin at step 0, and nothing was changed. The checkpoint was saved with torch" in log
     assert everything(saved) == before
 
@@ -174,8 +174,8 @@ def test_lack_of_memory_or_descriptors_is_no_damage(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 3}, "manifest.json has format 3, and this version of headway_job reads 1 and 2"),
-        ({"format": 3, "files": None, "step": "many"}, "has format 3"),
+        ({"format": 5}, "manifest.json has format 5, and this version of headway_job reads 1, 2, 3, 4"),
+        ({"format": 5, "files": None, "step": "many"}, "has format 5"),
         ({"format": None}, "has format None"),
         ({"codec": "zstd"}, "has the field 'codec', which this version of headway_job does not know"),
     ],
@@ -199,13 +199,13 @@ def test_a_manifest_of_another_version_is_refused_and_stays(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which only root can")
 def test_a_file_of_another_user_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
-    os.chown(checkpoints(saved)[-1] / "rank-0.pt", 65534, 65534)
+    os.chown(checkpoints(saved)[-1] / "rank-0.safetensors", 65534, 65534)
     before = everything(saved)
 
     found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
-    assert "rank-0.pt belongs to another user" in found.logs[0]
+    assert "rank-0.safetensors belongs to another user" in found.logs[0]
     assert everything(saved) == before
 
 
@@ -240,9 +240,9 @@ def test_a_node_checks_the_file_of_all_ranks_once(
     found = fork_server.run("counted", 2, folder=saved, local=local)
 
     assert found.reported("start", 1) == 8
-    assert found.reported("opened", 0).count("rank-0.pt") == 2  # checked, then loaded
-    assert found.reported("opened", 1).count("rank-0.pt") == 1 + checks
-    assert found.reported("opened", 1).count("rank-1.pt") == 2
+    assert found.reported("opened", 0).count("rank-0.safetensors") == 2  # checked, then loaded
+    assert found.reported("opened", 1).count("rank-0.safetensors") == 1 + checks
+    assert found.reported("opened", 1).count("rank-1.safetensors") == 2
 
 
 @pytest.mark.parametrize("there", ["nothing", "its own files"])
@@ -253,7 +253,7 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_renamed(
     if there == "its own files":
         for path in checkpoints(saved):
             (own / path.name).mkdir(parents=True, mode=0o700)
-            (own / path.name / "rank-1.pt").write_bytes((path / "rank-1.pt").read_bytes())
+            (own / path.name / "rank-1.safetensors").write_bytes((path / "rank-1.safetensors").read_bytes())
     before = checkpoints(saved)
 
     found = fork_server.run("restored", 2, folder=saved, others_folder=own)
@@ -321,7 +321,7 @@ def test_if_no_checkpoint_is_intact_the_run_begins_at_step_0_and_its_saves_count
     fork_server: ForkServer, saved: Path
 ) -> None:
     for path in checkpoints(saved):
-        flip(path / "rank-0.pt")
+        flip(path / "rank-0.safetensors")
 
     anew = fork_server.run("train", 2, folder=saved, steps=3, options={"every_steps": 3})
     again = fork_server.run("restored", 2, folder=saved)

@@ -57,7 +57,7 @@ def test_ranks_with_requests_at_different_steps_save_at_the_same(fork_server: Fo
     assert 1 <= len(saved) <= 2
     for path in saved:
         manifest = json.loads((path / "manifest.json").read_text())
-        assert sorted(manifest["files"]) == ["rank-0.pt", "rank-1.pt"]
+        assert sorted(manifest["files"]) == ["rank-0.safetensors", "rank-1.safetensors"]
         assert int(path.name.split("-")[1]) == manifest["step"] > 3
     assert ended.reported("saved", 0) == ended.reported("saved", 1) == int(saved[-1].name.split("-")[1])
 

@@ -2,7 +2,6 @@
 
 import errno
 import importlib
-import io
 import json
 import os
 import random
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from headway_job import checkpoint
 from headway_job.checkpoints import async_writer
 from headway_job.checkpoints.run import Run
-from headway_job.checkpoints.state import memory
+from headway_job.checkpoints.state import memory, state_dict, tensor_file
 from headway_job.checkpoints.stores.local import Files, LocalStore
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -135,7 +134,7 @@ class Lacking(LocalStore):
     error: Exception
 
     def read(self, folder: str, name: str) -> Any:
-        if name == "rank-1.pt":
+        if name == "rank-1.safetensors":
             raise self.error
         return super().read(folder, name)
 
@@ -152,17 +151,15 @@ def lacking(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
         store = Lacking(args["folder"])
         store.error = error
     elif rank == world - 1:
-        torch.load = raises(error, torch.load)
+        tensor_file.TensorFile.read = raises(error)
     checkpoint(store, **training.parts())
 
 
-def raises(error: Exception, load: Any) -> Any:
-    """Return a torch.load that raises for checkpoints, but not for the small states that are loaded when a run is set up."""
+def raises(error: Exception) -> Any:
+    """Return a function that raises."""
 
-    def call(file: Any, **options: Any) -> Any:
-        if not isinstance(file, io.BytesIO):
-            raise error
-        return load(file, **options)
+    def call(*_: Any) -> Any:
+        raise error
 
     return call
 
@@ -348,8 +345,9 @@ def compiled(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     run = checkpoint(args["folder"], model=model, every_steps=1)
     run.step()
     run._writer.wait(None)
-    (path,) = Path(args["folder"]).glob("step-*/rank-0.pt")
-    saved = torch.load(path, weights_only=True)["shared"]["model"]
+    (path,) = Path(args["folder"]).glob("step-*/rank-0.safetensors")
+    with path.open("rb") as file:
+        saved = state_dict.read(file)["shared"]["model"]
     report(saved=sorted(saved), given=sorted(model._orig_mod.state_dict()))
     run.close()
 

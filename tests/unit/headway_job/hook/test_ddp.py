@@ -108,8 +108,11 @@ def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) 
         "work = dist.all_reduce(data, async_op=True); busy(0.1 * (1 - rank)); work.wait()"
     )
     program.run_ranks(_RANKS + _WAITING.format(step=step), 2)
-    # The exposed time of the barrier depends on how busy the machine is. The all-reduce has to be hidden completely.
-    assert _by_rank(agent)[0].profile.comm_hidden_s > 0.04
+    # The exposed time of the barrier depends on how busy the machine is, and a little of the all-reduce may be exposed there too.
+    profile = _by_rank(agent)[0].profile
+    (reduced,) = (each for each in profile.kinds if each.kind == "all_reduce")
+    assert reduced.seconds > 0.03
+    assert profile.comm_hidden_s > 0.6 * reduced.seconds
 
 
 def test_kinds_of_collectives(agent: Agent, program: Program) -> None:

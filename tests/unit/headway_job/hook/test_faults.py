@@ -177,6 +177,7 @@ def test_odd_variables_are_not_known(agent: Agent, program: Program) -> None:
         "hook/agent_client",
         "hook/step_counter",
         "hook/profiler_guard",
+        "hook/profile_windows",
         "hook/agent_socket",
         "profiling/kineto",
     ],

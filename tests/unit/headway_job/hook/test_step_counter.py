@@ -64,7 +64,7 @@ def test_two_that_take_turns_never_change_places() -> None:
 
 
 class ZeroOneAndTwo:
-    """Steps like DeepSpeed's DeepSpeedZeroOptimizer (stages 1 and 2), after its source; not tested with the real one.
+    """Steps like DeepSpeed's DeepSpeedZeroOptimizer (stages 1 and 2), after its source; see test_deepspeed.py for the real one.
 
     Its class is not an optimizer of torch. For each group, it removes all others from the optimizer that it wraps.
     """

@@ -11,7 +11,7 @@ import pytest
 from headway_job.profiling import window
 from headway_job.profiling.kineto import NoProfiler
 
-from nodeagent.wire.frames import Bye, Profile
+from nodeagent.wire.frames import Bye, NoProfile, Profile
 from tests.unit.headway_job.agent import FAST_POLLS, MODEL, Agent, Connection, Program, polite
 
 _HELPERS = """
@@ -233,7 +233,9 @@ print(windows)
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
-@pytest.mark.parametrize("tool", ["NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH"])
+@pytest.mark.parametrize(
+    "tool", ["NSYS_PROFILING_SESSION_ID", "NSYS_OTHER", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
+)
 def test_no_window_where_another_tool_traces_the_process(tmp_path: Path, asking: Agent, tool: str) -> None:
     program = Program(tmp_path, asking)
     program.environment[tool] = "1"
@@ -243,6 +245,34 @@ def test_no_window_where_another_tool_traces_the_process(tmp_path: Path, asking:
     asking.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert asking.connections[0].of(Profile) == []
+    assert reasons(asking) == ["tool"]
+
+
+_ATTACHED = """
+import mmap
+with open("{library}", "rb") as file:
+    loaded = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+"""
+
+
+@pytest.mark.parametrize("asking", [7], indirect=True)
+@pytest.mark.parametrize("name", ["libToolsInjection64.so", "libcuda-injection.so", "libInterceptorInjectionTarget.so"])
+def test_no_window_where_a_tool_was_attached_to_the_process(tmp_path: Path, asking: Agent, name: str) -> None:
+    """The file stands for the tool's library, which the kernel lists among what is mapped into the process."""
+    library = tmp_path / name
+    library.write_bytes(b"library")
+
+    done = Program(tmp_path, asking).run(_PROGRAM + _ATTACHED.format(library=library) + _LATER)
+
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert asking.connections[0].of(Profile) == []
+    assert reasons(asking) == ["tool"]
+
+
+def reasons(agent: Agent) -> list[str]:
+    """Return why the program has taken no profile, as it has told the agent."""
+    return [frame.reason for frame in agent.connections[0].of(NoProfile)]
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
@@ -252,6 +282,7 @@ def test_no_window_once_a_cuda_graph_was_captured(tmp_path: Path, asking: Agent)
     asking.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert asking.connections[0].of(Profile) == []
+    assert reasons(asking) == ["graph"]
 
 
 @pytest.mark.parametrize("asking", [200], indirect=True)
@@ -271,3 +302,4 @@ print(window())
     asking.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "None False\nNone\n", "")
     assert asking.connections[0].of(Profile) == []
+    assert reasons(asking) == ["graph"]

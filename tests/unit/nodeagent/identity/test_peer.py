@@ -60,7 +60,7 @@ def test_paths_of_jobs(text, job_id, step_id, uid):
     assert (found.job_id, found.step_id, found.uid) == (job_id, step_id, uid)
 
 
-def test_the_job_s_own_folder_is_told_for_every_controller():
+def test_the_jobs_own_folder_is_found_for_every_cgroup_controller():
     assert slurm_cgroup(BATCH_V1).folders == (
         ("freezer", "/slurm_n1/uid_1/job_1"),
         ("devices", "/slurm_n1/uid_1/job_1"),
@@ -116,7 +116,7 @@ def test_cgroups_of_two_jobs_are_refused():
         ("sleep 5", ("/tmp/socket",), None),
     ],
 )
-def test_what_a_slurmstepd_tells(title, sockets, found):
+def test_facts_from_a_slurmstepd(title, sockets, found):
     assert stepd_job(title, sockets) == found
 
 
@@ -284,7 +284,7 @@ def test_peer_and_pidfd_of_a_real_connection():
         os.close(pidfd)
 
 
-def test_the_real_proc_tells_of_this_process(tmp_path):
+def test_the_real_proc_describes_this_process(tmp_path):
     files = ProcFiles()
     pid = os.getpid()
     assert parent(files.stat(pid)) == os.getppid()

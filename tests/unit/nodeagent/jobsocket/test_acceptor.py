@@ -41,7 +41,7 @@ while True:
 """
 
 
-async def test_a_flood_starves_nobody(serve, tmp_path, monkeypatch):
+async def test_a_flood_starves_no_other_connection(serve, tmp_path, monkeypatch):
     """While processes of one user connect and send expensive nonsense as fast as they can, another user's job is served."""
     monkeypatch.setattr(job_socket, "peer_of", lambda sock: as_another(peer_of(sock)))
     server = serve(gather_s=0.05)

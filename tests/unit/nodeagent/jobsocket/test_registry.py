@@ -37,7 +37,7 @@ def test_a_job_that_never_steps(node):
     assert row.num_connected == 1
 
 
-def test_facts_come_from_the_lowest_rank_that_told_them(node):
+def test_facts_come_from_the_lowest_rank_that_reported_them(node):
     first, second = node.connect(rank=0), node.connect(rank=1)
     node.say(second, "model", batch_size=32)
     node.say(second, "profile", step_s=0.3)
@@ -46,6 +46,16 @@ def test_facts_come_from_the_lowest_rank_that_told_them(node):
     node.say(first, "profile", step_s=0.2)
     node.say(first, "profile", step_s=0.25)
     assert (node.row().model.batch_size, node.row().profile.step_s) == (16, 0.25)
+
+
+def test_why_a_rank_was_not_profiled_is_reported_until_it_is(node):
+    rank = node.connect(rank=0)
+    node.train([rank], 1, 3)
+    assert node.row().ranks[0].no_profile == ""
+    node.say(rank, "no_profile", reason="graph")
+    assert node.row().ranks[0].no_profile == "graph"
+    node.say(rank, "profile")
+    assert node.row().ranks[0].no_profile == ""
 
 
 def test_a_rank_that_becomes_known_later(node):
@@ -138,7 +148,7 @@ def test_the_steps_of_two_programs_in_a_row_add_up(node):
     assert node.row().steps == 100
 
 
-def test_a_process_that_connects_anew_goes_on_where_it_was(node):
+def test_a_process_that_connects_again_goes_on_where_it_was(node):
     rank = node.connect(rank=0, pid=300)
     node.train([rank], 5, 20)
     node.close(rank)
@@ -172,7 +182,7 @@ def test_a_job_that_is_forgotten_may_come_back(node):
     assert node.row().num_connected == 1
 
 
-def test_frames_of_nobody(node):
+def test_frames_of_an_unknown_process(node):
     node.jobs.received(99, parse(packet("hello")), 0)
     node.jobs.received(99, parse(packet("steps")), 0)
     node.jobs.closed(99, 0)

@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from structlog.testing import capture_logs
 
 from nodeagent.wire.frames import Bye, Hello, Steps
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, heard, until
@@ -24,6 +25,18 @@ async def test_a_job_is_welcomed_heard_and_missed(serve):
     assert [type(frame) for frame in heard(server).frames[connection]] == [Hello, Steps, Bye]
     assert server.counters().connections == 0
     assert server.counters().frames == 3
+
+
+async def test_each_reason_why_a_process_is_not_profiled_is_logged_once(serve):
+    server = serve()
+    job = Job(server.path)
+    job.say("hello")
+    with capture_logs() as logs:
+        for reason in ("tool", "tool", "graph", "tool"):
+            job.say("no_profile", reason=reason)
+        await until(lambda: server.counters().frames == 5)
+    found = [(row["pid"], row["reason"]) for row in logs if row["event"] == "job_not_profiled"]
+    assert found == [(os.getpid(), "tool"), (os.getpid(), "graph")]
 
 
 async def test_a_profile_can_be_asked_for(serve):

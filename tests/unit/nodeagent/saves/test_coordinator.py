@@ -149,7 +149,7 @@ def test_frames_that_are_lost_are_sent_again(two):
     assert two.take() == [("save", two.ranks[0], "p1.1")] * 2
 
 
-def test_a_rank_that_connects_anew_is_asked_anew(two):
+def test_a_rank_that_connects_again_is_asked_again(two):
     two.ask()
     two.leave(0)
     two.wait(1.5)
@@ -189,7 +189,7 @@ def test_a_rank_that_is_late(two):
     assert len(two.answers) == 1
 
 
-def test_of_several_reasons_the_first_hand_one_is_told(two):
+def test_of_several_reasons_the_direct_one_is_reported(two):
     two.ask()
     two.saved(0, problem="rank 1 could not write")
     assert two.answers == []
@@ -253,7 +253,7 @@ def test_ranks_that_saved_at_different_steps(two):
 
 
 @pytest.mark.parametrize("other", [{"save_id": "p9.9"}, {"step": -1}])
-def test_answers_to_what_nobody_asked_are_ignored(two, other):
+def test_answers_without_a_request_are_ignored(two, other):
     two.saved(0, **other)
     assert (two.saves.ignored, two.answers) == (1, [])
 

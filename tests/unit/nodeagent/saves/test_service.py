@@ -64,7 +64,7 @@ async def test_sixty_four_ranks_are_one_answer_and_few_rows(node, monkeypatch):
     assert node.agent.job_socket.counters().dropped_sends == 0
 
 
-async def test_a_job_that_lies_answers_for_nobody_else(node):
+async def test_a_job_that_lies_answers_for_no_other_job(node):
     honest = await rank_of(node, 0, 1)
     liar = await rank_of(node, 0, 1, job=8)
     saves = node.agent.save_service.saves

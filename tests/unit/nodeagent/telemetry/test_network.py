@@ -50,7 +50,7 @@ def test_counters_that_fall(before, now, speed, found):
     assert rate(5, 6, 0.0, speed) is None
 
 
-def test_an_interface_that_was_made_anew_has_no_rate_at_first(tmp_path):
+def test_an_interface_that_was_made_again_has_no_rate_at_first(tmp_path):
     counters = NicCounters(root=plant(tmp_path, nic("eth0", 100, index=2)))
     counters.read(0)
     plant(tmp_path, nic("eth0", 5_000, index=9))

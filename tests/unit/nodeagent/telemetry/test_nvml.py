@@ -248,3 +248,33 @@ def test_answers_that_are_none(line):
 
 def test_python_is_the_agent_s_own():
     assert CHILD[0] == sys.executable
+
+
+async def test_an_error_that_nobody_expects_is_put_off_like_any_other(reader, monkeypatch):
+    async def broken(*_argv, **_options):
+        raise RuntimeError("no child watcher")
+
+    gpus = reader("good")
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "create_subprocess_exec", broken)
+        assert await gpus.read() is None
+        assert gpus.failures == 1
+        assert await gpus.read() is None  # not before the pause is over
+        assert gpus.failures == 1
+    gpus._clock.now_s += 60
+    assert len(await gpus.read()) == 2
+
+
+async def test_the_answer_to_a_cancelled_reading_is_not_taken_for_the_next(reader, tmp_path):
+    gpus = reader("good")
+    await gpus.read()
+    reading = asyncio.create_task(gpus.read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    [first] = starts(tmp_path)
+    await ended(first)
+    gpus._clock.now_s += 60
+    assert len(await gpus.read()) == 2
+    assert len(starts(tmp_path)) == 2

@@ -75,7 +75,7 @@ def test_a_job_that_says_nothing_is_seen(world):
     assert found.pids == {50}
 
 
-def test_what_usr1_would_do_is_told_of_jobs_in_cgroups(world):
+def test_the_effect_of_usr1_is_reported_for_jobs_in_cgroups(world):
     world.start(7, 50)
     plant(world.root / "proc", process(40, name="slurmstepd") | {"50/stat": stat(50, parent=40)})
     [row] = world.measure()
@@ -106,7 +106,7 @@ def test_what_a_user_may_have_written_there(told, found):
     assert step_gpus("batch", told) == found
 
 
-def test_an_environment_of_another_job_tells_nothing(world):
+def test_an_environment_of_another_job_is_not_used(world):
     world.start(7, 50, environment={"SLURM_JOB_ID": "8"}, SLURM_JOB_GPUS="0")
     world.start(7, 51, SLURM_JOB_GPUS="1", SLURM_RESTART_COUNT="9" * 30)
     [found] = world.read().values()
@@ -135,7 +135,7 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
     assert [len(world.read()) for _ in range(4)] == [3, 6, 8, 8]
 
 
-def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
+def test_a_process_that_hides_its_environment_stops_no_report(world):
     """Its memory may be mapped from a file system that does not answer; the test uses a pipe without a writer."""
     files = world.slurm_jobs.processes
     for pid in range(50, 60):
@@ -257,7 +257,7 @@ def test_jobs_without_cgroups_are_those_that_are_connected(world):
     ],
     ids=range(9),
 )
-def test_gpus_that_nobody_uses(gpus, idle):
+def test_gpus_that_no_job_uses(gpus, idle):
     jobs = {7: job([50, 51], (0, 1)), 8: job([90], (), 8)}
     owned = None if gpus is None else with_jobs(gpus, jobs)
     assert idle_gpus(jobs[7], owned) == idle

@@ -46,7 +46,7 @@ def test_a_node_of_two_sockets(tmp_path):
     )
 
 
-def test_what_is_not_told_is_missing(tmp_path):
+def test_values_that_are_not_reported_are_missing(tmp_path):
     found = read_topology(tmp_path)
     assert (found.sockets, found.cpus, found.numa_nodes, found.gpus, found.nics) == (None, None, (), (), ())
 

@@ -38,6 +38,7 @@ from nodeagent.wire.report import (
     SocketCounters,
     Topology,
 )
+from policies.serving.runtime.supervise import TaskFailure
 from protos.headway.v1 import agent_pb2
 
 SOCKET = SocketCounters(1, 2, 3, 4, 5, 6, 7)
@@ -108,7 +109,7 @@ def test_a_job() -> None:
     assert told.model.groups[0] == agent_pb2.ProcessGroup(name="g", size=4, backend="nccl")
 
 
-def test_every_message_tells_when_it_was_made_on_a_clock_that_nobody_sets() -> None:
+def test_every_message_has_its_time_on_a_clock_that_is_never_set() -> None:
     history, row = JobHistory(), job(profile=PROFILE)
     made = [
         telemetry_message(node()),
@@ -202,7 +203,7 @@ def kinds(history: JobHistory, report: NodeReport) -> list[str]:
     return [message.WhichOneof("kind") or "" for message in history.new_messages(report)]
 
 
-def test_a_profile_is_told_once_and_a_new_one_again() -> None:
+def test_a_profile_is_reported_once_and_a_new_one_again() -> None:
     history = JobHistory()
     with_profile = job(profile=PROFILE, ranks=(rank(0), rank(1, profile=PROFILE)))
     (message,) = history.new_messages(node(with_profile))
@@ -216,7 +217,7 @@ def test_a_profile_is_told_once_and_a_new_one_again() -> None:
     assert kinds(history, node(replace(with_profile, restart=2))) == ["profile", "ended"]
 
 
-def test_the_end_of_a_run_is_told_once() -> None:
+def test_the_end_of_a_run_is_reported_once() -> None:
     history = JobHistory()
     assert kinds(history, node(job(), blank(job_id=8))) == []
     (message,) = history.new_messages(node(job()))
@@ -224,7 +225,7 @@ def test_the_end_of_a_run_is_told_once() -> None:
     assert kinds(history, node(job())) == []
 
 
-def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
+def test_a_job_that_cannot_be_encoded_costs_no_other_job_its_message() -> None:
     # given three jobs, of which one claims more than a message can hold, in its row and in its profile
     claims = replace(PROFILE, steps=2**64)
     rows = (job(job_id=6, profile=PROFILE), job(job_id=7, steps=2**64, profile=claims), job(job_id=8, profile=PROFILE))
@@ -254,3 +255,10 @@ def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
 def test_every_reason_has_its_number() -> None:
     numbers = {reason_message(reason) for reason in Reason}
     assert numbers == set(agent_pb2.AnswerReason.values())
+
+
+def test_failed_tasks_of_the_agent() -> None:
+    failure = TaskFailure("saves", 5, 2, 1000.0, "OSError: " + 300 * "x")
+    (told,) = telemetry_message(node(failed_tasks=(failure,))).telemetry.failed_tasks
+    assert (told.task, told.failures, told.in_a_row, told.last_s) == ("saves", 5, 2, 1000.0)
+    assert len(told.problem) == 255  # the controller accepts no longer text

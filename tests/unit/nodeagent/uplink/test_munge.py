@@ -37,7 +37,7 @@ async def fault_of(work: object) -> MungeFault:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"\0zeros\0 are kept\0", os.urandom(5000)])
-async def test_what_goes_in_comes_out_with_who_and_when(munge: Munge, payload: bytes) -> None:
+async def test_a_payload_comes_out_with_its_user_and_time(munge: Munge, payload: bytes) -> None:
     before_s = int(time.time() - 0.1)  # munged reads a clock that is behind by up to a tick of the kernel
     found = await munge.decode(await munge.encode(payload))
     assert found.payload == payload

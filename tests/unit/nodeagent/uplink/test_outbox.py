@@ -141,7 +141,7 @@ def test_every_report_is_pending_acknowledged_or_counted_as_dropped(actions: lis
         assert outbox.acknowledged == acknowledged
 
 
-async def test_who_waits_is_told() -> None:
+async def test_a_waiting_reader_is_woken() -> None:
     outbox = Outbox()
     waiting = asyncio.create_task(outbox.wait_after(0))
     await asyncio.sleep(0)

@@ -42,6 +42,7 @@ def fields(kind: str, seq: int = 0, **changes: Any) -> dict[str, Any]:
             "comm_hidden_s": 0.0,
             "kinds": {"all_reduce": {"count": 2.0, "bytes": 4e6, "seconds": 0.1}},
         },
+        "no_profile": {"reason": "graph"},
         "checkpoint": {"rank": 0, "world_size": 2, "start": 0, "saved": -1, "saving": False, "open": True},
         "saved": {"id": "p1.1", "step": 40, "complete": True, "problem": ""},
         "bye": {},

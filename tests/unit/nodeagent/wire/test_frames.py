@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import tracemalloc
 
 import msgpack
 import pytest
@@ -17,6 +18,7 @@ from nodeagent.wire.frames import (
     Group,
     Hello,
     Model,
+    NoProfile,
     Profile,
     Saved,
     Steps,
@@ -35,6 +37,7 @@ def test_every_type_is_read():
     assert parse(packet("model")) == Model(0, 4_000_000, 4, 1_000_000, 1, (Group("default", 2, "gloo"),), SIGNATURE, -1)
     assert parse(packet("steps")) == Steps(0, 10, 1, 9, 10, 1.0)
     assert parse(packet("profile")) == Profile(0, 20, 0.2, 0.1, 0.1, 0.0, (Collective("all_reduce", 2.0, 4e6, 0.1),))
+    assert parse(packet("no_profile")) == NoProfile(0, "graph")
     assert parse(packet("checkpoint", rank=1, start=40)) == Checkpoint(0, 1, 2, 40, -1, saving=False, open=True)
     assert parse(packet("saved", problem="no\nroom")) == Saved(0, "p1.1", 40, complete=True, problem="no?room")
     assert parse(packet("bye", 5)) == Bye(5)
@@ -51,6 +54,9 @@ def test_every_type_is_read():
         ("saved", {"step": -2}),
         ("saved", {"id": "p" * 256}),
         ("hello", {"loaded_ns": -1}),
+        ("no_profile", {"reason": "graph\n"}),
+        ("no_profile", {"reason": "because"}),
+        ("no_profile", {"reason": None}),
     ],
 )
 def test_what_is_said_of_checkpoints_is_checked(kind, wrong):
@@ -223,3 +229,15 @@ def test_a_good_frame_with_some_bytes_exchanged(kind, data):
         good[place] = data.draw(st.integers(0, 255))
     with contextlib.suppress(FrameError):
         assert isinstance(parse(bytes(good)), FRAMES)
+
+
+def test_a_list_that_announces_many_entries_takes_no_room_for_them() -> None:
+    deep = b"\xdc\xff\xff" * 900 + b"\x90" * 60_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError):
+            parse(deep)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 10e6

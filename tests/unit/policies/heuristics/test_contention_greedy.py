@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.heuristics.contention_greedy import ContentionGreedy
-from policies.model import ClusterState, Placement, ProfileTable, Split
+from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
 from simulator.cluster.cluster import parse_cluster
@@ -22,35 +20,9 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.cluster import Job, Node, states
+from tests.unit.policies.profiled import LOUD, QUIET, UNKNOWN, state_of
 from tests.unit.policies.valid import check
-
-LOUD, QUIET, UNKNOWN = 0, 1, -1
-"""Rows of profiles: one that communicates for most of its time, one that hardly does, and none."""
-
-
-def state_of(
-    nodes: Sequence[Node], jobs: Sequence[tuple[Job, int]], *, rack: Sequence[int] | None = None, time_s: float = 1000.0
-) -> ClusterState:
-    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5."""
-    state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
-    nothing = np.full(2, math.nan)
-    profiles = ProfileTable(
-        models=("loud", "quiet"),
-        of_job=np.array([model for _, model in jobs]),
-        locality=np.full((2, 4), math.nan),
-        bytes_per_step=np.array([1e10, 1e6]),
-        compute_s=np.array([0.2, 1.0]),
-        cpu_cores=nothing,
-        pcie_gbyte_s=nothing,
-    )
-    linked = dataclasses.replace(
-        state.nodes,
-        rack=np.array(rack if rack is not None else [0] * len(nodes)),
-        nic_gbyte_s=np.full(len(nodes), 10.0),
-        uplink_gbyte_s=np.full(len(nodes), 5.0),
-    )
-    return dataclasses.replace(state, nodes=linked, profiles=profiles)
 
 
 def decide(state: ClusterState, **options: object) -> Decision:
@@ -60,7 +32,7 @@ def decide(state: ClusterState, **options: object) -> Decision:
 RUNS = Job(gpus=12, held={0: 8, 1: 4})
 
 
-def test_a_job_that_would_take_too_much_from_another_is_held_and_told_why() -> None:
+def test_a_job_that_would_take_too_much_from_another_is_held_with_a_reason() -> None:
     state = state_of([Node()] * 2, [(RUNS, LOUD), (Job(gpus=4, split=Split.EVEN, min_nodes=1), LOUD)])
     assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs no job
     wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
@@ -123,7 +95,7 @@ def test_a_late_job_is_passed_by_those_that_end_before_it_can_start() -> None:
     assert set(decide(state, patience_s=4000.0).allocation) == {0, 3}
 
 
-def test_nobody_passes_a_late_job_while_it_is_not_known_when_it_can_start() -> None:
+def test_no_job_passes_a_late_one_while_its_start_is_not_known() -> None:
     """The job that runs has no estimate."""
     runs = dataclasses.replace(RUNS, service_s=4500.0)
     jobs = [(runs, QUIET), (Job(gpus=12), QUIET), (Job(gpus=1, estimate_s=2_592_000.0), QUIET)]
@@ -156,7 +128,7 @@ def test_orders() -> None:
     assert queues == {"fifo": (0, 1, 2), "gpus": (1, 2, 0), "shortest": (0, 2, 1), "area": (1, 0, 2)}
 
 
-def test_jobs_that_nobody_measured_count_as_usual_and_the_reason_says_so() -> None:
+def test_jobs_that_were_not_measured_count_as_usual_and_the_reason_says_so() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
     assert decision.reasons[1].endswith("(its model was not measured: the usual numbers count)")
 

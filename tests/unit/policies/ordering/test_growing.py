@@ -16,7 +16,7 @@ from policies.api import Policy, load_policy
 from policies.heuristics.allocation.drf import Claims, Drf
 from policies.heuristics.allocation.optimus import Optimus
 from policies.heuristics.allocation.tetris import Tetris
-from policies.model import ClusterState, JobState
+from policies.model import ClusterState
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -26,7 +26,7 @@ from simulator.traces.trace import NS_PER_S
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.heuristics.allocation.test_optimus import elastic_trace
 from tests.unit.policies.heuristics.allocation.test_optimus_tries import STARTED_S, elastic_states
-from tests.unit.policies.valid import check_node
+from tests.unit.policies.valid import check_resizing
 from tests.unit.simulator.engine.build import audit_gpus, spans
 
 GROWING: tuple[Policy, ...] = (
@@ -101,7 +101,7 @@ class TestDrf:
 
     @settings(max_examples=200)
     @given(claims())
-    def test_nobody_who_can_grow_has_less_than_others_had_before_their_last_task(
+    def test_no_job_that_can_grow_has_less_than_others_had_before_their_last_task(
         self, drawn: tuple[Claims, dict[int, list[float]], int]
     ) -> None:
         claims, _, gpus = drawn
@@ -135,7 +135,7 @@ class TestDrf:
         assert decide(Drf(elastic=True), [Node()], old, Job(gpus=2, sizes=(1, 8)), time_s=LATE_S - 1) == {0: 8}
         assert decide(Drf(elastic=True, round_s=60), [Node()], old, Job(gpus=8), time_s=LATE_S - 1) == {0: 8}
 
-    def test_among_users_it_is_the_users_who_are_alike(self) -> None:
+    def test_with_shares_by_user_users_get_equal_shares(self) -> None:
         wide = Job(gpus=2, sizes=(1, 16))
         state = cluster([Node(gpus=12)], [wide] * 3, time_s=LATE_S)
         jobs = replace(state.jobs, user=np.array([0, 0, 1]), users=("ada", "bob"))
@@ -213,22 +213,7 @@ class TestTetris:
 @given(state=elastic_states(), late=st.booleans())
 def test_every_decision_is_valid(policy: Policy, state: ClusterState, late: bool) -> None:
     state = replace(state, time_s=LATE_S + 1000 if late else state.time_s)
-    decision = policy.decide(state)
-    assert decision == policy.decide(state)
-    jobs, (low, high) = state.jobs, state.jobs.sizes
-    started = {}
-    for row, placement in decision.allocation.items():
-        if placement != jobs.placement(row):
-            started[row] = placement
-            assert low[row] <= placement.num_gpus <= high[row]
-            assert state.nodes.available[list(placement.nodes)].all()
-            assert decision.reasons[row]
-    for row in state.running.tolist():
-        if not jobs.preemptible[row] or state.time_s - jobs.start_time_s[row] < 1200:
-            assert decision.allocation[row] == jobs.placement(row)
-    for node in {node for placement in started.values() for node in placement.nodes}:
-        check_node(state, decision, started, node)
-    assert decision.queue == tuple(np.flatnonzero(jobs.state == JobState.PENDING))
+    check_resizing(policy, state, settled=lambda row: state.time_s - state.jobs.start_time_s[row] >= 1200)
 
 
 @pytest.mark.parametrize("name", ["drf", "tetris"])

@@ -22,7 +22,7 @@ from tests.unit.policies.cluster import Job, Node, cluster
 DAY_S = 86_400.0
 
 
-def test_late_is_who_waited_long_for_what_it_is() -> None:
+def test_a_job_is_late_when_it_waited_long_for_its_duration() -> None:
     jobs = [
         Job(estimate_s=DAY_S),
         Job(estimate_s=0.5 * DAY_S),

@@ -179,7 +179,7 @@ def test_reasons_are_short_sentences() -> None:
 
 @settings(max_examples=80)
 @given(state=states(), data=st.data())
-def test_every_step_agrees_with_counting_anew(state: ClusterState, data: st.DataObject) -> None:
+def test_every_step_agrees_with_a_new_count(state: ClusterState, data: st.DataObject) -> None:
     """The next placement depends on the present holders alone, not on what was taken and given back before."""
     reference, requests = Cluster(state), Requests(state)
     capacity = Capacity(state, requests=requests)

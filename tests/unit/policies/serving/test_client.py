@@ -80,7 +80,7 @@ async def test_a_decision_about_jobs_that_are_not_there_is_an_invalid_reply(tmp_
         assert await fault_of(client.decide(STATE, 60.0)) is PolicyFault.INVALID_REPLY
 
 
-async def test_an_answer_to_another_snapshot_is_told_apart(tmp_path: Path) -> None:
+async def test_an_answer_to_another_snapshot_is_recognized(tmp_path: Path) -> None:
     late = encode_decision(Decision({}), STATE.sequence - 1).SerializeToString()
     async with answering(tmp_path / "s", late) as client:
         assert await fault_of(client.decide(STATE, 60.0)) is PolicyFault.WRONG_SEQUENCE
@@ -106,7 +106,7 @@ async def test_a_slow_server_costs_its_deadline_and_no_more(tmp_path: Path) -> N
         assert time.monotonic() - begun < 10
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_no_server_there(tmp_path: Path) -> None:
     async with PolicyClient(f"unix://{tmp_path}/none.sock") as client:
         begun = time.monotonic()
         assert await fault_of(client.decide(STATE, 30.0)) is PolicyFault.UNREACHABLE
@@ -115,7 +115,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 10
 
 
-async def test_somebody_there_who_speaks_no_grpc(tmp_path: Path) -> None:
+async def test_a_server_there_that_speaks_no_grpc(tmp_path: Path) -> None:
     async def mumble(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\x00" * 10_000_000)
         writer.close()

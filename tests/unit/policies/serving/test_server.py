@@ -123,7 +123,7 @@ async def test_calls_given_up_before_their_turn_are_not_worked_off(socket_path: 
 
 
 @pytest.mark.parametrize("error", [ValueError("no idea"), SystemExit(3)])
-async def test_what_a_policy_raises_is_told_and_the_server_goes_on(socket_path: Path, error: BaseException) -> None:
+async def test_what_a_policy_raises_is_reported_and_the_server_goes_on(socket_path: Path, error: BaseException) -> None:
     policy = Script()
     policy.error = error
     async with serving(policy, socket_path) as client:
@@ -174,7 +174,7 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(socket_path: Pat
 
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
-    for name, text in (("file", "no socket"), ("missing/policy.sock", "no folder"), ("file/policy.sock", "folder")):
+    for name, text in (("file", "not a socket"), ("missing/policy.sock", "no folder"), ("file/policy.sock", "folder")):
         server = PolicyServer(load_policy("fifo"), f"unix://{tmp_path}/{name}")
         with pytest.raises(ListenError, match=text):
             await server.start()
@@ -203,7 +203,7 @@ def test_other_machines_are_not_served(address: str) -> None:
         PolicyServer(load_policy("fifo"), address)
 
 
-async def test_reflection_tells_the_whole_service(socket_path: Path) -> None:
+async def test_reflection_shows_the_whole_service(socket_path: Path) -> None:
     async with serving(load_policy("fifo"), socket_path):
 
         def ask() -> tuple[list[str], list[str]]:

@@ -171,7 +171,7 @@ async def test_another_policy_at_the_same_address_is_known_by_its_own_name(addre
     await decider.close()
 
 
-async def test_a_server_that_is_stopped_or_killed_is_told_apart_and_found_again(address: str) -> None:
+async def test_a_server_that_is_stopped_or_killed_is_recognized_and_found_again(address: str) -> None:
     async with PolicyClient(address, ME) as client:
         for number in (1, 2):
             with serving("las", address) as process:
@@ -338,3 +338,17 @@ async def test_a_connection_to_itself_is_no_server() -> None:
 @pytest.mark.skipif(sys.byteorder != "little", reason="the lines are of such a machine")
 def test_rows_of_the_kernels_tables(line: str, owner: int | None) -> None:
     assert owner_in(line.encode(), ("127.0.0.1", 0xC383), ("127.0.0.1", 0x9C40)) == owner
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_start_of_the_relay_that_is_cancelled_does_not_take_its_name_for_good(folder: Path, turns: int) -> None:
+    relay = Relay(parse_address(f"unix://{folder}/s.sock"), ME)
+    starting = asyncio.create_task(relay.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await relay.start()
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect("\0" + relay.target.removeprefix("unix-abstract:"))
+    await relay.close()

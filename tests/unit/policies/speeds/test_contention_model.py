@@ -159,7 +159,7 @@ def test_without_a_measured_ring_bytes_and_bandwidth_count() -> None:
     assert model.effect(1, Placement((1,), (8,))).own == 1.0
 
 
-def test_by_nothing_nobody_is_slowed_down() -> None:
+def test_by_nothing_no_job_is_slowed_down() -> None:
     measured = two_jobs(profiles_of(1.0, 1e10, pairs=Pairs.of({("it", "it"): 0.5}), ring=RL_TAPS_RING))
     model = ContentionModel(measured, Law.NOTHING)
     assert not model.by_links and not model.by_pairs
@@ -185,7 +185,7 @@ def test_who_takes_from_larger_jobs_takes_more_where_they_count_by_gpus() -> Non
 
 
 @pytest.mark.parametrize("profiles", [None, profiles_of(math.nan, math.nan)])
-def test_what_nobody_measured_is_as_usual(profiles: ProfileTable | None) -> None:
+def test_jobs_that_were_not_measured_are_as_usual(profiles: ProfileTable | None) -> None:
     usual = dataclasses.replace(two_jobs(profiles_of(USUAL.compute_s, USUAL.bytes)), time_s=0.0)
     for state in (two_jobs(profiles), dataclasses.replace(two_jobs(profiles), time_s=0.0)):
         model, same = ContentionModel(state), ContentionModel(usual)

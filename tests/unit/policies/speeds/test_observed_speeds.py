@@ -104,7 +104,7 @@ class TestSpeeds:
             found = self.look(watch, service, remaining)
         assert found == {2: 0.5}
 
-    def test_who_is_gone_is_forgotten_and_who_is_paused_is_not(self) -> None:
+    def test_jobs_that_ended_are_forgotten_and_paused_jobs_are_not(self) -> None:
         watch = ObservedSpeeds()
         for service, remaining in ((0, 900), (100, 850), (200, 800)):
             self.look(watch, service, remaining)

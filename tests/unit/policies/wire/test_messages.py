@@ -262,6 +262,8 @@ BROKEN: list[tuple[str, Break]] = [
     ("jobs.service_s", set_cell("jobs", "service_s", 0, math.nan)),
     ("jobs.duration_estimate_s", set_cell("jobs", "duration_estimate_s", 0, -5.0)),
     ("jobs.cpus_per_gpu", set_cell("jobs", "cpus_per_gpu", 0, math.nan)),
+    ("jobs.cpus_per_gpu", set_cell("jobs", "cpus_per_gpu", 0, 1e-300)),
+    ("jobs.memory_mib_per_gpu", set_cell("jobs", "memory_mib_per_gpu", 0, 1e300)),
     ("jobs.num_gpus", set_cell("jobs", "num_gpus", 0, 0)),
     ("jobs.min_nodes", set_cell("jobs", "min_nodes", 0, 0)),
     ("jobs.max_nodes", set_cell("jobs", "max_nodes", 1, 1)),

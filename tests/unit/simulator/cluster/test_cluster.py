@@ -97,7 +97,7 @@ NODES = "[[nodes]]\ncount = 4\ngpus = 4\n"
         ("network = 3\n" + NODES, "network", "no table"),
     ],
 )
-def test_wrong_files_are_told_with_file_key_and_mend(tmp_path: Path, text: str, key: str, says: str) -> None:
+def test_errors_of_wrong_files_have_file_key_and_mend(tmp_path: Path, text: str, key: str, says: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ClusterError) as raised:
         parse_cluster(path)

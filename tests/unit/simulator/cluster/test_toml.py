@@ -65,11 +65,11 @@ def test_what_was_read_is_written_and_read_again(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize("cluster", [Cluster.uniform(12, 8), slurm_cluster(SWITCHES, NODES), slurm_cluster("", NODES)])
-def test_so_is_what_was_made_otherwise(cluster: Cluster) -> None:
+def test_generated_clusters_are_written_and_read_again(cluster: Cluster) -> None:
     assert cluster_of(tomllib.loads(cluster_toml(cluster))) == cluster
 
 
-def test_it_reads_well() -> None:
+def test_the_file_is_easy_to_read() -> None:
     assert cluster_toml(
         slurm_cluster("SwitchName=s Nodes=n[08-10]", "NodeName=n[08-10] Gres=gpu:8 Sockets=2"), ["Mine."]
     ) == (
@@ -112,7 +112,7 @@ def test_networks_made_by_a_rule_are_not_written(kind: str) -> None:
         ({"rack_size": 2, "switches": [{"name": "s"}]}, "network.rack_size", "is no key here"),
     ],
 )
-def test_what_is_no_tree_of_switches_is_reported(change: dict, key: str | None, says: str) -> None:
+def test_switches_that_are_no_tree_are_reported(change: dict, key: str | None, says: str) -> None:
     table = {"nodes": [{"count": 2, "gpus": 2, "rack": "s"}], "network": {"kind": "switches"} | change}
     with pytest.raises(ClusterError, match=says) as caught:
         cluster_of(table)

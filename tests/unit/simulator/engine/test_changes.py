@@ -106,7 +106,7 @@ class TestDrains:
         assert outcomes(simulation)["j1"][4] == {1: 4, 2: 4}
         assert outcomes(simulation)["j0"][3] == 0  # nothing to gain by stopping it
 
-    def test_its_jobs_are_not_stopped_for_gpus_that_nobody_may_have(self) -> None:
+    def test_its_jobs_are_not_stopped_for_gpus_that_no_job_may_have(self) -> None:
         trace = trace_of((0, 4, 100), (10, 4, 5))
         for policy in (baseline("srtf"), Asked(baseline("srtf"))):
             simulation = ran(trace, "1x4", policy, changing((5, 0, "drain"), (200, 0, "up")))
@@ -318,7 +318,7 @@ class TestShares:
         assert (again.state().jobs.preemptible == preemptible).all()
 
     @pytest.mark.parametrize("name", ["srtf", "srtf-count", "srsf", "las", "las-count", "tiresias"])
-    def test_with_none_nobody_is_ever_stopped(self, name: str) -> None:
+    def test_with_none_no_job_is_ever_stopped(self, name: str) -> None:
         trace = trace_of(*[(row * 3 % 50, 1 + row % 4, 1 + row * 37 % 400) for row in range(60)])
         log = ran(trace, "2x4", baseline(name, round_s=20.0), replace(FREE, preemptible_share=0.0)).finished
         assert sum(log.stops) == 0

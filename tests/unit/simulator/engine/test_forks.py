@@ -142,7 +142,7 @@ class TestUnderAnotherPolicy:
 
 
 class TestSlowdown:
-    def test_a_job_that_finished_just_before_the_fork_slows_nobody_in_it(self) -> None:
+    def test_a_job_that_finished_just_before_the_fork_slows_no_job_in_it(self) -> None:
         """At 10 A finishes; forked before anybody has decided about that. B ran 10 s at 0.5 before, and runs alone after."""
         trace = trace_of((0, 1, 5), (0, 1, 20))
         original = Simulation(trace, parse_cluster("1x2"), baseline("fifo"), FREE, [Sharing(0.5)])  # type: ignore[list-item]
@@ -250,7 +250,7 @@ class TestCost:
         assert len(logs(simulation.finished)) == 2
 
     @pytest.mark.parametrize("instants", [1, 3, 70])
-    def test_a_chain_of_forks_is_as_long_as_what_finished_and_tells_it_all(self, instants: int) -> None:
+    def test_a_chain_of_forks_has_every_finished_job(self, instants: int) -> None:
         jobs = 600
         trace = trace_of(*[(row * 5, 1 + row % 3, 7 + row % 11) for row in range(jobs)])
         straight = Simulation(trace, parse_cluster("1x4"), baseline("srtf"), FREE)

@@ -92,18 +92,18 @@ class TestConservation:
 
     @given(scenarios(failures=True))
     @drawn
-    def test_the_same_again(self, scenario: Scenario) -> None:
+    def test_the_same_seed_gives_the_same_run(self, scenario: Scenario) -> None:
         assert digest(scenario.run()) == digest(scenario.run())
 
     @given(scenarios(failures=True, asked=False))
     @settings(drawn, max_examples=15)
-    def test_rules_and_policies_that_are_asked_agree(self, scenario: Scenario) -> None:
+    def test_the_kernel_and_the_policy_agree(self, scenario: Scenario) -> None:
         asked = replace(scenario, asked=True)
         assert outcomes(scenario.run()) == outcomes(asked.run())
 
     @given(scenarios(sharing=True), st.data())
     @drawn
-    def test_looking_changes_nothing(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_reading_the_state_changes_nothing(self, scenario: Scenario, data: st.DataObject) -> None:
         looked = scenario.start()
         while looked.advance():
             if data.draw(st.booleans()):
@@ -196,7 +196,7 @@ class TestTime:
         assert [round(start) for start, _ in spans_s(simulation).values()] == [5] * 4 + [15] * 4 + [25]
         assert simulation.decisions == 4
 
-    def test_a_finish_makes_room_for_who_arrives_then(self) -> None:
+    def test_a_finish_makes_room_for_a_job_that_arrives_then(self) -> None:
         trace = trace_of((0, 4, 10), (10, 4, 10), (20, 4, 10))
         simulation = ran(trace, "1x4", baseline("fifo"))
         assert spans_s(simulation) == {"j0": (0, 10), "j1": (10, 20), "j2": (20, 30)}
@@ -218,14 +218,14 @@ class TestTime:
         assert log.finish[place] == sum(duration)
         assert log.service[place] == duration[0]
 
-    def test_years_beyond_the_clock_never_come(self) -> None:
+    def test_times_beyond_the_clock_never_come(self) -> None:
         """Three jobs of 120 years one after the other: the third would end after 292 years, and does not."""
         century = 120 * 365 * 86_400
         simulation = ran(trace_of((0, 1, century), (0, 1, century), (0, 1, century)), "1x1", baseline("fifo"))
         assert len(simulation.finished.index) == 2
         assert simulation.unfinished == ["j2"]
 
-    def test_states_say_what_is_known(self) -> None:
+    def test_states_contain_what_is_known(self) -> None:
         simulation = Simulation(
             trace_of((1.5, 1, 10)), ran(trace_of((0, 1, 1)), "1x1", baseline("fifo")).cluster, None, Settings()
         )

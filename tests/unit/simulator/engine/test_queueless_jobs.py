@@ -91,7 +91,7 @@ class TestLikeTheEngine:
 
     @given(scenarios(names=("fifo", "srtf"), sharing=True, costs=(0.0,)), st.lists(st.integers(1, 10**12), max_size=30))
     @drawn
-    def test_looking_changes_nothing(self, scenario: Scenario, steps: list[int]) -> None:
+    def test_reading_the_state_changes_nothing(self, scenario: Scenario, steps: list[int]) -> None:
         trace = scenario.trace
 
         def finishes(looks: list[int]) -> list[tuple[int, int]]:
@@ -119,7 +119,7 @@ class TestByHand:
         assert work.advance_to(1000 * S) == [(second, 130 * S)]
         assert work.next_finish_ns() == NEVER
 
-    def test_who_pauses_keeps_gpus_and_work_and_burdens_nobody(self) -> None:
+    def test_a_paused_job_keeps_gpus_and_work_and_slows_no_other(self) -> None:
         work = QueuelessJobs([4], [Sharing(0.5)])
         first, second = work.start(100 * S, [0], [2]), work.start(100 * S, [0], [2])
         work.advance_to(40 * S)

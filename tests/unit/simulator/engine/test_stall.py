@@ -124,7 +124,7 @@ class TestNobodyCanRun:
 
         assert spans_s(ran(trace_of((0, 1, 10)), "1x1", Does(late, round_s=1.0))) == {"j0": (500, 510)}
 
-    def test_one_that_stops_everybody_now_and_then_goes_on(self) -> None:
+    def test_a_policy_that_stops_every_job_now_and_then_goes_on(self) -> None:
         def every_other(state: ClusterState) -> Decision:
             return Decision({0: Placement((0,), (1,))} if state.jobs.ids and state.time_s % 2 == 0 else {})
 

@@ -82,7 +82,7 @@ def recorded(env: ContentionEnv, agent: Agent, seed: int) -> tuple[list[tuple[fl
         }
     ),
 )
-def test_what_nobody_is_asked_about_changes_neither_rewards_nor_time(
+def test_skipped_decisions_change_neither_rewards_nor_time(
     seed: int, workload: ContentionRL, options: dict[str, Any]
 ) -> None:
     options["settings"] = Settings(changes=(NodeChange(4000, 1, "down"), NodeChange(9500, 1, "up")))

@@ -121,7 +121,7 @@ def test_an_environment_that_raises_is_an_error_with_its_traceback(workers: int)
     assert not any(process.is_alive() for process in envs.processes)
 
 
-def test_what_cannot_be_told_is_an_error() -> None:
+def test_what_cannot_be_pickled_is_an_error() -> None:
     envs = ProcessVectorEnv(Faulty, 2, workers=2)
     assert envs.get_attr("steps") == (0, 0)
     with pytest.raises(WorkerError, match="TypeError: cannot pickle"):
@@ -248,6 +248,6 @@ def alive(pid: int) -> bool:
         ({"num_envs": 2, "autoreset": AutoresetMode.DISABLED}, "give NEXT_STEP or SAME_STEP"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: dict[str, Any], says: str) -> None:
+def test_impossible_options_are_refused(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         ProcessVectorEnv(MAKE, **arguments)

@@ -61,7 +61,7 @@ def _bound(where: Setting, seed: int, _tell: OnProgress | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(where.trace(seed), where.cluster)})
 
 
-def test_everybody_runs_on_the_trace_of_every_seed() -> None:
+def test_every_contender_runs_on_the_trace_of_every_seed() -> None:
     shares: list[float] = []
     outcome = perform(experiment(), SEEDS, shares.append)
     assert [len(runs) for runs in outcome.runs.values()] == [3] * 4
@@ -73,7 +73,7 @@ def test_everybody_runs_on_the_trace_of_every_seed() -> None:
     assert ("bound", "utilization") not in rows and ("bound", "avg_jct_s") in rows
 
 
-def test_a_claim_is_told_pair_by_pair_against_the_best() -> None:
+def test_a_claim_is_compared_pair_by_pair_with_the_best() -> None:
     outcome = perform(experiment(claim(), claim(goal=-0.99), claim(ours="bound", against=("fifo",))), SEEDS, _nobody)
     first, unreachable, bound = outcome.findings()
     ours, fifo = (outcome.values("small", name, "avg_jct_s") for name in ("fewest-gpus", "fifo"))

@@ -119,7 +119,7 @@ def test_percentiles_are_numpys(percent: float, count: int) -> None:
     assert metrics.percentile(values, percent) == pytest.approx(np.percentile(values, percent), rel=1e-12)
 
 
-def test_nothing_measured_is_none_and_not_zero() -> None:
+def test_without_measurements_a_figure_is_none_and_not_zero() -> None:
     # The node never comes back: no job finishes.
     settings = Settings(changes=(NodeChange(0.0, 0, "down"),))
     figures = metrics.summary(run([(1.0, 1, 5.0)], settings=settings))

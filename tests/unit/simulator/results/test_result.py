@@ -66,7 +66,7 @@ def test_a_fork_has_what_finished_before_it() -> None:
     assert list(job_lines(Result.of(twin, "srtf", 1.0))) == list(job_lines(straight))
 
 
-def test_the_series_tells_who_holds_and_who_waits() -> None:
+def test_the_series_shows_held_gpus_and_waiting_jobs() -> None:
     result = run([(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)])
     assert result.series is not None
 

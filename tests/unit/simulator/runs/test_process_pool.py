@@ -47,7 +47,7 @@ def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyP
     assert found == [(1 if is_there else 2, "1")] * 2
 
 
-def test_an_error_of_one_ends_all() -> None:
+def test_an_error_of_one_process_ends_all() -> None:
     def work(name: str, tell: OnProgress) -> str:
         if name == "b":
             raise SettingError("it cannot be")

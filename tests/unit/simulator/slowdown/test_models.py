@@ -9,6 +9,7 @@ import pytest
 
 from simulator.cluster.topology import Topology, rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.base import Model
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.parameter_server import ParameterServer, transfer
@@ -139,7 +140,7 @@ def test_with_duty_two_are_slowed_by_the_time_in_which_the_other_sends() -> None
     assert found == [pytest.approx(2 / (1 + (1 + sqrt(5)) / 2), rel=1e-3)] * 2
 
 
-def test_jobs_on_one_node_touch_nobody() -> None:
+def test_jobs_on_one_node_slow_no_other() -> None:
     model = MaxMin(RACKS, PROFILES)
     assert factors_of(model, at(0, "even", {0: 4, 1: 4})) == [pytest.approx(0.5)]
     list(model.changed())
@@ -287,3 +288,11 @@ def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
     )
     assert found == [1.0, 0.5, 0.25]
     assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
+
+
+def test_a_model_without_factors_cannot_be_made() -> None:
+    class Unfinished(Model):
+        """A model that lacks `_computed`."""
+
+    with pytest.raises(TypeError, match="_computed"):
+        Unfinished()  # type: ignore[abstract] # what the test is about

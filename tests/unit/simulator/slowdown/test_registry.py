@@ -48,7 +48,7 @@ def test_the_profile_of_unknown_models_can_be_chosen() -> None:
     ("texts", "says"),
     [
         (("nonsense",), "no slowdown model 'nonsense'; take none, or some of interference, link-sharing"),
-        (("none", "locality"), "none stands beside"),
+        (("none", "locality"), "none cannot be combined with"),
         (("locality", "locality"), "given twice"),
         (("max-min:speed=3",), "no option 'speed=3'; take some of default, reference, sharing"),
         (("max-min:reference",), "no option 'reference'"),

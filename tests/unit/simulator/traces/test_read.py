@@ -117,7 +117,7 @@ def test_packed_files_that_are_damaged_are_reported(tmp_path: Path, packed: str)
         ([], "has a header and no rows"),
     ],
 )
-def test_bad_rows_are_told_with_file_line_column_and_mend(tmp_path: Path, rows: list[str], message: str) -> None:
+def test_errors_of_bad_rows_have_file_line_column_and_mend(tmp_path: Path, rows: list[str], message: str) -> None:
     path = csv_file(tmp_path, *rows)
     with pytest.raises(TraceError, match=message) as caught:
         read_trace(path)
@@ -138,7 +138,7 @@ def test_bad_rows_are_told_with_file_line_column_and_mend(tmp_path: Path, rows: 
             "a",
             "column job_id: is not in the header .x.; the header must hold job_id,submit_time_s,num_gpus,duration_s",
         ),
-        (HEADER + ",user,user", "a,0,1,5,x,y", "column user: stands twice"),
+        (HEADER + ",user,user", "a,0,1,5,x,y", "column user: appears twice"),
         (HEADER + ",min_gpus", "a,0,2,5,3", "column min_gpus: '3' is more than num_gpus, which is 2"),
         (HEADER + ",max_gpus", "a,0,2,5,1", "column max_gpus: '1' is less than num_gpus, which is 2"),
         (HEADER + ",preemptible", "a,0,2,5,maybe", "column preemptible: 'maybe' is neither yes nor no"),
@@ -160,7 +160,7 @@ def test_bad_headers_and_optional_columns(tmp_path: Path, header: str, row: str,
         ("t.csv", HEADER.encode() + b"\na,0,1,5\nb\xe4r,0,1,5\n", "line 3: is not UTF-8 .byte 0xe4."),
         ("t.csv.gz", HEADER.encode() + b"\na,0,1,5\n", "is named .gz but holds something else"),
         ("t.csv.zst", b"not zstd at all", "is named .zst but holds something else"),
-        ("t.parquet", HEADER.encode() + b"\na,0,1,5\n", "is named .parquet but is none"),
+        ("t.parquet", HEADER.encode() + b"\na,0,1,5\n", "is named .parquet but is not a Parquet file"),
         ("t.parquet", b"PAR1" + b"junk" * 9, "the parquet data are damaged|needs the package pyarrow"),
         ("t.csv", b"x" * (files.BLOCK_BYTES * 9), "line 1: the line is longer than 1,048,576 bytes"),
     ],

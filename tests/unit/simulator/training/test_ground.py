@@ -91,7 +91,7 @@ def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> 
     assert validation[:4] == ["contention-rl-500", "contention-rl-500", "contention-rl-501", "contention-rl-501"]
 
 
-def test_what_is_trained_on_is_said_in_a_phrase(made: SimulatorGround) -> None:
+def test_the_training_data_is_described_in_a_phrase(made: SimulatorGround) -> None:
     assert made.data == "contention-rl, 16 jobs, batch (normal; heavy); on 2x4; slowdown pair-table"
     loaded = WorkloadSpec("sched2", {"load": 0.9})
     scene = TrainingSetup(workloads=(loaded, WorkloadSpec("philly", {"jobs": 50})), cluster="15x8")
@@ -115,7 +115,7 @@ def test_workloads_take_turns(made: SimulatorGround) -> None:
         SetupOverrides(slowdown=("none",)),
     ],
 )
-def test_what_users_say_changes_what_is_trained_on_and_its_digest(made: SimulatorGround, other: SetupOverrides) -> None:
+def test_options_of_users_change_the_training_data_and_its_digest(made: SimulatorGround, other: SetupOverrides) -> None:
     its = ground(SCENE, other)
     assert its.data_sha256 != made.data_sha256
     assert its.data != made.data
@@ -171,7 +171,7 @@ def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: P
 
 
 @pytest.mark.parametrize("prefix", ["", "sacct:"])
-def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
+def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
     path = tmp_path / "history.txt"
     rows = [
         f"{row}|{1000 + 60 * row}|{1010 + 60 * row}|{2010 + 60 * row}|1000|60|gres/gpu={1 + row % 4}||ada|a|p|COMPLETED|job"
@@ -195,13 +195,13 @@ def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
         (SetupOverrides(profiles="nowhere.json"), ["nowhere.json"]),
     ],
 )
-def test_what_cannot_be_is_an_error_of_training(given: SetupOverrides, words: list[str]) -> None:
+def test_impossible_options_are_an_error_of_training(given: SetupOverrides, words: list[str]) -> None:
     with pytest.raises(TrainingError) as caught:
         ground(SCENE, given)
     assert all(word in str(caught.value) for word in words)
 
 
-def test_a_trace_too_short_to_judge_by_is_refused(tmp_path: Path) -> None:
+def test_a_trace_too_short_for_an_evaluation_is_refused(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "short.csv", jobs=20)
     with pytest.raises(TrainingError, match=r"20 jobs to learn from.*at least 30"):
         ground(SCENE, SetupOverrides(traces=(str(path),)))
@@ -234,7 +234,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorGround) -> None:
     assert average_jct_s is FIGURES[FIGURE]
 
 
-def test_a_policy_that_starts_nobody_is_reported(made: SimulatorGround) -> None:
+def test_a_policy_that_starts_no_job_is_reported(made: SimulatorGround) -> None:
     with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d waiting for ever"):
         made.validate(Idle())
 

@@ -78,7 +78,7 @@ def read(pipe: int) -> str:
         ("epilog_slurmctld", {"SLURM_ARRAY_JOB_ID": "11", "SLURM_ARRAY_TASK_ID": "4"}, "end 11_4\n"),
     ],
 )
-def test_the_controller_is_told(
+def test_the_controller_is_woken(
     slurmctld: Slurmctld, pipe: int, context: str, job: Mapping[str, str], line: str
 ) -> None:
     assert slurmctld.run(context, **job) == 0
@@ -95,7 +95,7 @@ def test_slurm_that_does_not_tell_the_context_is_understood_by_the_scripts_name(
 
 
 @pytest.mark.parametrize("age_s", [60, -60])
-def test_a_controller_that_is_away_is_not_told(slurmctld: Slurmctld, pipe: int, age_s: float) -> None:
+def test_a_controller_that_is_away_is_not_woken(slurmctld: Slurmctld, pipe: int, age_s: float) -> None:
     slurmctld.beat(age_s=age_s)
 
     assert slurmctld.run() == 0
@@ -131,7 +131,7 @@ def test_hooks_leave_the_room_that_job_submit_lua_counts_on(slurmctld: Slurmctld
     os.close(lua)
 
 
-def test_a_pipe_that_nobody_reads_does_not_either(slurmctld: Slurmctld) -> None:
+def test_a_pipe_that_is_not_read_does_not_either(slurmctld: Slurmctld) -> None:
     os.mkfifo(slurmctld.runtime_dir / "wake-hooks")
 
     assert slurmctld.run() == 0

@@ -86,7 +86,7 @@ def written(plugin: LuaPlugin) -> set[str]:
     [({}, "7"), ({"array_job_id": 7, "array_task_id": 3}, "7_3"), ({"array_job_id": 7}, "7"), ({"priority": 9}, "7")],
 )
 @pytest.mark.parametrize("comment", ["headway:hold", "headway:user-hold", "headway:user-hold headway:hold", None])
-def test_a_users_hold_is_written_down_and_told_to_the_controller(
+def test_a_users_hold_is_recorded_and_reported_to_the_controller(
     plugin: LuaPlugin, pipe: Pipe, record: dict[str, object], shown: str, comment: str | None
 ) -> None:
     assert plugin.modify({"admin_comment": comment, **record}, priority=0).code == 0
@@ -165,7 +165,7 @@ def test_others_do_not_move_the_begin_time_of_a_users_job(plugin: LuaPlugin) -> 
     assert int(answer.job["begin_time"]) < later
 
 
-def test_a_user_takes_back_a_hold_that_nobody_has_seen_to(plugin: LuaPlugin, pipe: Pipe) -> None:
+def test_a_user_takes_back_a_hold_that_was_not_yet_handled(plugin: LuaPlugin, pipe: Pipe) -> None:
     plugin.modify({}, priority=0)
 
     answer = plugin.modify({}, priority=RELEASE)
@@ -244,7 +244,7 @@ def test_what_lies_in_a_holds_place_is_replaced(plugin: LuaPlugin, tmp_path: Pat
     assert (tmp_path / "other").read_text() == "kept"
 
 
-def test_a_pipe_in_the_leases_place_holds_nobody_up(plugin: LuaPlugin) -> None:
+def test_a_pipe_in_the_leases_place_delays_no_submission(plugin: LuaPlugin) -> None:
     (plugin.runtime_dir / "lease").unlink()
     os.mkfifo(plugin.runtime_dir / "lease")
 
@@ -286,7 +286,7 @@ def test_begin_times_that_users_gave_are_not_remembered_for_ever(plugin: LuaPlug
 
 
 @pytest.mark.parametrize("change", [{"priority": RELEASE}, {"nice": 2147483698}])
-def test_a_user_who_takes_the_own_hold_off_gives_headway_time_to_take_over(
+def test_a_user_who_releases_a_hold_gives_headway_time_to_take_over(
     plugin: LuaPlugin, pipe: Pipe, change: dict[str, object]
 ) -> None:
     before = int(time.time() - 0.1)  # Lua reads a clock that is behind by up to a tick of the kernel

@@ -136,7 +136,7 @@ def test_an_error_in_the_script_lets_the_job_through_and_is_logged(plugin: LuaPl
 
 
 @pytest.mark.parametrize("kind", ["absent", "no reader"])
-def test_a_pipe_that_nobody_reads_holds_nobody_up(plugin: LuaPlugin, kind: str) -> None:
+def test_a_pipe_that_is_not_read_delays_no_submission(plugin: LuaPlugin, kind: str) -> None:
     wake = plugin.runtime_dir / "wake"
     if kind == "no reader":
         os.mkfifo(wake)

@@ -228,7 +228,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         {"SLURM_NNODES": "08", "SLURM_NTASKS": "1"},
     ],
 )
-def test_numbers_that_a_shell_cannot_count_with_keep_nobody_from_headway_job(node: Node, odd: dict[str, str]) -> None:
+def test_numbers_that_a_shell_cannot_count_with_keep_no_job_from_headway_job(node: Node, odd: dict[str, str]) -> None:
     environment = {"SLURM_RESTART_COUNT": "1", "SLURM_NNODES": "2", "SLURM_JOB_ID": "12", **odd}
     assert node.told(**environment)["PYTHONPATH"] == node.ours
     del environment["SLURM_RESTART_COUNT"]
@@ -236,7 +236,7 @@ def test_numbers_that_a_shell_cannot_count_with_keep_nobody_from_headway_job(nod
 
 
 @pytest.mark.parametrize("gpus", ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
-def test_jobs_with_gpus_load_what_tells_the_agent(node: Node, gpus: str) -> None:
+def test_jobs_with_gpus_load_headway_job(node: Node, gpus: str) -> None:
     assert node.told(**{gpus: "0"}) == {"PYTHONPATH": node.ours, "HEADWAY_JOB_SOCKET": str(node.job_socket)}
 
 
@@ -274,9 +274,7 @@ def test_a_path_that_slurmstepd_would_misread_is_left_alone(node: Node, own: str
         *({"SLURM_JOB_GPUS": "0", "HEADWAY_PROFILE": word} for word in ("off", "OFF", "no", "0")),
     ],
 )
-def test_jobs_that_are_not_measured_can_import_headway_job_all_the_same(
-    node: Node, environment: dict[str, str]
-) -> None:
+def test_jobs_that_are_not_measured_can_import_headway_job_too(node: Node, environment: dict[str, str]) -> None:
     assert node.told(**environment) == {"PYTHONPATH": node.ours}
 
 

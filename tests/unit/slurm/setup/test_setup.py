@@ -141,7 +141,7 @@ def test_an_older_script_of_ours_is_brought_up_to_date(site: Site) -> None:
 
 
 @pytest.mark.parametrize("key", ["PrologSlurmctld", "EpilogSlurmctld", "TaskProlog"])
-def test_a_sites_own_hook_stays_and_the_way_to_call_ours_is_told(site: Site, key: str) -> None:
+def test_a_sites_own_hook_stays_and_the_way_to_call_ours_is_shown(site: Site, key: str) -> None:
     site.conf.write_text(BARE + f"{key}=/opt/site/hook.sh\n")
 
     result = site.setup("--apply", "--task-prolog", str(site.folder / "task_prolog.sh"))
@@ -208,7 +208,7 @@ def test_a_scheduling_delay_that_the_site_chose_stays(site: Site) -> None:
         ("PrologSlurmctld=/x\nEpilogSlurmctld=/x\n", ["scontrol reconfigure"]),
     ],
 )
-def test_the_next_step_is_told(site: Site, before: str, steps: list[str]) -> None:
+def test_the_next_step_is_shown(site: Site, before: str, steps: list[str]) -> None:
     site.conf.write_text(before)
 
     answer = json.loads(site.setup("--check", "--json").output)
@@ -232,7 +232,7 @@ def test_backup_slurmctlds_need_the_scripts_too(site: Site) -> None:
         (("--runtime-dir", "run"), "--runtime-dir run: give an absolute path"),
     ],
 )
-def test_what_cannot_be_told_is_said_with_the_mend(site: Site, options: tuple[str, ...], problem: str) -> None:
+def test_what_cannot_be_determined_is_said_with_the_mend(site: Site, options: tuple[str, ...], problem: str) -> None:
     result = site.setup(*options)
     as_json = site.setup(*options, "--json")
 

@@ -134,7 +134,7 @@ def test_plugstack_config_says_where_the_line_belongs(machine: Machine, tmp_path
 # --- what is missing
 
 
-def test_without_a_compiler_or_headers_nothing_is_written_and_the_mend_is_told(machine: Machine) -> None:
+def test_without_a_compiler_or_headers_nothing_is_written_and_the_mend_is_shown(machine: Machine) -> None:
     machine.no_compiler()
     (machine.include / "slurm" / "spank.h").unlink()
 
@@ -224,7 +224,9 @@ def test_a_build_that_fails_leaves_everything_as_it_was(machine: Machine) -> Non
         (("--plugin-dir", "/a b"), "--plugin-dir /a b: give an absolute path"),
     ],
 )
-def test_what_cannot_be_told_is_said_with_the_mend(machine: Machine, options: tuple[str, ...], problem: str) -> None:
+def test_what_cannot_be_determined_is_said_with_the_mend(
+    machine: Machine, options: tuple[str, ...], problem: str
+) -> None:
     result, as_json = machine.setup(*options), machine.setup(*options, "--json")
 
     assert (result.exit_code, as_json.exit_code) == (2, 2)

@@ -113,5 +113,6 @@ def value_at(tree: Any, path: Path) -> Any:
 
 def _like(value: Any, pairs: List[Tuple[Any, Any]]) -> Any:
     copy = value.copy()
-    copy.update(pairs)
+    for key, of in pairs:  # not update(), which would count the pairs in a Counter
+        copy[key] = of
     return copy

@@ -10,19 +10,19 @@ and 0.2 s here.
 
 from __future__ import annotations
 
-import ctypes
 import json
 from typing import Any, BinaryIO, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import torch
 
 from ..errors import Damaged
+from .tensor_bytes import fill, memory_of, size_bytes
 
 _MAGIC = b"hwshard1"
 _LENGTH_BYTES = 8
 _MAX_INDEX_BYTES = 1 << 28
 _READ_BYTES = 1 << 26
-"""Bytes that are read at a time."""
+"""Bytes of rows that are read at a time."""
 
 Box = Tuple[Tuple[int, ...], Tuple[int, ...]]
 """Position of a shard in the whole tensor: its offsets and its sizes."""
@@ -75,14 +75,12 @@ def write(shards: Sequence[Shard], file: BinaryIO) -> None:
                 "start": start,
             }
         )
-        start += shard.data.numel() * shard.data.element_size()
+        start += size_bytes(shard.data)
     index = json.dumps(rows).encode()
     file.write(_MAGIC + len(index).to_bytes(_LENGTH_BYTES, "big") + index)
     for shard in shards:
-        size_bytes = shard.data.numel() * shard.data.element_size()
-        if size_bytes:
-            # Not through NumPy, which has no bfloat16, and which torch does not need.
-            file.write(memoryview((ctypes.c_char * size_bytes).from_address(shard.data.data_ptr())).cast("B"))
+        if size_bytes(shard.data):
+            file.write(memory_of(shard.data))
 
 
 def read_index(file: BinaryIO, name: str) -> List[StoredShard]:
@@ -96,8 +94,10 @@ def read_index(file: BinaryIO, name: str) -> List[StoredShard]:
         raise Damaged(f"{name} has an index of {length} bytes")
     try:
         return [_stored(row, name, start + length) for row in json.loads(file.read(length).decode())]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{name} has no readable index ({type(error).__name__}: {error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise Damaged(
+            f"{name} has no readable index ({type(error).__name__}: {ascii(str(error)[:200])[1:-1]})"
+        ) from error
 
 
 class ShardReader:
@@ -167,7 +167,8 @@ def _copy(file: BinaryIO, stored: StoredShard, request: ReadRequest) -> None:
         count = min(at_once, rows - row)
         file.seek(stored.start + (first + row) * row_bytes)
         data = bytearray(count * row_bytes)
-        _read_into(file, memoryview(data), stored)
+        if not fill(memoryview(data), file):
+            raise Damaged(f"{stored.file} ends within {stored.name}")
         numbers = torch.frombuffer(data, dtype=stored.dtype)
         if not sizes:
             request.into.copy_(numbers.reshape(()))
@@ -180,13 +181,3 @@ def _copy(file: BinaryIO, stored: StoredShard, request: ReadRequest) -> None:
         ]
         target[0] = slice(target[0].start + row, target[0].start + row + count)
         request.into[tuple(target)].copy_(numbers.reshape(count, *stored.sizes[1:])[(slice(None), *within[1:])])
-
-
-def _read_into(file: BinaryIO, data: memoryview, stored: StoredShard) -> None:
-    done = 0
-    while done < len(data):
-        portion = file.read(len(data) - done)
-        if not portion:
-            raise Damaged(f"{stored.file} ends within {stored.name}")
-        data[done : done + len(portion)] = portion
-        done += len(portion)

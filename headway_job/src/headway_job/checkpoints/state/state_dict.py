@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import os
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional
 
 import torch
 
 from ..errors import CheckpointError, Refused
-from . import memory, rng
+from . import memory, older_file, rng, tensor_file, tree_text
 from .dtensor import StatefulObject, join_shards, signature, split_shards, stateful_objects
 from .pytree import deep_copy, has_shard, unwrap, with_tiny_tensors
 from .shards import Shard, ShardReader
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
-_ZIP = b"PK\x03\x04"
+_FORMAT, _VERSION = "headway_state", "1"
 
 
 class StatefulObjects:
@@ -112,25 +111,29 @@ class StatefulObjects:
         return lacking
 
 
-def read(file: BinaryIO) -> Dict[str, Any]:
-    """Load a rank's file, whose digest has been checked. Raises ValueError if it has no state, and torch's errors.
+def write(state: Dict[str, Any], file: BinaryIO) -> None:
+    """Write a rank's file, for `read`."""
+    text, tensors = tree_text.dumps(state)
+    tensor_file.write({_FORMAT: _VERSION, "state": text}, tensors, file)
 
-    torch.save writes zip files. Older formats are refused before torch reads them: in torch <= 2.5.1, one of them can execute
-    code in spite of `weights_only` (CVE-2025-32434).
-    """
-    begin = file.read(len(_ZIP))
-    file.seek(0)
-    if begin != _ZIP:
-        raise ValueError("it is not a zip file as torch.save writes them")
-    state = torch.load(file, map_location="cpu", weights_only=True)
+
+def read(file: BinaryIO) -> Dict[str, Any]:
+    """Load a rank's file, without executing anything in it. Raises ValueError if it has no state, and torch's errors."""
+    tensors = tensor_file.TensorFile(file)
+    if tensors.metadata.get(_FORMAT) != _VERSION:
+        raise ValueError(f"it has version {tensors.metadata.get(_FORMAT)!r}, and this headway_job reads {_VERSION}")
+    return _checked(tree_text.loads(str(tensors.metadata.get("state")), tensors.read))
+
+
+def read_older(file: BinaryIO) -> Dict[str, Any]:
+    """Load the file of an earlier version, which torch.save has written. As `read`."""
+    return _checked(older_file.read(file))
+
+
+def _checked(state: Any) -> Dict[str, Any]:
     if not isinstance(state, dict) or not {"own", "rng"} <= set(state):
         raise ValueError("it does not contain the state of a run")
     return state
-
-
-def write(state: Dict[str, Any], file: BinaryIO) -> None:
-    """Write a rank's file, for `read`."""
-    torch.save(state, file)
 
 
 def _is_shared(each: StatefulObject) -> bool:
@@ -145,11 +148,8 @@ def _check_methods(name: str, given: Any) -> None:
 
 def _check_state(each: StatefulObject) -> None:
     """Raise Refused now, rather than when the checkpoint is needed."""
-    buffer = io.BytesIO()
     try:
-        torch.save(with_tiny_tensors(each.test_state()), buffer)
-        buffer.seek(0)
-        torch.load(buffer, map_location="cpu", weights_only=True)
+        tree_text.dumps(with_tiny_tensors(each.test_state()))
     except CheckpointError:
         raise
     except Exception as error:

@@ -9,8 +9,6 @@ import re
 import sys
 from typing import Callable, Iterable, List, Mapping, Optional
 
-import torch
-
 from ..errors import Refused
 from .base import Store
 from .local import LocalStore
@@ -19,8 +17,7 @@ from .remote import RemoteStore
 
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
-_TRUST = "HEADWAY_TRUST_STORE"
-_SAFE_TORCH = (2, 10)
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 
 
 def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
@@ -39,35 +36,28 @@ def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) ->
             )
         base = (env.get(_BASE) or "checkpoints").rstrip("/")
         url = f"{base}/{_default_folder(base, env, name or _script())}"
-    return _open(url, env)
+    return _open(url)
 
 
-def _open(url: str, env: Mapping[str, str]) -> Store:
+def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
+    """Return the store of another job of this user, by its id (of an array: 17_1), or by its folder or URL; None = there is none.
+
+    Nothing is created.
+    """
+    url = source
+    if _JOB_ID.fullmatch(source):
+        base = (os.environ.get(_BASE) or "checkpoints").rstrip("/")
+        env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
+        url = f"{base}/{_default_folder(base, env, name or _script())}"
+    local = _local(url)
+    return None if local is not None and not os.path.isdir(local) else _open(url)
+
+
+def _open(url: str) -> Store:
     local = _local(url)
     if local is not None:
         return LocalStore(local)
-    check_trust(url, str(torch.__version__), env)
     return RemoteStore(url)
-
-
-def check_trust(url: str, version: str, env: Mapping[str, str]) -> None:
-    """Raise Refused if loading from this URL with this torch could execute code of anyone with write access.
-
-    `weights_only` of torch < 2.10 can be bypassed (CVE-2025-32434, CVE-2026-24747). In a file system the owner of each file is
-    checked; a store behind a URL has no owners of files.
-    """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if (found and tuple(map(int, found.groups())) >= _SAFE_TORCH) or env.get(_TRUST, "").lower() in (
-        "yes",
-        "1",
-        "true",
-    ):
-        return
-    raise Refused(
-        f"Checkpoints are not loaded from {redact_url(url)} with torch {version}: a crafted file can make this version execute "
-        "code, and headway_job cannot check the owner of a file there. Use torch 2.10 or later, or a folder of a file system; or, "
-        f"if only you can write there, set the environment variable {_TRUST}=yes."
-    )
 
 
 def key(env: Mapping[str, str], name: str) -> str:
@@ -104,7 +94,7 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
         return wanted
     if _exists(base, wanted):
         return wanted
-    names = [plain] if _exists(base, plain) else _names_in(base, env)
+    names = [plain] if _exists(base, plain) else _names_in(base)
     if wanted in names:
         return wanted
     if plain in names:
@@ -118,12 +108,11 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
     return older_key(env, name, names) or wanted
 
 
-def _names_in(base: str, env: Mapping[str, str]) -> List[str]:
+def _names_in(base: str) -> List[str]:
     """Return the names in the base folder. Raises Refused if it cannot be read, as there may be checkpoints."""
     local = _local(base)
     try:
         if local is None:
-            check_trust(base, str(torch.__version__), env)
             return RemoteStore(base).folders()
         return os.listdir(local)
     except FileNotFoundError:

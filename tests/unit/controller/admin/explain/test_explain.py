@@ -72,13 +72,13 @@ def held(number, where, **changes):
         ),
     ],
 )
-def test_a_waiting_job_is_told_what_it_needs_and_what_is_free(busy, asked, told):
+def test_a_waiting_job_shows_what_it_needs_and_what_is_free(busy, asked, told):
     jobs = [held(number, {name: gpus}) for number, (name, gpus) in enumerate(busy.items(), start=1)]
     sentence = waits(*jobs, request=asked)
     assert sentence.startswith(told + " It is the first in line; " + FIFO), sentence
 
 
-def test_a_waiting_job_is_told_who_is_before_it_and_by_which_rule():
+def test_a_waiting_job_shows_which_jobs_are_before_it_and_by_which_rule():
     # given a full cluster and three jobs that are shorter than the fourth
     jobs = [held(n, {name: 8}) for n, name in enumerate(FULL, start=1)]
     line = [job(str(n), submit=999_000 + n, time_limit_s=60.0 * n) for n in range(11, 14)]
@@ -107,7 +107,7 @@ def test_a_policy_that_is_not_ours_is_named_and_heard():
     )
 
 
-def test_the_fallback_is_told_as_such_and_why_it_decides():
+def test_the_fallback_is_named_with_the_reason_why_it_decides():
     shot = scene(held(1, {"n1": 8}), job("9"), by="fallback:fifo", problem="policy server x: no answer", nodes=1)
     found = explain(shot, "9", NOW_S)
     assert "the fallback policy fifo orders by" in found.sentence
@@ -154,7 +154,7 @@ def test_an_exclusive_job_needs_empty_nodes():
         ),
     ],
 )
-def test_a_job_that_no_node_can_take_is_told_so(nodes, changes, told):
+def test_a_job_that_no_node_can_take_says_so(nodes, changes, told):
     assert told in waits(nodes=nodes, **changes)
 
 
@@ -228,7 +228,7 @@ def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
     assert some(found.facts, "refusals", "next_try_in_s") == {"refusals": "2", "next_try_in_s": "6"}
 
 
-def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
+def test_a_job_that_was_not_tried_names_the_job_whose_refusal_stands_for_it():
     shot = scene(job("9"))
     why = "Slurm refuses it: AssocGrpGRES"
     refusal = Refusal(why, NOW_S, NOW_S + 10, 1, like="8", slurm_reason="AssocGrpGRES")
@@ -238,14 +238,14 @@ def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
     )
 
 
-def test_a_released_job_is_told_what_slurm_says():
+def test_a_released_job_shows_what_slurm_says():
     ledger = Ledger(pins={JobKey("9", 999_000): placed()})
     found = explain(scene(job("9", held=False, reason="Resources"), ledger=ledger), "9", NOW_S)
     assert found.state == "starting"
     assert found.sentence.endswith("Slurm is starting it (Slurm: PENDING, Resources).")
 
 
-def test_a_running_job_is_told_since_when_where_and_by_whom():
+def test_a_running_job_shows_since_when_where_and_by_which_policy():
     key = JobKey("9", 999_000)
     job9 = held(9, {"n1": 4, "n2": 4}, since=NOW_S - 7200)
     found = explain(scene(job9, ledger=Ledger(pins={key: placed()})), "9", NOW_S)
@@ -331,19 +331,19 @@ def test_the_phases_of_a_run(phase, told):
         ({"request": wants(gpus_per_node=16)}, "asks for more GPUs on a node than any node has (8)"),
     ],
 )
-def test_a_job_that_may_not_be_placed_yet_is_told_why(changes, told):
+def test_a_job_that_may_not_be_placed_yet_shows_why(changes, told):
     found = explain(scene(job("9", **changes), job("4")), "9", NOW_S)
     assert found.state == "ineligible"
     assert found.sentence.startswith(f"Not to be placed yet: {told}")
     assert "placement" not in found.facts
 
 
-def test_a_begin_time_is_told_as_a_time():
+def test_a_begin_time_is_shown_as_a_time():
     found = explain(scene(job("9", eligible_time_s=NOW_S + 7200)), "9", NOW_S)
     assert re.search(r"it is not to begin before \S+ \S+ \(in 2 h\)\.$", found.sentence)
 
 
-def test_a_run_that_ends_because_of_a_requeue_was_placed_by_nobody_else():
+def test_a_run_that_ends_by_a_requeue_is_not_taken_for_a_placement_of_slurm():
     # Given a job of which Slurm counts one more restart while its old run ends
     ending = held(9, {"n1": 8}, phase=Phase.COMPLETING, restarts=1)
     shot = scene(ending, ledger=Ledger(pins={ending.key: placed(restarts=0)}))
@@ -351,7 +351,7 @@ def test_a_run_that_ends_because_of_a_requeue_was_placed_by_nobody_else():
     assert brief(shot, ending, shot.standing(ending), NOW_S) == "its run is ending; then it is placed again"
 
 
-def test_a_job_given_to_slurm_is_told_why():
+def test_a_job_given_to_slurm_shows_why():
     ledger = Ledger(yielded={JobKey("9", 999_000): 0})
     shot = undecided(job("9", held=False, reason="Priority", admin_comment=""), ledger=ledger)
     found = explain(shot, "9", NOW_S, Past(given_to_slurm="asks for nodes by --constraint=[a|b]"))
@@ -371,14 +371,14 @@ def test_a_job_given_to_slurm_is_told_why():
         ({"het_job_id": 3}, "it is part of a heterogeneous job"),
     ],
 )
-def test_a_job_out_of_scope_is_told_which_rule_it_falls_under(changes, told):
+def test_a_job_out_of_scope_shows_which_rule_applies(changes, told):
     found = explain(scene(job("9", held=False, reason="Priority", **changes)), "9", NOW_S)
     assert found.state == "unmanaged"
     assert found.sentence.startswith(f"Slurm schedules it, not Headway: {told}")
     assert found.sentence.endswith("(Slurm: PENDING, Priority).")
 
 
-def test_an_ended_job_is_told_how_it_ended():
+def test_an_ended_job_shows_how_it_ended():
     ended = {"phase": Phase.ENDED, "held": False, "end_time_s": NOW_S - 60}
     ran = job("9", state="COMPLETED", start_time_s=NOW_S - 3660, allocated=(NodeShare("n1", 8, 0, 8, 0),), **ended)
     never = job("10", state="CANCELLED", **ended)
@@ -396,12 +396,12 @@ def test_a_job_that_slurm_forgot_is_found_in_the_journal():
     assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
 
 
-def test_times_are_told_as_finely_as_slurm_tells_them():
+def test_times_are_shown_as_finely_as_slurm_shows_them():
     ended = {"phase": Phase.ENDED, "held": False, "end_time_s": 1_700_000_000.25}
     assert explain(scene(job("9", state="COMPLETED", **ended)), "9", NOW_S).facts["end_time_s"] == "1700000000.25"
 
 
-def test_a_job_that_nobody_knows_has_no_explanation():
+def test_an_unknown_job_has_no_explanation():
     assert explain(scene(job("9")), "10", NOW_S) is None
 
 
@@ -413,7 +413,7 @@ def test_of_two_jobs_with_one_id_the_newer_is_explained():
 # --- arrays
 
 
-def test_an_array_is_told_as_a_whole_with_the_task_that_comes_next():
+def test_an_array_is_explained_as_a_whole_with_the_task_that_comes_next():
     tasks = [
         held("12_1", {"n1": 8}, array_job_id=12),
         job("12_2", array_job_id=12, request=wants(gpus_per_node=8)),
@@ -478,7 +478,7 @@ def test_counts_and_policies():
 @pytest.mark.parametrize(
     "one", [job("9", comment="x headway=fast+preemptible"), held(9, {"n1": 1}, comment="headway=fast")]
 )
-def test_wishes_that_nobody_understands_are_told(one):
+def test_options_that_are_not_understood_are_reported(one):
     sentence = explain(scene(one), "9", NOW_S).sentence
     assert "unknown options (fast): Headway knows off, preemptible" in sentence
 
@@ -487,7 +487,7 @@ def test_wishes_that_are_understood_are_nothing_to_tell():
     assert "unknown options" not in waits(comment="my run headway=preemptible+min-gpus:2")
 
 
-def test_a_job_that_is_kept_off_nodes_is_told_which_and_for_how_long():
+def test_a_job_that_is_kept_off_nodes_shows_which_and_for_how_long():
     shot = scene(job("9"))
     why = "Slurm did not start it within 10 s (Resources)"
     refusal = Refusal(why, NOW_S, NOW_S + 10, 2, unfit="n1,n2", places=2)
@@ -498,7 +498,7 @@ def test_a_job_that_is_kept_off_nodes_is_told_which_and_for_how_long():
     )
 
 
-def test_a_job_that_waits_and_is_kept_off_nodes_is_told_so():
+def test_a_job_that_waits_and_is_kept_off_nodes_says_so():
     ledger = Ledger(
         refusals={JobKey("9", 999_000): Refusal("no room", NOW_S - 60, NOW_S - 50, 1, unfit="n1", places=1)}
     )
@@ -509,7 +509,7 @@ def test_a_job_that_waits_and_is_kept_off_nodes_is_told_so():
     assert "It was refused 1 time, and it is kept off n1 for another 9 min." in sentence
 
 
-def test_what_slurm_calls_impossible_is_told_without_advice_that_changes_nothing():
+def test_what_slurm_calls_impossible_is_shown_without_useless_advice():
     found = explain(scene(job("9", reason="BadConstraints", admin_comment="")), "9", NOW_S)
     assert found.state == "yielded"
     assert found.sentence == (

@@ -35,7 +35,7 @@ def value(registry, name, **labels):
 # --- decisions
 
 
-async def test_decisions_are_counted_by_who_made_them(folder):
+async def test_decisions_are_counted_by_policy(folder):
     # given a policy server that answers once, and is then away
     world = world_in(folder)
     registry = make_registry(world)
@@ -55,7 +55,7 @@ async def test_decisions_are_counted_by_who_made_them(folder):
     assert value(registry, "headway_policy_rejects_total") == 0
 
 
-async def test_a_cycle_in_which_nobody_could_decide_is_counted(folder):
+async def test_a_cycle_without_a_decision_is_counted(folder):
     world = world_in(folder, fallback=BrokenPolicy())
     world.endpoint.away = True
     registry = make_registry(world)
@@ -84,7 +84,7 @@ async def test_a_refused_decision_is_counted(folder):
 # --- the cluster
 
 
-async def test_queue_and_gpus_are_told_as_they_are_now(folder):
+async def test_queue_and_gpus_are_reported_as_they_are_now(folder):
     world = world_in(folder)
     world.endpoint.away = True
     registry = make_registry(world)
@@ -104,7 +104,7 @@ async def test_queue_and_gpus_are_told_as_they_are_now(folder):
     assert value(registry, "headway_nodes_total") == 4
 
 
-def test_before_the_first_cycle_what_is_not_known_is_left_out(folder):
+def test_before_the_first_cycle_unknown_values_are_left_out(folder):
     registry = make_registry(world_in(folder))
     assert value(registry, "headway_gpus_total") is None
     assert value(registry, "headway_lease_age_seconds") is None
@@ -202,7 +202,7 @@ async def test_calls_without_an_answer_are_counted_and_the_error_goes_through(er
     assert sample(client.latency, "_count", verb="snapshot") == 1
 
 
-async def test_it_is_a_slurm_client_in_everything():
+async def test_a_metered_client_has_the_whole_protocol():
     slurm = EmbeddedSlurm(clock=VirtualClock())
     client = MeteredClient(slurm.client, VirtualClock())
     assert isinstance(client, SlurmClient)
@@ -280,14 +280,14 @@ def test_a_port_that_is_taken_is_named_with_the_mend(folder):
         ("0.0.0.0:9341", ("0.0.0.0", 9341)),
     ],
 )
-def test_addresses_that_are_written_out_are_taken(address, parsed):
+def test_numeric_addresses_are_accepted(address, parsed):
     assert parse_metrics_address(address) == parsed
 
 
 @pytest.mark.parametrize(
     "address", [":9341", "*:9341", "9341", "node7:9341", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"]
 )
-def test_addresses_that_leave_something_open_are_refused(address):
+def test_incomplete_addresses_are_refused(address):
     with pytest.raises(ConfigurationError, match="metrics_address: "):
         parse_metrics_address(address)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -161,3 +163,27 @@ def test_a_stream_is_dated_no_later_than_it_came() -> None:
     admission = Admission(None, frozenset({0}), now=lambda: 1000.0)
     assert admission.admit(make_ticket(body, 1050.0, key), first).said_s == 1000.0
     assert admission.admit(make_ticket(body, 990.0, key), first).said_s == 990.0
+
+
+async def test_a_dead_name_service_takes_no_more_threads_than_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up that is given up goes on in its thread; the controller's calls of Slurm need the other threads."""
+    monkeypatch.setattr("controller.agents.entry.addresses._WITHIN_S", 0.02)
+    answered, busy, most = threading.Event(), 0, 0
+
+    def never(_name: str) -> list[str]:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        answered.wait(30)
+        busy -= 1
+        raise OSError("dead")
+
+    nodes = {f"n{number}": f"host{number}.example" for number in range(20)}
+    addresses = AgentAddresses(lambda: nodes, "required", never)
+    try:
+        for node in nodes:
+            assert "not known" in await addresses.problem(node, "ipv4:10.0.0.1:4000")
+        assert most == 2
+        assert await asyncio.to_thread(lambda: "a thread is free") == "a thread is free"
+    finally:
+        answered.set()

@@ -20,9 +20,9 @@ from controller.agents.reports.allocations import Allocations
 from controller.agents.reports.claims import link_bits_per_s, out_of_bounds
 from controller.agents.reports.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
-from controller.preempt.checkpoint_quorum import problem, saved_step
-from controller.preempt.job_reports import ReportTable
+from controller.preempt.attempts.checkpoint_quorum import problem, saved_step
 from controller.preempt.preemptibility import preemptibility
+from controller.preempt.reports.job_reports import ReportTable
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of, measured_priors
 from controller.profiles.sensitivity import Priors, StepProfile, predict_step_s
@@ -210,7 +210,7 @@ def test_a_profile_that_is_all_communication_of_nothing_takes_no_time_to_divide_
     assert step_s > 0
 
 
-def test_jobs_that_claim_such_profiles_stop_nobody_s_measurements(store: ProfileStore) -> None:
+def test_jobs_that_claim_such_profiles_stop_no_other_measurements(store: ProfileStore) -> None:
     # given two jobs that ran alone on two nodes each, one of which claims a step that is all communication of no bytes
     agents = Agents()
     honest = Training(1, ("n1", "n2"), 4.0, uid=1, signature="cd" * 32)

@@ -19,11 +19,14 @@ from controller.base.lease import Lease
 from controller.cli.doctor.agents import AgentsSeen, look_at_agents
 from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
 from controller.cli.doctor.look import ask_policy, checks, look
-from controller.cli.doctor.rules import WATCHDOG_TIMER, Finding, Level, PolicySeen, Seen, SlurmSeen, findings
+from controller.cli.doctor.rules import findings
+from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
+from controller.cli.doctor.services import WATCHDOG_TIMER
 from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
 from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
+from policies.serving.runtime.finding import Finding, Level
 from tests.unit.controller.measured import measured_world
 
 NOW = 1_700_000_000
@@ -140,7 +143,7 @@ def house() -> Installation:
     return Installation()
 
 
-def test_a_sound_installation_has_nothing_to_mend(house: Installation) -> None:
+def test_a_sound_installation_has_no_findings_with_a_mend(house: Installation) -> None:
     assert house.wrong() == []
     assert len(house.findings()) >= 12
 
@@ -232,7 +235,7 @@ def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Instal
     assert house.wrong() == []
 
 
-def test_a_site_script_that_loads_ours_is_looked_through(house: Installation) -> None:
+def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
     house.host.texts[ETC / "job_submit.lua"] = '-- site\ndofile("/etc/slurm/headway.lua")\n'
     assert house.wrong() == [("job-submit-lua", Level.ERROR)]
 
@@ -240,7 +243,7 @@ def test_a_site_script_that_loads_ours_is_looked_through(house: Installation) ->
     assert house.wrong() == []
 
 
-def test_a_slurmctld_that_runs_as_somebody_who_cannot_enter(house: Installation) -> None:
+def test_a_slurmctld_that_runs_as_a_user_who_cannot_enter(house: Installation) -> None:
     house.host.users = (FOREIGN,)
     house.host.put(RUN, "folder", 0o700)
 
@@ -264,7 +267,7 @@ def test_old_slurm(house: Installation) -> None:
     assert finding.what == "Slurm 21.08.8 is older than 22.05"
 
 
-def test_without_slurmctld_the_rest_is_still_looked_at(house: Installation) -> None:
+def test_without_slurmctld_the_rest_is_still_checked(house: Installation) -> None:
     house.see(slurm=SlurmSeen(problem="scontrol: no answer in 10 s"))
 
     assert house.wrong() == [
@@ -287,7 +290,7 @@ async def policy_that_serves(address: str) -> PolicySeen:
     return PolicySeen(spec=PolicySpec(name="srtf", source=""), healthy=True)
 
 
-async def test_slurm_and_policy_are_asked(house: Installation, tmp_path: Path) -> None:
+async def test_slurm_and_policy_are_queried(house: Installation, tmp_path: Path) -> None:
     settings = house.settings.model_copy(update={"runtime_dir": tmp_path})
     slurm = EmbeddedSlurm(ClusterDescription(), VirtualClock())
 
@@ -315,7 +318,7 @@ async def test_without_a_client_there_is_no_slurm_to_ask(house: Installation) ->
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as another user")
-async def test_a_user_who_may_not_look_is_not_told_that_the_policy_is_away() -> None:
+async def test_a_user_who_may_not_look_does_not_read_that_the_policy_is_away() -> None:
     with TemporaryDirectory(prefix="hw-") as name, socket.socket(socket.AF_UNIX) as listener:
         path = Path(name) / "policy.sock"
         listener.bind(str(path))
@@ -329,14 +332,14 @@ async def test_a_user_who_may_not_look_is_not_told_that_the_policy_is_away() -> 
     assert seen == PolicySeen(may_look=False)
 
 
-def test_what_may_not_be_looked_at_is_no_claim_about_the_fallback(house: Installation) -> None:
+def test_a_policy_server_that_was_not_checked_is_no_claim_about_the_fallback(house: Installation) -> None:
     house.see(policy=PolicySeen(may_look=False))
     (finding,) = (found for found in house.findings() if found.check == "policy")
     assert "the policy server was not checked" in finding.what
     assert "decides" not in finding.what
 
 
-def test_a_policy_user_that_is_none_is_a_finding(house: Installation) -> None:
+def test_an_unknown_policy_user_is_a_finding(house: Installation) -> None:
     settings = house.settings.model_copy(update={"policy_users": ("no-such-user",)})
     (finding,) = checks(settings)
     assert finding.level is Level.ERROR
@@ -357,7 +360,7 @@ def test_a_policy_user_that_is_none_is_a_finding(house: Installation) -> None:
         (UserFacts("other", 8, frozenset({8})), 4, False),
     ],
 )
-def test_who_may_do_what(user: UserFacts, bits: int, allowed: bool) -> None:
+def test_the_rights_of_each_user(user: UserFacts, bits: int, allowed: bool) -> None:
     assert FileFacts("file", 0o640, uid=5, gid=7).lets(user, bits) is allowed
 
 
@@ -389,7 +392,7 @@ def agents(told: AgentsSeen) -> list[tuple[str, Level, str]]:
     return [(finding.check, finding.level, finding.what) for finding in found]
 
 
-def test_where_there_are_to_be_no_agents_nothing_is_said_of_them() -> None:
+def test_without_agents_there_are_no_findings_about_them() -> None:
     assert not [finding for finding in Installation().findings() if finding.check.startswith("agents")]
 
 
@@ -402,7 +405,7 @@ def test_nodes_without_an_agent_are_named() -> None:
     assert what.endswith("n8 (never connected) and 3 more; nothing is measured there")
 
 
-def test_clocks_that_differ_are_named_and_from_when_on_it_hurts() -> None:
+def test_clocks_that_differ_are_named_with_the_difference_that_matters() -> None:
     ok, clocks = agents(AgentsSeen(skewed=(("n1", 3.0), ("n2", -2.5)), nodes=2))
     assert ok[1] is Level.OK
     assert clocks == ("agents-clocks", Level.WARNING, "clocks differ from this machine's: n1 -3.0 s, n2 +2.5 s")
@@ -418,7 +421,7 @@ def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> Non
     assert agents(AgentsSeen(served=False))[0][1] is Level.ERROR
 
 
-async def test_the_controller_is_asked_for_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_controller_is_queried_for_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await look_at_agents(ControllerSettings(partitions=("gpu",))) is None
     settings = ControllerSettings(
         partitions=("gpu",), runtime_dir=tmp_path, agents_address=f"unix://{tmp_path}/agents.sock"
@@ -432,7 +435,7 @@ async def test_the_controller_is_asked_for_its_agents(tmp_path: Path, monkeypatc
     assert told == AgentsSeen(silent=(("n3", 0.0), ("n4", 0.0)), nodes=4)
 
 
-async def test_munge_is_tried_where_it_is_needed(tmp_path: Path) -> None:
+async def test_munge_is_tested_where_it_is_needed(tmp_path: Path) -> None:
     settings = ControllerSettings(
         partitions=("gpu",), runtime_dir=tmp_path, agents_address="0.0.0.0:9342", munge_socket=tmp_path / "none"
     )

@@ -120,7 +120,7 @@ async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(st
     assert await known.rehearse(state) is None
 
 
-async def test_nobody_decides_when_the_fallbacks_decision_cannot_be_checked(state, monkeypatch):
+async def test_there_is_no_decision_when_the_fallbacks_cannot_be_checked(state, monkeypatch):
     def make_plan(state, decision, spec):
         raise IndexError("oh")
 
@@ -151,14 +151,14 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_moment(state):
     assert endpoint.asked == 4
 
 
-async def test_nobody_decides_when_the_fallback_fails_too(state):
+async def test_there_is_no_decision_when_the_fallback_fails_too(state):
     asked = decider(FakeEndpoint(away=True), BrokenPolicy())
     assert await asked.decide(state) is None
     assert "ZeroDivisionError" in asked.last_error
     assert asked.counts.undecided == 1
 
 
-async def test_an_error_that_lasts_is_told_once_in_its_text(state):
+async def test_an_error_that_lasts_is_reported_once(state):
     asked = decider(FakeEndpoint(away=True), BrokenPolicy())
     for _ in range(10):
         assert await asked.decide(state) is None
@@ -190,7 +190,7 @@ async def test_an_unfit_policy_is_refused_and_the_old_one_stays(state, unfit, co
     assert (await asked.decide(state)).policy == "fake"
 
 
-async def test_learning_that_fails_disturbs_nobody():
+async def test_learning_that_fails_disturbs_no_decision():
     await decider(FakeEndpoint(away=True)).learn([])
     await asyncio.sleep(0)
 

@@ -100,7 +100,7 @@ def test_cpus_and_memory_limit_too():
     assert "memory" in make_plan(state_of(*large), together, SPEC).reason
 
 
-def test_an_exclusive_job_shares_its_node_with_nobody():
+def test_an_exclusive_job_shares_its_node_with_no_other():
     state = state_of(running("1", on={"n1": 1}), job("2", exclusive=True))
     shared = Decision({0: at((0, 1)), 1: at((0, 1))})
     assert "exclusive" in make_plan(state, shared, SPEC).reason
@@ -167,7 +167,7 @@ def test_stops_for_the_same_job_are_a_group_and_those_for_the_first_in_line_come
     assert ([start.row for start in beside.starts], beside.groups) == ([3], (StopGroup((2,), None),))
 
 
-def test_a_job_that_is_moved_and_whoever_is_where_it_goes_are_a_group():
+def test_a_job_that_is_moved_and_the_jobs_on_its_new_nodes_are_a_group():
     state = preempted_state(
         running("1", on={"n1": 8}), running("2", on={"n2": 8}), running("3", on={"n3": 8}), job("4"),
         may=("1", "2", "3"), nodes=4,
@@ -176,7 +176,7 @@ def test_a_job_that_is_moved_and_whoever_is_where_it_goes_are_a_group():
     assert plan.groups == (StopGroup((0, 1), None), StopGroup((2,), None))
 
 
-def test_starts_beside_a_job_that_stops_count_cpus_memory_and_who_is_alone():
+def test_starts_beside_a_job_that_stops_count_cpus_memory_and_exclusive_jobs():
     large = {"request": request(gpus_per_node=1, num_cpus=40, memory_mib_per_node=200_000)}
     beside = preempted_state(running("1", on={"n1": 1}, **large), job("2", **large), job("3", exclusive=True), nodes=1)
     for row in (1, 2):
@@ -249,7 +249,7 @@ def decisions(draw, state: ClusterState):
 
 @settings(max_examples=150, deadline=None)
 @given(state=states(), data=st.data())
-def test_columns_find_whom_looking_one_by_one_finds(state: ClusterState, data: st.DataObject):
+def test_columns_find_the_same_jobs_as_a_loop(state: ClusterState, data: st.DataObject):
     decision = data.draw(decisions(state))
     # Numbers of another type say the same, and are not taken for columns.
     other = {

@@ -75,7 +75,7 @@ async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_
     ],
     ids=lambda settings: next(iter(settings)),
 )
-async def test_nobody_is_stopped_beyond_what_the_operator_allows(tmp_path, settings):
+async def test_no_job_is_stopped_beyond_what_the_operator_allows(tmp_path, settings):
     world = World(tmp_path, policy="srtf", settings_changes=AUTOMATIC)
     partition = world.settings.partitions[0]
     if "preemption_partitions" in settings:
@@ -152,7 +152,7 @@ async def test_a_policy_may_move_a_job(tmp_path):
     assert world.ledger.elsewhere == {}
 
 
-async def test_what_is_refused_at_the_last_moment_is_told_once(tmp_path, monkeypatch):
+async def test_a_refusal_at_the_last_moment_is_reported_once(tmp_path, monkeypatch):
     world = world_of(tmp_path)
     long = await long_one(world)
 
@@ -276,7 +276,7 @@ async def test_a_job_that_was_put_back_a_moment_ago_is_not_started_in_the_same_s
 
 
 @pytest.mark.parametrize(("cause", "waits"), [(Cause.POLICY, False), (Cause.THRESHOLD, False), (Cause.OPERATOR, True)])
-async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hold(tmp_path, cause, waits):
+async def test_only_a_job_that_an_operator_has_moved_waits_for_nodes_that_others_hold(tmp_path, cause, waits):
     world = world_of(tmp_path, "fifo-skip")
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     blocker = world.sbatch(1e6, gpus_per_node=8, time_limit_s=2e6)

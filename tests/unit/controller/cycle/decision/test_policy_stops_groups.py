@@ -46,7 +46,7 @@ async def all_save(world):
 # --- one group
 
 
-async def test_nobody_is_stopped_where_the_budget_would_never_do_for_all_and_it_says_so_once(tmp_path):
+async def test_no_job_is_stopped_where_the_budget_is_never_enough_for_all_and_this_is_reported_once(tmp_path):
     # given four jobs on four nodes, of which two may be stopped within an hour
     world = world_of(tmp_path, preemption_budget_per_hour=2)
     long = await full(world)
@@ -112,7 +112,7 @@ async def test_who_leaves_already_counts_as_taken(tmp_path):
     assert world.phase(short) is Phase.RUNNING
 
 
-async def test_one_that_does_not_save_is_called_off_and_nobody_else_is_stopped_in_its_place(tmp_path):
+async def test_a_job_that_does_not_save_is_called_off_and_no_other_is_stopped_in_its_place(tmp_path):
     # given that three of four that were asked have saved, and gone
     world = world_of(tmp_path, preemption_budget_per_hour=20)
     long = await full(world)
@@ -163,7 +163,7 @@ async def test_small_groups_do_not_spend_what_a_larger_one_before_them_waits_for
 
 
 @pytest.mark.parametrize(("budget", "spent", "waits"), [(1, 0, False), (2, 1, True)])
-async def test_who_comes_later_waits_only_behind_those_for_whom_the_budget_will_do(tmp_path, budget, spent, waits):
+async def test_a_later_job_waits_only_behind_jobs_for_which_the_budget_is_enough(tmp_path, budget, spent, waits):
     # given a job that needs two gone, when one may be: now, or in any hour
     world = world_of(tmp_path, Chooser({4: (0, 1), 5: (2,)}), preemption_budget_per_hour=budget)
     long = await full(world)
@@ -294,7 +294,7 @@ async def test_where_one_may_not_be_stopped_none_of_its_group_is(tmp_path, monke
     assert not [event for event in world.events.recent() if event.kind == "preempt" and event.job_id != "3"]
 
 
-async def test_nobody_is_asked_behind_one_that_is_refused_at_the_last_moment(tmp_path, monkeypatch):
+async def test_no_job_is_asked_to_save_behind_one_that_is_refused_at_the_last_moment(tmp_path, monkeypatch):
     world = world_of(tmp_path)
     begin = await decided(world, monkeypatch)
     was = world.preemptions.begin

@@ -22,12 +22,12 @@ def plans(draw):
     return held, draw(WAITING), {row: draw(NODES) for row in moved}
 
 
-def test_a_job_on_four_nodes_needs_all_that_run_there():
+def test_a_job_on_four_nodes_needs_every_job_there_stopped():
     held = {3: (0,), 4: (1,), 5: (2,), 6: (3,), 7: (4,)}
     assert stop_groups(held, [(9, (0, 1, 2, 3))], {}) == (StopGroup((3, 4, 5, 6), 9), StopGroup((7,), None))
 
 
-def test_the_first_in_line_comes_first_and_groups_may_share_a_job():
+def test_the_first_job_of_the_queue_comes_first_and_groups_may_share_a_job():
     held = {1: (0, 1), 2: (2,), 3: (3,)}
     found = stop_groups(held, [(8, (3,)), (9, (1, 2)), (7, (0,)), (6, (3,)), (5, (4,))], {})
     assert found == (StopGroup((3,), 8), StopGroup((1, 2), 9), StopGroup((1,), 7))
@@ -42,7 +42,7 @@ def test_jobs_that_change_places_go_together():
     )
 
 
-def test_who_waits_for_one_that_is_moved_also_needs_whoever_is_in_its_way():
+def test_a_job_that_waits_for_a_move_also_needs_the_jobs_in_its_way():
     held = {1: (0,), 2: (1,), 3: (2,)}
     assert stop_groups(held, [(9, (0,))], {1: (1,), 2: (2,), 3: (4,)}) == (StopGroup((1, 2, 3), 9),)
 
@@ -57,7 +57,7 @@ def test_every_stop_is_in_a_group_and_no_two_groups_are_equal(plan):
 
 
 @given(plans())
-def test_with_the_whole_group_gone_its_job_starts_and_whoever_is_moved_has_room(plan):
+def test_with_the_whole_group_stopped_its_job_starts_and_moved_jobs_have_room(plan):
     held, waiting, moves = plan
     for group in stop_groups(*plan):
         left = {node for row, nodes in held.items() if row not in group.rows for node in nodes}
@@ -67,7 +67,7 @@ def test_with_the_whole_group_gone_its_job_starts_and_whoever_is_moved_has_room(
 
 
 @given(plans())
-def test_without_any_one_of_a_group_somebody_is_in_the_way(plan):
+def test_every_job_of_a_group_is_in_the_way(plan):
     held, waiting, moves = plan
     for group in stop_groups(*plan):
         if group.needed_by is None:
@@ -80,7 +80,7 @@ def test_without_any_one_of_a_group_somebody_is_in_the_way(plan):
 
 
 @given(plans())
-def test_every_job_that_waits_has_its_group_and_the_order_is_that_of_the_line(plan):
+def test_every_waiting_job_has_its_group_in_the_order_of_the_queue(plan):
     held, waiting, _ = plan
     groups = stop_groups(*plan)
     for _, nodes in waiting:

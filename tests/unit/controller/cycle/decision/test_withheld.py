@@ -11,7 +11,7 @@ ONE, TWO, THREE = runs = [RunKey(number, 0) for number in (1, 2, 3)]
 ALL = frozenset(runs)
 
 
-def test_nobody_is_held_back_at_first():
+def test_no_job_is_held_back_at_first():
     withheld = Withheld()
     assert not withheld.fresh
     assert withheld.without(ALL, 0.0) == ALL
@@ -29,7 +29,7 @@ def test_who_is_held_back_is_offered_again_after_a_while():
     assert withheld.without(ALL, 110.0 + WITHHELD_S) == ALL
 
 
-def test_with_everybody_nobody_is_offered():
+def test_with_every_job_withheld_none_is_offered():
     withheld = Withheld()
     withheld.withhold([ONE], 100.0, all_others=True)
     assert withheld.without(ALL, 101.0) == frozenset()

@@ -78,7 +78,7 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-async def test_a_controller_that_beats_keeps_its_jobs(house: House) -> None:
+async def test_a_controller_with_a_fresh_lease_keeps_its_jobs(house: House) -> None:
     key = house.submit()
 
     assert await house.look() == WatchdogReport(away=False)
@@ -104,7 +104,7 @@ async def test_jobs_are_released_too_when_the_lease_is_gone(house: House) -> Non
     assert (await house.look()).released == (key,)
 
 
-async def test_a_look_that_was_killed_after_a_release_leaves_no_mark(house: House) -> None:
+async def test_a_run_of_the_watchdog_that_is_killed_after_a_release_leaves_no_mark(house: House) -> None:
     blocker = house.submit(request=sbatch_request(gpus_per_node=8, nodes=4))
     await house.slurm.client.release([blocker])
     await house.clock.advance(5)
@@ -143,7 +143,7 @@ async def test_a_users_own_hold_stays(house: House) -> None:
 
 
 @pytest.mark.parametrize("dead", [False, True])
-async def test_a_users_hold_that_the_controller_has_not_seen_to_becomes_the_users_own(house: House, dead: bool) -> None:
+async def test_a_users_hold_that_the_controller_has_not_handled_becomes_the_users_own(house: House, dead: bool) -> None:
     key, other = house.submit(), house.submit()
     await house.pin(key, 2, "n3")
     if dead:
@@ -187,7 +187,7 @@ async def test_a_hold_that_comes_while_the_watchdog_releases_is_kept(house: Hous
     ("complete", "file", "theirs"),
     [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
 )
-async def test_a_change_of_hands_that_a_dead_controller_has_left(
+async def test_an_unfinished_hold_of_a_dead_controller_is_completed(
     house: House, complete: bool, file: bool, theirs: bool
 ) -> None:
     key = house.submit()
@@ -208,7 +208,7 @@ async def test_a_change_of_hands_that_a_dead_controller_has_left(
     assert (HOLD_MARK in record.admin_comment) == (theirs and not file)
 
 
-async def test_a_hold_that_is_taken_back_is_none_to_the_watchdog(house: House) -> None:
+async def test_the_watchdog_ignores_a_hold_that_was_taken_back(house: House) -> None:
     key = house.submit()
     house.slurm.user_hold(key.job_id)
     house.slurm.user_release(key.job_id)
@@ -227,7 +227,7 @@ async def test_an_operators_hold_of_a_job_that_headway_never_held_stays(house: H
     assert house.slurm.job(foreign.job_id).held
 
 
-async def test_a_clock_that_jumps_ahead_is_no_dead_controller(house: House) -> None:
+async def test_a_clock_that_jumps_ahead_does_not_make_a_controller_dead(house: House) -> None:
     # Given a healthy controller whose lease looks an hour old, because the machine's clock has just been set
     key = house.submit()
     await house.die(ago_s=3600)
@@ -242,7 +242,7 @@ async def test_a_clock_that_jumps_ahead_is_no_dead_controller(house: House) -> N
     assert house.slurm.job(key.job_id).held
 
 
-async def test_a_clock_that_jumps_back_is_no_dead_controller_and_hides_none(house: House) -> None:
+async def test_a_clock_that_jumps_back_neither_makes_nor_hides_a_dead_controller(house: House) -> None:
     key = house.submit()
     assert house.lease is not None
     write_lease(house.path, replace(house.lease, time_s=house.lease.time_s + 7200))
@@ -297,7 +297,9 @@ async def test_without_a_journal_jobs_are_released_as_they_are(house: House, pro
     assert (await house.look()).released == (key,)
 
 
-async def test_a_journal_that_does_not_answer_is_done_without(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_watchdog_works_without_a_journal_that_does_not_answer(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = house.submit()
     monkeypatch.setattr("controller.daemon.watchdog.watchdog._JOURNAL_S", 0.05)
     answer = threading.Event()
@@ -347,7 +349,7 @@ async def test_a_job_that_cannot_be_released_keeps_no_other_held(
     assert [house.slurm.job(key.job_id).held for key in keys] == [key == bad and verb == "release" for key in keys]
 
 
-async def test_a_slurmctld_that_goes_away_ends_the_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slurmctld_that_goes_away_ends_the_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [house.submit() for _ in range(40)]
     calls: list[int] = []
 
@@ -363,9 +365,7 @@ async def test_a_slurmctld_that_goes_away_ends_the_look(house: House, monkeypatc
     assert calls == [40, 10, 3, 1, 1, 1]
 
 
-async def test_a_job_of_which_nothing_can_be_found_out_is_released(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_without_a_known_request_is_released(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     key = house.submit(request=sbatch_request(gpus_per_node=2))
     await house.pin(key, 2, "n1")
 
@@ -378,7 +378,7 @@ async def test_a_job_of_which_nothing_can_be_found_out_is_released(
     assert (await house.look()).released == (key,)
 
 
-async def test_what_slurm_refuses_stays_for_the_next_look(house: House) -> None:
+async def test_what_slurm_refuses_is_tried_in_the_next_run(house: House) -> None:
     key = house.submit()
     await house.die()
     house.slurm.faults.refuse_next("release", "Job update not available right now")
@@ -388,7 +388,7 @@ async def test_what_slurm_refuses_stays_for_the_next_look(house: House) -> None:
     assert (await house.look()).released == (key,)
 
 
-async def test_a_slurmctld_that_is_away_is_said(house: House) -> None:
+async def test_a_slurmctld_that_is_away_is_reported(house: House) -> None:
     house.submit()
     await house.die()
 
@@ -409,14 +409,14 @@ async def test_a_controller_that_comes_back_meanwhile_keeps_the_rest(house: Hous
     assert [house.slurm.job(key.job_id).held for key in keys] == [False, False, True, True]
 
 
-async def test_whatever_goes_wrong_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_costs_one_run_of_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> tuple[ControllerSettings, str]:
         raise RuntimeError("a bug")
 
     assert await look_once(broken) == 1
 
 
-def test_it_goes_on_looking(tmp_path: Path) -> None:
+def test_the_watchdog_runs_on(tmp_path: Path) -> None:
     """With --every: the third look ends it, as SIGTERM would."""
     settings = ControllerSettings(partitions=("dl",), slurm_client="embedded", runtime_dir=tmp_path)
     looks: list[int] = []
@@ -435,5 +435,5 @@ def test_it_goes_on_looking(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
-def test_some_beats_pass_before_a_lease_is_taken_for_stale(beat_s: float, wait_s: float) -> None:
+def test_a_lease_is_stale_only_after_several_heartbeats(beat_s: float, wait_s: float) -> None:
     assert confirm_s(beat_s) == wait_s

@@ -80,6 +80,11 @@ def test_a_missing_file_is_named_with_the_one_that_includes_it() -> None:
         read("include nodes.conf\n")
 
 
+def test_an_included_path_with_a_null_byte_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"slurm\.conf: includes a path with a null byte"):
+        read_slurm_conf(CONF, lambda path: "Include a\0b.conf\n" if path == CONF else path.read_text())
+
+
 def test_files_that_include_each_other_are_an_error() -> None:
     with pytest.raises(ConfigurationError, match="circle"):
         read("include a.conf\n", a="include slurm.conf\n")

@@ -12,9 +12,9 @@ from controller.slurm.embedded import ClusterDescription, Delays
 from tests.unit.controller.embedded import Lab
 
 
-async def test_unavailable_answers_nobody_and_changes_nothing() -> None:
+async def test_an_unavailable_slurmctld_gives_no_answer_and_changes_nothing() -> None:
     lab = Lab()
-    key = lab.sbatch(hold=True)
+    key = lab.sbatch(hold=True, admin_comment=HOLD_MARK)
     with lab.slurm.faults.unavailable():
         for call in (lab.client.snapshot(), lab.client.facts(), lab.client.read([key]), lab.client.release([key])):
             with pytest.raises(SlurmUnavailableError):
@@ -41,7 +41,7 @@ async def test_refused_lost_before_and_lost_after() -> None:
 
 async def test_cut_short_in_the_middle_of_a_batch() -> None:
     lab = Lab()
-    keys = [lab.sbatch(hold=True) for _ in range(3)]
+    keys = [lab.sbatch(hold=True, admin_comment=HOLD_MARK) for _ in range(3)]
     lab.slurm.faults.cut_short("release", jobs_done=2)
     with pytest.raises(SlurmUnavailableError):
         await lab.client.release(keys)
@@ -112,6 +112,30 @@ async def test_jobs_of_a_dead_node_come_back_as_slurm_brings_them() -> None:
     assert states["n1"] == "DOWN*"
 
 
+async def test_a_cancelled_job_whose_node_dies_before_it_has_ended_is_not_requeued() -> None:
+    lab = Lab()
+    key = lab.sbatch(gpus=4, duration_s=1000, traps=frozenset({"TERM"}))
+    await lab.pass_time(5)
+    lab.slurm.cancel(key.job_id)
+    await lab.pass_time(1)
+    lab.slurm.node_down(lab.nodes(key)[0])
+    await lab.pass_time(300)
+    assert (lab.state(key), lab.job(key).restarts) == ("CANCELLED", 0)
+
+
+async def test_dependencies_do_not_remember_a_job_whose_id_was_issued_again() -> None:
+    lab = Lab()
+    lost = lab.sbatch()
+    lab.slurm.cancel(lost.job_id)
+    assert lab.slurm.crash_slurmctld(lose_newest=1, away_s=1) == [lost]
+    await lab.pass_time(5)
+    array = lab.sbatch(duration_s=10, array=(0, 1))
+    assert array.job_id == f"{lost.job_id}_0"
+    after = lab.sbatch(dependency=f"afterok:{lost.job_id}", duration_s=10)
+    await lab.pass_time(60)
+    assert lab.state(after) == "COMPLETED"
+
+
 async def test_drained_nodes_finish_what_they_run() -> None:
     lab = Lab()
     key = lab.sbatch(gpus=8, duration_s=50)
@@ -121,7 +145,7 @@ async def test_drained_nodes_finish_what_they_run() -> None:
     assert (node.state, node.available, node.reason) == ("ALLOCATED+DRAIN", False, "bad link")
     await lab.pass_time(60)
     assert lab.state(key) == "COMPLETED"
-    pinned = lab.sbatch(hold=True)
+    pinned = lab.sbatch(hold=True, admin_comment=HOLD_MARK)
     await lab.client.pin([Pin(pinned, ("n1",), 1, lab.job(pinned).request)])
     await lab.client.release([pinned])
     await lab.pass_time(5)

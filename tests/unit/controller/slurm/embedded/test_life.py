@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmError
-from controller.slurm.client import Phase
+from controller.slurm.client import HOLD_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, PartitionDescription, sbatch_request
 from tests.unit.controller.embedded import Lab
 
@@ -50,7 +50,7 @@ async def test_a_job_ends_at_its_time_limit() -> None:
     assert lab.state(key) == "TIMEOUT"
 
 
-async def test_the_partitions_limit_is_the_limit_of_who_gives_none() -> None:
+async def test_the_partitions_limit_is_the_limit_of_jobs_that_give_none() -> None:
     lab = Lab(ClusterDescription(partitions=(PartitionDescription(name="short", max_time_s=120),)))
     key = lab.sbatch(duration_s=1000)
     assert lab.job(key).time_limit_s == 120
@@ -97,7 +97,7 @@ async def test_dependency_on_an_array_waits_for_every_task() -> None:
 async def test_slurm_does_not_follow_dependencies_of_held_jobs() -> None:
     lab = Lab()
     first = lab.sbatch(duration_s=1)
-    key = lab.sbatch(dependency=f"afterok:{first.job_id}", hold=True)
+    key = lab.sbatch(dependency=f"afterok:{first.job_id}", hold=True, admin_comment=HOLD_MARK)
     await lab.pass_time(10)
     shown = (await lab.client.read([key]))[key]
     assert (shown.dependency, shown.reason) == (f"afterok:{first.job_id}(unfulfilled)", "JobHeldUser")
@@ -164,7 +164,7 @@ async def test_a_launch_that_fails_leaves_the_job_held() -> None:
     assert (lab.phase(key), lab.reason(key)) == (Phase.PENDING, "launch_failed_requeued_held")
 
 
-async def test_a_job_that_never_starts_blocks_nobody() -> None:
+async def test_a_job_that_never_starts_blocks_no_other() -> None:
     lab = Lab()
     never = lab.sbatch(never_starts=True)
     other = lab.sbatch()

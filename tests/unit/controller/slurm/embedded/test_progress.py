@@ -103,7 +103,7 @@ async def test_three_on_the_same_links_until_the_first_is_done() -> None:
     assert [ran_s(lab, key) for key in long] == [about(short_s + 90 / HALF)] * 2
 
 
-async def test_who_trains_nothing_slows_nobody_down() -> None:
+async def test_a_job_that_trains_nothing_slows_no_other_down() -> None:
     lab = Lab(sharing())
     first, idle = wide(lab), lab.sbatch(request=sbatch_request(nodes=2), duration_s=100)
     on_one = lab.sbatch(gpus=4, duration_s=100, model="vgg16")
@@ -171,7 +171,7 @@ async def test_time_limits_are_those_of_the_wall() -> None:
     assert pair.ran_s(pair.first) == about(120)
 
 
-async def test_without_models_of_slowdown_nobody_is_slowed_down() -> None:
+async def test_without_models_of_slowdown_no_job_is_slowed_down() -> None:
     lab = Lab(ClusterDescription(nodes=(NodeDescription(names="n[1-2]"),), delays=NO_DELAYS))
     pair = Pair(lab)
     await lab.pass_time(101)
@@ -193,7 +193,7 @@ async def test_a_cluster_without_gpus_runs_jobs() -> None:
     assert lab.state(key) == "COMPLETED"
 
 
-async def test_an_end_that_comes_sooner_wakes_whoever_sleeps_until_the_old_one() -> None:
+async def test_an_end_that_comes_sooner_wakes_a_sleeper_that_waits_for_the_old_one() -> None:
     """Alone and asleep until 100 / HALF s, the cluster must hear that the end of the second has moved."""
     ends: list[tuple[str, float]] = []
     lab: Lab = Lab(sharing(), wake=lambda line: ends.append((line, lab.clock.now() - lab.start_s)))
@@ -258,7 +258,7 @@ async def test_one_jump_of_the_clock_is_as_good_as_many_steps(seed: int) -> None
             {"slowdown": ("max-mim",)},
             r"^slowdown: there is no slowdown model 'max-mim'; take none, or some of .*max-min",
         ),
-        ({"slowdown": ("max-min", "none")}, "^slowdown: none stands beside other"),
+        ({"slowdown": ("max-min", "none")}, "^slowdown: none cannot be combined with other"),
         ({"network": {"kind": "ring"}}, r"^network\.kind: 'ring' is no kind of network; take one of flat"),
         ({"network": {"nic_gbs": -1}}, r"^network\.nic_gbs: -1 is no positive number"),
         ({"slowdown": ("max-min",), "profiles": Path("/nowhere.json")}, r"^profiles: /nowhere\.json: cannot be read"),

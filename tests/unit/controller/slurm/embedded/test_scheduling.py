@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.slurm.client import Phase, Pin
+from controller.slurm.client import HOLD_MARK, Phase, Pin
 from controller.slurm.embedded import (
     ClusterDescription,
     GpuLimit,
@@ -22,7 +22,7 @@ async def test_first_come_first_served() -> None:
     assert starts[2] >= 200
 
 
-async def test_backfill_starts_short_jobs_and_delays_nobody() -> None:
+async def test_backfill_starts_short_jobs_and_delays_no_other() -> None:
     # given: half the cluster busy until 100 s, and a job that needs all of it
     lab = Lab()
     lab.sbatch(gpus=8, nodes=2, duration_s=100, time_limit_s=100)
@@ -68,7 +68,7 @@ async def test_jobs_without_a_limit_are_not_backfilled_into_a_planned_start() ->
 async def test_a_released_job_goes_behind_the_others() -> None:
     lab = Lab()
     lab.sbatch(gpus=8, nodes=4, duration_s=100)
-    early = lab.sbatch(gpus=8, nodes=4, duration_s=100, hold=True)
+    early = lab.sbatch(gpus=8, nodes=4, duration_s=100, hold=True, admin_comment=HOLD_MARK)
     late = lab.sbatch(gpus=8, nodes=4, duration_s=100)
     await lab.client.release([early])
     await lab.pass_time(310)
@@ -185,7 +185,7 @@ async def test_jobs_pinned_to_a_waiting_jobs_nodes_wait_behind_it() -> None:
     lab = Lab()
     lab.sbatch(gpus=8, nodes=1, duration_s=50, request=sbatch_request(gpus_per_node=8, nodelist=("n1",)))
     await lab.pass_time(1)
-    first, second = lab.sbatch(gpus=8, hold=True), lab.sbatch(gpus=1, hold=True)
+    first, second = (lab.sbatch(gpus=gpus, hold=True, admin_comment=HOLD_MARK) for gpus in (8, 1))
     for key in (first, second):
         request = lab.job(key).request
         assert await lab.client.pin([Pin(key, ("n1",), request.gpus_per_node, request)]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.slurm.client import (
     HOLD_MARK,
+    FailureReason,
     JobKey,
     NodeShare,
     Phase,
@@ -224,15 +226,15 @@ async def test_what_cannot_be_cleared_goes_by_command_line() -> None:
     assert world.bridge.commands("update") == ["update JobId=7 AdminComment="]
 
 
-async def test_a_pin_of_nodes_goes_through_pyslurm() -> None:
-    world = World(JobRow(id=7))
+async def test_a_pin_of_nodes_goes_by_command_line_which_spares_jobs_that_run() -> None:
+    world = World(JobRow(id=7, admin_comment=HOLD_MARK))
     assert await world.client.pin([Pin(KEY, ("n2",), 2, (await world.job()).request)]) == {}
     assert (await world.job()).request.required_nodes == ("n2",)
-    assert world.bridge.calls == []
+    assert world.bridge.commands("update") == ["update JobId=7 ResetAccrueTime ReqNodeList=n2"]
 
 
 async def test_a_pin_of_a_number_of_nodes_goes_by_command_line() -> None:
-    world = World(JobRow(gres_per_node={}, requested_tres=tres(gpu=4)))
+    world = World(JobRow(admin_comment=HOLD_MARK, gres_per_node={}, requested_tres=tres(gpu=4)))
     assert await world.client.pin([Pin(KEY, ("n1", "n2"), 2, (await world.job()).request)]) == {}
     request = (await world.job()).request
     assert (request.required_nodes, request.gpus_per_node, request.max_nodes) == (("n1", "n2"), 2, 2)
@@ -245,8 +247,17 @@ async def test_a_task_that_is_not_split_off_goes_by_command_line() -> None:
     assert world.bridge.commands("update") == [f"update JobId=7_0 Priority=0 AdminComment={HOLD_MARK}"]
 
 
-async def test_refusals_say_why() -> None:
+async def test_a_job_that_its_user_holds_is_left_alone() -> None:
     world = World(JobRow(id=7))
+    client, request = world.client, (await world.job()).request
+    answers = [await client.hold([KEY]), await client.pin([Pin(KEY, ("n2",), 2, request)]), await client.release([KEY])]
+    assert [failures[KEY].reason for failures in answers] == [FailureReason.NOT_OURS] * 3
+    job = await world.job()
+    assert (job.held, job.admin_comment, job.request) == (True, "", request)
+
+
+async def test_refusals_say_why() -> None:
+    world = World(JobRow(id=7, admin_comment=HOLD_MARK))
     world.module.refusal = "Access/permission denied"
     assert (await world.client.release([KEY]))[KEY].message == "Access/permission denied"
     assert (await world.client.release([JobKey("9", 1)]))[JobKey("9", 1)].gone
@@ -301,7 +312,7 @@ async def test_calls_go_to_a_child_and_come_back(worker: WorkerProcess) -> None:
 
 
 @pytest.mark.parametrize("worker", ["raise RPCError('Access/permission denied')"], indirect=True)
-async def test_what_slurmctld_refuses_is_told(worker: WorkerProcess) -> None:
+async def test_a_refusal_of_slurmctld_is_reported(worker: WorkerProcess) -> None:
     with pytest.raises(SlurmReplyError, match="pyslurm facts: Access/permission denied"):
         await worker.call("facts")
 
@@ -309,7 +320,7 @@ async def test_what_slurmctld_refuses_is_told(worker: WorkerProcess) -> None:
 @pytest.mark.parametrize(
     "worker", ["raise RPCError('Unable to contact slurm controller (connect failure)')"], indirect=True
 )
-async def test_a_slurmctld_that_is_away_is_told(worker: WorkerProcess) -> None:
+async def test_a_slurmctld_that_is_away_is_reported(worker: WorkerProcess) -> None:
     with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
         await worker.call("facts")
 
@@ -329,3 +340,15 @@ async def test_a_call_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytes
         await worker.call("facts")
     assert time.monotonic() - begun < 20
     worker.close()
+
+
+@pytest.mark.parametrize("worker", ["time.sleep(0.3)"], indirect=True)
+async def test_the_answer_to_a_cancelled_call_is_not_taken_for_the_next(worker: WorkerProcess) -> None:
+    await worker.call("facts")
+    cancelled = asyncio.create_task(worker.call("facts"))
+    await asyncio.sleep(0.05)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(SlurmReplyError, match="no_such_method"):
+        await worker.call("no_such_method")

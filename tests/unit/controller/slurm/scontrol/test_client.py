@@ -11,6 +11,7 @@ from controller.slurm.client import (
     HOLD_MARK,
     PIN_MARK,
     USER_HOLD_MARK,
+    FailureReason,
     JobKey,
     Phase,
     Pin,
@@ -126,6 +127,21 @@ async def test_many_tasks_are_read_by_their_array() -> None:
     assert set(await client.read(keys)) == {keys[0], *keys[2:4]}
 
 
+async def test_a_task_with_a_record_of_its_own_is_read_without_its_array() -> None:
+    # given tasks that slurmctld has split from their array, as a snapshot shows them
+    slurm = Slurmctld(*(held(100 + task, array=f"ArrayJobId=100 ArrayTaskId={task} ") for task in range(1, 7)))
+    client = client_of(slurm)
+    await client.snapshot()
+    # when some of them are read, then only their own records are sent
+    keys = [JobKey(f"100_{task}", SUBMIT_S) for task in range(1, 6)]
+    assert set(await client.read(keys)) == set(keys)
+    assert slurm.commands("show job ") == [f"show job {100 + task}" for task in range(1, 6)]
+    # and one that has another number now, because slurmctld has lost its newest jobs, is found by its id
+    slurm.jobs["100_1"].raw = 300
+    assert set(await client.read(keys[:1])) == {keys[0]}
+    assert slurm.commands("show job ")[-2:] == ["show job 101", "show job 100_1"]
+
+
 async def test_slurmctld_is_away() -> None:
     slurm = Slurmctld(held(7))
     client = client_of(slurm)
@@ -191,7 +207,7 @@ async def test_a_comment_is_never_a_command() -> None:
     assert slurm["8"]["priority"] == "0"
 
 
-async def test_a_comment_that_cannot_be_told_apart_is_left_alone() -> None:
+async def test_an_ambiguous_comment_is_left_alone() -> None:
     slurm = Slurmctld(pending(7, workdir="/x AdminComment=y", admin_comment="billing=7"))
     failures = await client_of(slurm).hold([KEY])
     assert "not touched" in failures[KEY].message
@@ -219,10 +235,29 @@ async def test_a_mark_on_a_job_that_has_ended_is_left_alone() -> None:
     assert slurm.commands("update") == []
 
 
-async def test_held_jobs_need_only_the_mark_and_marked_ones_nothing() -> None:
-    slurm = Slurmctld(held(7), held(8, admin_comment=HOLD_MARK))
+async def test_held_jobs_that_were_placed_need_only_the_mark_and_marked_ones_nothing() -> None:
+    slurm = Slurmctld(held(7, admin_comment=PIN_MARK), held(8))
     assert await client_of(slurm).hold([KEY, JobKey("8", SUBMIT_S)]) == {}
     assert slurm.commands("update") == [f"update JobId=7 AdminComment={HOLD_MARK}"]
+
+
+async def test_a_job_that_slurm_itself_has_put_on_hold_needs_no_mark() -> None:
+    slurm = Slurmctld(held(7, admin_comment="", reason="BadConstraints"))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert slurm.commands("update") == [f"update JobId=7 Priority=0 AdminComment={HOLD_MARK}"]
+
+
+@pytest.mark.parametrize("verb", ["hold", "release", "pin"])
+async def test_a_hold_of_its_user_is_seen_although_the_job_was_free_when_it_was_last_read(verb: str) -> None:
+    slurm = Slurmctld(pending(7))
+    client = client_of(slurm)
+    request = (await job_of(client)).request
+    slurm["7"].update(priority="0", reason="JobHeldUser")
+    arguments = [Pin(KEY, ("n1",), None, request)] if verb == "pin" else [KEY]
+    failures = await getattr(client, verb)(arguments)
+    assert failures[KEY].reason is FailureReason.NOT_OURS
+    assert (slurm["7"]["priority"], slurm["7"]["admin_comment"]) == ("0", "")
+    assert slurm.commands("update") + slurm.commands("release") == []
 
 
 # ---- release
@@ -274,7 +309,7 @@ async def test_another_job_with_the_same_id_is_left_alone() -> None:
 
 
 async def test_what_is_remembered_never_says_that_a_job_is_done() -> None:
-    slurm = Slurmctld(pending(7))
+    slurm = Slurmctld(pending(7, admin_comment=HOLD_MARK))
     client = client_of(slurm)
     await client.snapshot()  # it was not held then ...
     slurm["7"]["priority"] = "0"  # ... and is now
@@ -305,39 +340,58 @@ async def pinned(slurm: Slurmctld, nodes: tuple[str, ...], gpus: int | None) -> 
 
 
 async def test_pin_of_gres_needs_only_the_node() -> None:
-    assert await pinned(Slurmctld(held(7)), ("n2",), 2) == ["update JobId=7 ReqNodeList=n2"]
+    assert await pinned(Slurmctld(held(7)), ("n2",), 2) == ["update JobId=7 ResetAccrueTime ReqNodeList=n2"]
+
+
+@pytest.mark.parametrize("verb", ["pin", "unpin"])
+async def test_a_job_that_runs_by_the_time_of_the_update_keeps_its_nodes(verb: str) -> None:
+    # Given a held job that somebody releases after it was read, and that Slurm starts on two nodes
+    slurm = Slurmctld(held(7, num_nodes="2-2"))
+    client = client_of(slurm)
+    original = replace((await job_of(client)).request, required_nodes=("n2",))
+    slurm.jobs["7"] = running(7)
+    before = dict(slurm.jobs["7"].fields)
+
+    # When the controller binds it to one of them, or restores its request
+    work = client.pin([Pin(KEY, ("n2",), 2, original)]) if verb == "pin" else client.unpin({KEY: original})
+    assert (await work).keys() == {KEY}
+
+    # Then it runs on where it was
+    assert slurm.jobs["7"].fields == before
 
 
 async def test_pin_of_a_node_range_fixes_it() -> None:
     slurm = Slurmctld(held(7, num_nodes="1-3"))
-    assert await pinned(slurm, ("n1", "n3"), 2) == ["update JobId=7 NumNodes=2-2 ReqNodeList=n1,n3"]
+    assert await pinned(slurm, ("n1", "n3"), 2) == ["update JobId=7 ResetAccrueTime NumNodes=2-2 ReqNodeList=n1,n3"]
 
 
 async def test_pin_of_a_total_divides_it() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:a100:12 "))
     assert await pinned(slurm, ("n1", "n3"), 6) == [
-        "update JobId=7 TresPerJob= TresPerNode=gres:gpu:a100:6 NumNodes=2-2 ReqNodeList=n1,n3"
+        "update JobId=7 ResetAccrueTime TresPerJob= TresPerNode=gres:gpu:a100:6 NumNodes=2-2 ReqNodeList=n1,n3"
     ]
 
 
 async def test_pin_of_a_total_on_one_node_bounds_it() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerJob=gres/gpu:8 "))
-    assert await pinned(slurm, ("n4",), 8) == ["update JobId=7 NumNodes=1-1 ReqNodeList=n4"]
+    assert await pinned(slurm, ("n4",), 8) == ["update JobId=7 ResetAccrueTime NumNodes=1-1 ReqNodeList=n4"]
 
 
-async def test_slurm_divides_what_it_cannot_be_told() -> None:
+async def test_slurm_divides_gpus_where_no_request_can_say_how() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:7 "))
-    assert await pinned(slurm, ("n1", "n2"), None) == ["update JobId=7 NumNodes=2-2 ReqNodeList=n1,n2"]
+    assert await pinned(slurm, ("n1", "n2"), None) == ["update JobId=7 ResetAccrueTime NumNodes=2-2 ReqNodeList=n1,n2"]
 
 
 async def test_gpus_by_task_lie_where_the_tasks_are() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerTask=gres:gpu:2 ", num_tasks="4", num_cpus="4"))
-    assert await pinned(slurm, ("n1", "n2"), 4) == ["update JobId=7 TasksPerNode=2 NumNodes=2-2 ReqNodeList=n1,n2"]
+    assert await pinned(slurm, ("n1", "n2"), 4) == [
+        "update JobId=7 ResetAccrueTime TasksPerNode=2 NumNodes=2-2 ReqNodeList=n1,n2"
+    ]
 
 
 async def test_a_users_own_nodes_come_back() -> None:
     slurm = Slurmctld(held(7, num_nodes="2-2", tres="node=2", num_tasks="2", num_cpus="2", req_nodes="n4"))
-    assert await pinned(slurm, ("n2", "n4"), 2) == ["update JobId=7 ReqNodeList=n2,n4"]
+    assert await pinned(slurm, ("n2", "n4"), 2) == ["update JobId=7 ResetAccrueTime ReqNodeList=n2,n4"]
 
 
 async def test_a_users_own_tasks_come_back() -> None:
@@ -349,7 +403,7 @@ async def test_a_begin_time_ends() -> None:
     slurm = Slurmctld(held(7, eligible=at(int(NOW_S) + 3600)))
     client = client_of(slurm)
     assert await client.pin([Pin(KEY, ("n1",), 2, (await job_of(client)).request)]) == {}
-    assert slurm.commands("update") == ["update JobId=7 ReqNodeList=n1 StartTime=now"]
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime ReqNodeList=n1 StartTime=now"]
 
 
 async def test_a_pin_after_a_snapshot_costs_one_process_for_all_jobs() -> None:
@@ -374,7 +428,7 @@ async def test_what_a_requeued_job_does_not_show_is_asked_for_once() -> None:
     pin = Pin(KEY, ("n2",), 2, ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000))
     slurm.before = lambda line: slurm["7"].update(num_nodes="3")  # it shows the number of its last run
     assert await client.pin([pin]) == {}
-    assert slurm.commands("update") == ["update JobId=7 NumNodes=1-1 ReqNodeList=n2"]
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime NumNodes=1-1 ReqNodeList=n2"]
 
 
 async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
@@ -390,7 +444,7 @@ async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
         size = replace(original, min_nodes=count, max_nodes=count, num_tasks=tasks, num_cpus=tasks)
         assert await client.pin([Pin(KEY, nodes, 2, size, resized=True)]) == {}
         assert slurm.commands("update") == [
-            f"update JobId=7 NumNodes={count}-{count} ReqNodeList={','.join(nodes)}",
+            f"update JobId=7 ResetAccrueTime NumNodes={count}-{count} ReqNodeList={','.join(nodes)}",
             f"update JobId=7 NumTasks={tasks} NumCPUs={tasks}",
         ]
     # then it gets its own request back
@@ -410,6 +464,7 @@ async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory(
     (asked,) = slurm.commands("update")
     assert set(asked.split()[2:]) == {
         "TresPerNode=gres:gpu:2", "NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4", "MinMemoryNode=2000", "ReqNodeList=n2",
+            "ResetAccrueTime",
     }  # fmt: skip
     assert await client.unpin({KEY: original}) == {}
     assert (await job_of(client)).request == original

@@ -33,7 +33,7 @@ def test_an_empty_queue() -> None:
         assert (reading.jobs, reading.contested) == ((), frozenset())
 
 
-def test_what_has_not_changed_is_the_same_object() -> None:
+def test_an_unchanged_job_is_the_same_object() -> None:
     table = JobTable(CLOCK)
     first = table.update(section(job_line(raw="1"), job_line(raw="2"))).jobs
     second = table.update(section(job_line(raw="1"), job_line(raw="2", reason="Dependency"))).jobs
@@ -41,7 +41,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
     assert (second[1] is first[1], second[1].reason) == (False, "Dependency")
 
 
-def test_what_ticks_makes_no_new_object() -> None:
+def test_a_counter_that_changes_makes_no_new_object() -> None:
     table = JobTable(CLOCK)
     lines = [
         job_line(**RUNNING | {"run_time": run_time}, evaluated=at(evaluated), scheduler=scheduler)
@@ -56,7 +56,7 @@ def test_what_ticks_makes_no_new_object() -> None:
     assert all(job is jobs[0] for job in jobs)
 
 
-def test_a_text_that_ticks_hides_nothing() -> None:
+def test_a_name_that_looks_like_a_counter_hides_no_change() -> None:
     table = JobTable(CLOCK)
     evil = f"x RunTime=1 SubmitTime=t.1 LastSchedEval={'t.1'} Scheduler=x"
     before = table.update(section(job_line(name=evil))).jobs[0]
@@ -77,7 +77,7 @@ def test_an_array_keeps_the_tasks_that_have_not_changed() -> None:
     assert all(after is before for after, before in zip(second[1:], first[1:], strict=True))
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_jobs_that_are_gone_are_forgotten() -> None:
     table = JobTable(CLOCK)
     table.update(section(job_line(raw="1"), job_line(raw="2")))
     assert told(table.update(section(job_line(raw="2")))) == {"2": Phase.PENDING}
@@ -150,7 +150,7 @@ READINGS = st.lists(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["a", 
 
 @settings(max_examples=200)
 @given(READINGS)
-def test_whatever_came_before_a_reading_says_what_its_own_text_says(readings: list[list[tuple[int, str]]]) -> None:
+def test_a_reading_depends_on_its_own_text_alone(readings: list[list[tuple[int, str]]]) -> None:
     """Jobs come, go, change places, appear twice, and have line breaks in their names."""
     table = JobTable(CLOCK)
     for jobs in readings:
@@ -206,7 +206,7 @@ def test_doubt_ends_with_the_text() -> None:
     assert (set(told(reading)), reading.contested) == ({"1", "2"}, frozenset())
 
 
-def test_doubt_that_only_ticks_is_the_same_doubt() -> None:
+def test_doubtful_text_in_which_only_counters_change_is_the_same_object() -> None:
     table = JobTable(CLOCK)
 
     def look(run_time: str, evaluated: int, scheduler: str, reason: str) -> bytes:
@@ -250,12 +250,12 @@ def test_an_answer_holds_all_of_an_array() -> None:
     assert [job.key.job_id for record in records for job in record.jobs] == ["9_0", "9_1", "9_2"]
 
 
-def test_an_answer_for_one_job_never_tells_of_another() -> None:
+def test_an_answer_for_one_job_never_describes_another() -> None:
     assert parse_answer(section(job_line(raw="77")), "2", CLOCK) == []
     assert parse_answer(b"", "2", CLOCK) == []
 
 
-def test_jobs_that_are_not_understood_are_complained_of() -> None:
+def test_jobs_that_are_not_understood_are_reported() -> None:
     heard: list[str] = []
     answer = section(job_line(raw="2", num_cpus="many"))
     assert parse_answer(answer, "2", CLOCK, lambda job_id, problem: heard.append(f"{job_id}: {problem}")) == []
@@ -266,3 +266,12 @@ def test_text_in_any_encoding_comes_back() -> None:
     line = job_line(comment="caf?").encode().replace(b"caf?", b"caf\xe9")
     (job,) = JobTable(CLOCK).update(line + b"\n").jobs
     assert job.comment.encode("utf-8", "surrogateescape") == b"caf\xe9"
+
+
+def test_a_number_of_any_length_in_a_users_text_costs_no_reading() -> None:
+    # Given a job whose comment has a line break, and behind it what looks like a job with an id of thousands of digits
+    table = JobTable(CLOCK)
+    text = section(job_line(raw="1"), job_line(raw="2", comment=f"a\nJobId={'9' * 5000} JobName=b"), job_line(raw="3"))
+    # When all jobs are read, then those around it are read one by one, and no other
+    assert table.update(text).contested == {2, 3}
+    assert told(table.update(text)) == {"1": Phase.PENDING}

@@ -175,7 +175,7 @@ def test_gpus_that_cannot_be_given_another_number(gpus: str, fixed: bool) -> Non
     assert job(gpus=gpus).request.gpus_fixed is fixed
 
 
-def test_what_cannot_be_written_anew() -> None:
+def test_requests_that_cannot_be_written_again() -> None:
     assert record(gpus="TresPerJob=gres:gpu:4,gres:nvme:1 ").mixed_gres
     assert record(gpus="TresPerNode=gres:gpu:g1:1,gres:gpu:g3:1 ").mixed_gres
     assert not record(gpus="TresPerJob=gres:gpu:a100:4 ").mixed_gres

@@ -55,12 +55,12 @@ async def test_long_input_and_long_output_do_not_block_each_other(tmp_path: Path
     assert (await runner(tmp_path).run("scontrol", [], text)).stdout == text
 
 
-async def test_input_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+async def test_input_that_is_not_read_is_no_error(tmp_path: Path) -> None:
     program(tmp_path, "exec <&-; echo done")
     assert (await runner(tmp_path).run("scontrol", [], b"x" * (1 << 22))).stdout == b"done\n"
 
 
-async def test_callers_environment_stays_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_callers_environment_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
     program(tmp_path, "env")
     assert b"SLURM_CLUSTERS" not in (await runner(tmp_path).run("scontrol", [])).stdout

@@ -49,7 +49,7 @@ async def test_each_question_gets_its_answer(*, prompt: bool, echo: bool) -> Non
 
 
 @pytest.mark.parametrize(("prompt", "echo"), [(True, True), (True, False), (False, False)])
-async def test_commands_come_first_and_say_nothing(*, prompt: bool, echo: bool) -> None:
+async def test_commands_come_first_and_print_nothing(*, prompt: bool, echo: bool) -> None:
     shell = Shell({"show job 5": "JobId=5\n"}, prompt=prompt, echo=echo)
     long = ["update", "JobId=5", f"ReqNodeList={','.join(f'n{number}' for number in range(50))}"]
     answers = await Scontrol(shell).ask(["show job 5"], first=[["release", "6"], long])
@@ -58,7 +58,7 @@ async def test_commands_come_first_and_say_nothing(*, prompt: bool, echo: bool) 
     assert lines[:2] == ["release 6", " ".join(long)]
 
 
-async def test_nobody_can_write_the_end_of_an_answer() -> None:
+async def test_the_mark_at_the_end_of_an_answer_is_new_each_time() -> None:
     first, second = Shell({}), Shell({})
     await Scontrol(first).ask(SHOW)
     await Scontrol(second).ask(SHOW)
@@ -90,7 +90,7 @@ async def test_free_text_goes_in_argv_as_it_is() -> None:
         ("x" * 4000, False),
     ],
 )
-def test_what_may_stand_on_a_line(word: str, *, fits: bool) -> None:
+def test_text_that_may_be_on_a_line(word: str, *, fits: bool) -> None:
     assert fits_on_a_line(["update", "JobId=5", word]) is fits
 
 
@@ -104,12 +104,12 @@ def test_what_may_stand_on_a_line(word: str, *, fits: bool) -> None:
         "slurm_load_jobs error: Protocol authentication error",
     ],
 )
-async def test_a_slurmctld_that_is_away_is_said_to_be(stderr: str) -> None:
+async def test_a_slurmctld_that_is_away_is_reported(stderr: str) -> None:
     with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
         await Scontrol(Shell({}, stderr=stderr)).ask(SHOW)
 
 
-async def test_other_complaints_are_for_the_caller() -> None:
+async def test_other_errors_are_returned_to_the_caller() -> None:
     shell = Shell(
         {}, stderr="slurm_load_jobs error: Invalid job id specified\nslurm_load_jobs error: Invalid job id specified"
     )
@@ -121,7 +121,7 @@ class Rubbish:
         return Completed(("scontrol",), 0, b"usage: scontrol [rubbish]\x00\xff", "")
 
 
-async def test_rubbish_is_said_to_be() -> None:
+async def test_rubbish_is_reported() -> None:
     with pytest.raises(SlurmReplyError, match=r"answered 0 of 2 questions.*rubbish"):
         await Scontrol(Rubbish()).ask(SHOW)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
-from controller.slurm.client import Failure, FailureReason, Failures, JobKey, Pin, ResourceRequest
+from controller.slurm.client import PIN_MARK, Failure, FailureReason, Failures, JobKey, Pin, ResourceRequest
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
 from controller.slurm.updates.pieces import Pieces
@@ -20,15 +20,16 @@ KEYS = [JobKey(str(raw), SUBMIT_S) for raw in range(1, 101)]
 class Work:
     """Takes `each_s` for each job, and is not answered where that is more than `limit_s`."""
 
-    def __init__(self, each_s: float = 0.0, limit_s: float = 10.0) -> None:
-        self.each_s, self.limit_s = each_s, limit_s
+    def __init__(self, each_s: float = 0.0, limit_s: float = 10.0, start_s: float = 0.0) -> None:
+        self.each_s, self.limit_s, self.start_s = each_s, limit_s, start_s
         self.now_s = 0.0
         self.pieces: list[list[JobKey]] = []
 
     async def __call__(self, piece: list[JobKey]) -> Failures:
         self.pieces.append(piece)
-        self.now_s += min(self.each_s * len(piece), self.limit_s)
-        if self.each_s * len(piece) > self.limit_s:
+        takes_s = self.start_s + self.each_s * len(piece)
+        self.now_s += min(takes_s, self.limit_s)
+        if takes_s > self.limit_s:
             raise SlurmUnavailableError("no answer within 10 s")
         return {}
 
@@ -52,6 +53,25 @@ async def test_slow_pieces_shrink_before_they_reach_the_time_limit() -> None:
     work = Work(each_s=0.4)
     assert await pieces(work).run(KEYS, work) == {}
     assert work.sizes == [8] + [4] * 23
+
+
+async def test_a_program_that_starts_slowly_is_not_started_more_often_for_it() -> None:
+    work = Work(start_s=3.0)
+    assert await pieces(work).run(KEYS, work) == {}
+    assert work.sizes == [8, 4, 8, 16, 32, 32]
+
+
+async def test_pieces_shrink_for_what_each_job_takes_beside_a_slow_start() -> None:
+    work = Work(start_s=3.0, each_s=0.2)
+    assert await pieces(work).run(KEYS, work) == {}
+    assert max(work.sizes) <= 16
+    assert work.sizes[-2] in {4, 8}
+
+
+async def test_work_of_several_calls_may_take_several_times_as_long() -> None:
+    work = Work(each_s=0.2)
+    await Pieces(8, 32, clock=lambda: work.now_s, calls=3).run(KEYS, work)
+    assert work.sizes[:3] == [8, 16, 16]
 
 
 async def test_a_piece_without_an_answer_ends_the_call_and_the_next_one_is_half_as_large() -> None:
@@ -110,7 +130,7 @@ class Slow(Slurmctld):
     """Carries out so many changes in one call; then the caller's time is over."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(*(held(raw) for raw in range(1, 101)))
+        super().__init__(*(held(raw, admin_comment=PIN_MARK) for raw in range(1, 101)))
         self.most = most
         self.timed_out = 0
 

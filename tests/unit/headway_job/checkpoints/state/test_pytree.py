@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -92,3 +93,10 @@ def test_a_sparse_tensor_is_not_counted_as_if_it_were_dense() -> None:
     copy = deep_copy(twice.requires_grad_(), MemoryBudget(2 * (2 * INDEX + VALUE)))
 
     assert copy.coalesce().values().tolist() == [2]
+
+
+def test_a_counter_is_copied_as_it_is() -> None:
+    """MultiStepLR keeps its milestones in one."""
+    copied = deep_copy({"milestones": Counter({30: 1, 60: 2})}, MemoryBudget(None))
+    assert copied == {"milestones": Counter({30: 1, 60: 2})}
+    assert type(copied["milestones"]) is Counter

@@ -158,7 +158,11 @@ def test_a_whole_model_imports_nothing_for_sharding(fork_server: ForkServer, fol
 
     assert ended.reported("saved") == 6
     assert ended.reported("before") == ended.reported("imported") == []
-    assert sorted(path.name for path in checkpoints(folder)[0].iterdir()) == ["manifest.json", "rank-0.pt", "rank-1.pt"]
+    assert sorted(path.name for path in checkpoints(folder)[0].iterdir()) == [
+        "manifest.json",
+        "rank-0.safetensors",
+        "rank-1.safetensors",
+    ]
 
 
 def test_options_that_differ_between_ranks_are_refused(fork_server: ForkServer, folder: Path) -> None:

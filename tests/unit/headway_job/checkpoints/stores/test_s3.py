@@ -169,8 +169,8 @@ def test_a_manifest_is_complete_or_missing(fork_server: ForkServer, s3: S3, coun
     for name in s3.objects():
         if name.endswith("manifest.json"):
             files = json.loads(s3.ask("GET", f"/{s3.bucket}/run/{name}"))["files"]
-            assert set(files) == {"rank-0.pt"}
-            assert name.replace("manifest.json", "rank-0.pt") in s3.objects()
+            assert set(files) == {"rank-0.safetensors"}
+            assert name.replace("manifest.json", "rank-0.safetensors") in s3.objects()
 
 
 def test_a_store_that_stops_answering_does_not_stop_the_training(fork_server: ForkServer, s3: S3) -> None:

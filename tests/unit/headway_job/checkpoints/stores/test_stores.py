@@ -66,11 +66,11 @@ def test_a_file_of_hdfs_has_its_name_once_it_is_whole_and_the_manifest_comes_las
 
     changes = [(what, path.rsplit("/", 1)[1]) for what, path in hdfs.asked if what in ("append", "rename")]
     assert {path for what, path in changes if what == "append"} == {
-        "rank-0.pt.part", "rank-1.pt.part", "manifest.json.part"
+        "rank-0.safetensors.part", "rank-1.safetensors.part", "manifest.json.part"
     }  # fmt: skip
     assert changes[-1] == ("rename", "manifest.json.part")
     renamed = [path for what, path in changes if what == "rename"]
-    assert sorted(renamed[:2]) == ["rank-0.pt.part", "rank-1.pt.part"]
+    assert sorted(renamed[:2]) == ["rank-0.safetensors.part", "rank-1.safetensors.part"]
 
 
 def test_a_rename_that_did_nothing_is_noticed(hdfs: WebHdfs) -> None:
@@ -79,7 +79,7 @@ def test_a_rename_that_did_nothing_is_noticed(hdfs: WebHdfs) -> None:
     hdfs.refusing_renames = True
 
     with pytest.raises(OSError, match="does not exist"):
-        store.write("step-000000001-0001", "rank-0.pt", lambda file: file.write(b"state") and None)
+        store.write("step-000000001-0001", "rank-0.safetensors", lambda file: file.write(b"state") and None)
 
 
 @pytest.mark.parametrize("count", [0, 1500, 4500])

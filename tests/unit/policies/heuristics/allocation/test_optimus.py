@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from policies.heuristics.allocation.optimus import Optimus, allot
-from policies.model import ClusterState, JobState, ProfileTable
+from policies.model import ClusterState, ProfileTable
 from policies.speeds.worker_scaling import fitted, least_squares
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
@@ -21,7 +21,7 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.valid import check_node
+from tests.unit.policies.valid import check_resizing
 from tests.unit.simulator.engine.build import audit_gpus, spans, trace_of
 
 STARTED_S = 500.0
@@ -166,23 +166,7 @@ class TestDecisions:
 def test_every_decision_is_valid(state: ClusterState, late: bool) -> None:
     if late:
         state = replace(state, time_s=STARTED_S + 1000)
-    policy = Optimus()
-    decision = policy.decide(state)
-    assert decision == policy.decide(state)
-    jobs, (low, high) = state.jobs, state.jobs.sizes
-    started = {}
-    for row, placement in decision.allocation.items():
-        if placement != jobs.placement(row):
-            started[row] = placement
-            assert low[row] <= placement.num_gpus <= high[row]
-            assert state.nodes.available[list(placement.nodes)].all()
-            assert decision.reasons[row]
-    for row in state.running.tolist():
-        if not jobs.preemptible[row] or not late:
-            assert decision.allocation[row] == jobs.placement(row)
-    for node in {node for placement in started.values() for node in placement.nodes}:
-        check_node(state, decision, started, node)
-    assert decision.queue == tuple(np.flatnonzero(jobs.state == JobState.PENDING))
+    check_resizing(Optimus(), state, settled=lambda _row: late)
 
 
 def elastic_trace() -> Trace:
@@ -216,7 +200,7 @@ class TestRuns:
         assert any(gpus < trace.num_gpus[job] for job, gpus in held)
         audit_gpus(simulation)
 
-    def test_nobody_is_stopped_or_resized_sooner_than_a_round_after_it_started(self) -> None:
+    def test_no_job_is_stopped_or_resized_sooner_than_a_round_after_its_start(self) -> None:
         simulation = run(elastic_trace(), Optimus())
         finishes = dict(zip(simulation.finished.index, simulation.finished.finish, strict=True))
         ended_early = [span for span in spans(simulation) if span.end < finishes[span.job]]

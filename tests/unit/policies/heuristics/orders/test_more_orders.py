@@ -47,7 +47,7 @@ class TestBackfill:
         jobs = [*self.blocked, Job(gpus=4)]
         assert started("backfill", [Node(gpus=8)], jobs) == {0}
 
-    def test_a_head_that_no_known_end_makes_room_for_holds_nobody_up(self) -> None:
+    def test_a_head_that_no_known_end_makes_room_for_delays_no_other(self) -> None:
         jobs = [Job(gpus=4, held={0: 4}), Job(gpus=8, estimate_s=9), Job(gpus=4, estimate_s=1000), Job(gpus=4)]
         decision = decide("backfill", [Node(gpus=8)], jobs)
         assert set(decision.allocation) == {0, 2}

@@ -88,7 +88,7 @@ def started(name: str, nodes: list[Node], jobs: list[Job]) -> set[int]:
     return set(load_policy(name).decide(cluster(nodes, jobs)).allocation)
 
 
-def test_fifo_lets_nobody_pass_the_head_and_fifo_skip_does() -> None:
+def test_fifo_lets_no_job_pass_the_head_and_fifo_skip_does() -> None:
     jobs = [Job(gpus=4), Job(gpus=8), Job(gpus=2)]
     assert started("fifo", [Node(gpus=8)], jobs) == {0}
     assert started("fifo-skip", [Node(gpus=8)], jobs) == {0, 2}

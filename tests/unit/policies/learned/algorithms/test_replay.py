@@ -61,7 +61,7 @@ def test_state_of_an_empty_memory_is_one_too() -> None:
     assert len(other) == 2
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_options_are_refused() -> None:
     replay = prioritized(4)
     with pytest.raises(ValueError, match="has no rows to draw"):
         replay.sample(1)

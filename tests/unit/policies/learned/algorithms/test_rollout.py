@@ -136,7 +136,7 @@ def test_values_of_final_observations_go_where_episodes_were_cut() -> None:
 
 
 @pytest.mark.parametrize("tells_masks", [False, True])
-def test_transitions_lead_to_what_came_before_anybody_began_anew(tells_masks: bool) -> None:
+def test_transitions_lead_to_what_came_before_the_reset(tells_masks: bool) -> None:
     kept, _, _ = collected(1, tells_masks=tells_masks)
     [batch] = kept
     expected = []

@@ -83,7 +83,7 @@ def test_what_was_trained_decides_about_what_it_never_saw(env: dict[str, str], h
     assert all(row["unfinished"] == 0 and row["avg_jct_s"]["mean"] > 1800 for row in rows)
 
 
-def test_a_cluster_that_the_agent_does_not_know_is_told(env: dict[str, str], here: Path, alone: Path) -> None:
+def test_a_cluster_that_the_agent_does_not_know_is_an_error(env: dict[str, str], here: Path, alone: Path) -> None:
     command = ("evaluate", "own-rl-hybrid", "--weights", alone, "--traces", "mine.csv", "--cluster", "3x4")
     said = headway_policy(*command, "--slowdown", "none", env=env, cwd=here, code=1).stderr
     assert "was trained for 2 nodes of at most 4 GPUs" in said

@@ -22,6 +22,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.learned.parity import follow
 from tests.unit.policies.valid import check_node, check_shape
 from tests.unit.simulator.envs.worlds import random_agent, trace_of
 
@@ -71,56 +72,36 @@ def check_parity(env: ContentionEnv, view: AgentView, seen: Any) -> None:
     assert np.array_equal(view.array, seen)
 
 
-def follow(env: ContentionEnv, **reset: Any) -> int:
-    """An episode of random actions; how many jobs were started, each where the encoder puts it."""
-    encoder, agent, started = encoder_of(env), random_agent(7), 0
+def episode(env: ContentionEnv, **reset: Any) -> int:
+    """Play an episode of random actions, and return how many jobs were started."""
+    encoder = encoder_of(env)
     assert encoder.encoding.shape == env.observation_space.shape
     assert encoder.encoding.actions == env.action_space.n
-    seen, _ = env.reset(**reset)
-    view, over = encoder.observe(env.simulation.state()), False
-    while not over:
-        check_parity(env, encoder.observe(env.simulation.state()), seen)
-        check_parity(env, view, seen)
-        action, state = agent(env), view.state
-        found = view.start(action)
-        now = env.loop.now
-        seen, _, terminated, truncated, _ = env.step(np.int64(action))
-        over = terminated or truncated
-        assert (found is None) == (action == 0)
-        if found is not None:
-            started += 1
-            row, placement = found
-            where = {job.index: (job.nodes, job.counts) for job in env.loop.running}
-            index = env.trace.job_ids.index(state.jobs.ids[row])
-            assert env.loop.now > now or Placement.of(zip(*where[index], strict=True)) == placement
-        if env.loop.now != now and not over:
-            view = encoder.observe(env.simulation.state())
-    assert terminated
-    return started
+    return follow(env, encoder, random_agent(7), check_parity, **reset)
 
 
 @pytest.mark.parametrize("options", WORLDS)
 def test_the_encoder_shows_and_does_what_the_environment_does(options: dict[str, Any]) -> None:
     env = ContentionEnv(**options)
-    assert follow(env, seed=3) >= 24
+    assert episode(env, seed=3) >= 24
 
 
 def test_nodes_that_differ_are_seen_alike(tmp_path: Any) -> None:
     path = tmp_path / "mixed.toml"
     path.write_text("[[nodes]]\ncount = 1\ngpus = 4\n[[nodes]]\ncount = 2\ngpus = 2\n")
     jobs = [(0, gpus, 600 + 100 * gpus) for gpus in (4, 2, 1, 4, 2, 2, 1)]
-    assert follow(ContentionEnv(traces=[trace_of(*jobs)], cluster=str(path))) == 7
+    assert episode(ContentionEnv(traces=[trace_of(*jobs)], cluster=str(path))) == 7
 
 
-def test_a_model_that_nobody_has_seen_is_shown_by_its_profile_and_one_without_a_name_as_the_usual_one() -> None:
+def test_a_new_model_is_shown_by_its_profile_and_one_without_a_name_as_the_usual_one() -> None:
     profiles = paper_profiles("contention-rl").with_models(
         {"NewNet": ModelProfile(compute_s=0.1, bytes=2e9, overlap=0.5)}
     )
     trace = trace_of(*[(0, 4, 600)] * 4, models=["NewNet", "", "no such model", "MoE"])
-    follow(ContentionEnv(traces=[trace], profiles=profiles, cells="features"))
+    episode(ContentionEnv(traces=[trace], profiles=profiles, cells="features"))
 
 
-def test_what_a_state_shows_does_not_depend_on_who_ran_before() -> None:
+def test_what_a_state_shows_does_not_depend_on_earlier_jobs() -> None:
     jobs = (0, 2, 100), (0, 3, 900), (0, 2, 900), (0, 8, 900)
     trace = trace_of(*jobs, models=["FSDP", "MoE", "DLRM", "GraphSage"])
     env = ContentionEnv(traces=[trace], cluster="1x8", slowdown=())
@@ -171,7 +152,7 @@ def test_no_action_places_a_job_where_it_may_not_be(
         check_node(state, decision, started, node)
 
 
-def test_foreign_gpus_and_nodes_that_take_nobody_are_absent() -> None:
+def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=2, foreign_gpus=1), Node(gpus=2, available=False), Node(gpus=2), Node(gpus=2)]
     view = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
     usual = np.float32(0.1 + 0.9 * 0.5)

@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 import torch
 
+from policies.learned.algorithms.distribution import masked_log_softmax
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import masked
 from policies.learned.contention_rl.spreads import node_lists, powers
 from tests.unit.policies.learned.contention_rl.agents import network_of
 
@@ -68,7 +68,7 @@ def test_a_candidates_cells_bear_on_its_own_actions_as_those_of_no_other_do() ->
 
 def test_what_is_masked_is_never_drawn() -> None:
     logits = torch.tensor([[50.0, 0.0, -50.0, 1.0]])
-    chances = masked(logits, torch.tensor([[False, True, True, False]])).exp()
+    chances = masked_log_softmax(logits, torch.tensor([[False, True, True, False]])).exp()
     assert chances.sum().item() == pytest.approx(1)
     assert chances[0, [0, 3]].tolist() == [0, 0]
     assert chances[0, 1].item() == pytest.approx(1)

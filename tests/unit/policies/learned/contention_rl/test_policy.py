@@ -50,7 +50,14 @@ def test_decisions_are_valid_and_the_same_again(state: ClusterState, kind: type[
     assert policy.decide(state) == decision
 
 
-def test_base_leaves_idle_what_hybrid_gives_to_whoever_fits() -> None:
+def test_a_job_that_fits_nowhere_is_not_said_to_be_held_back() -> None:
+    state = cluster([Node()] * 4, [Job(gpus=8, held={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
+    decision = RlBase(agent_of(Encoding(), wait=1e6)).decide(state)
+    assert decision.reasons[4].startswith("held back by the agent")
+    assert 3 not in decision.reasons
+
+
+def test_base_leaves_idle_what_hybrid_gives_to_any_job_that_fits() -> None:
     state = cluster([Node()] * 4, [Job(gpus=4, held={0: 4}), Job(gpus=8), Job(gpus=4), Job(gpus=4), Job(gpus=30)])
     agent = agent_of(Encoding(), wait=1e6)
     base, hybrid = RlBase(agent).decide(state), RlHybrid(agent).decide(state)

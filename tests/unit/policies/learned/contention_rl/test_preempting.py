@@ -16,7 +16,7 @@ from policies.learned.contention_rl.preempting import sensitivities, too_slow
 from policies.model import ClusterState
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.contention_rl.agents import agent_of
-from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, state_of
+from tests.unit.policies.profiled import LOUD, QUIET, state_of
 from tests.unit.policies.valid import check
 
 SPREAD = {0: 2, 1: 2}
@@ -46,7 +46,7 @@ def test_a_new_run_is_left_alone() -> None:
     assert too_slow(state, KNOB) is None
 
 
-def test_what_nobody_measured_is_predicted() -> None:
+def test_speeds_that_were_not_measured_are_predicted() -> None:
     job = Job(gpus=4, held=SPREAD)
     state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD), (job, QUIET), (Job(gpus=4, held={2: 2, 3: 2}), LOUD)])
     found = sensitivities(state, [0, 1, 2, 3])

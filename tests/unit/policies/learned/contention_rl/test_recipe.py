@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.errors import TrainingError
+from policies.learned.algorithms.advantage import discounts
 from policies.learned.contention_rl.encoder import NAME, Encoding
 from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
-from policies.learned.contention_rl.recipe import PpoTrainer, Recipe, StageReport, discounts, train
+from policies.learned.contention_rl.recipe import PpoTrainer, Recipe, StageReport, train
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.card import draft
 from simulator.traces.generators.contention_rl import ContentionRL
@@ -88,8 +89,8 @@ def test_time_is_discounted_and_starts_are_not() -> None:
     training = training_of(Recipe(gamma=0.5, gae_lambda=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
     collector = training._collector
     collector.restart([1, 2, 3, 4])
-    rollout = collector.collect(training.act)
-    _, returns = training._advantages(rollout)
+    rollout = collector.collect(training.ppo.act)
+    _, returns = training.ppo.advantages(rollout)
     assert rollout.elapsed is not None
     assert {0.0, 1.0} <= set(rollout.elapsed.flatten().tolist())
     over = rollout.terminated | rollout.truncated
@@ -120,7 +121,7 @@ def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
     view = agent.encoder.observe(raw.simulation.state())
     assert np.array_equal(view.array, seen)
     masks = view.mask()
-    drawn = [int(training.act(seen[None], masks[None])["actions"][0]) for _ in range(400)]
+    drawn = [int(training.ppo.act(seen[None], masks[None])["actions"][0]) for _ in range(400)]
     assert masks[drawn].all()
     counts = np.bincount(drawn, minlength=len(masks))
     chosen = agent.choose(view, must_act=False)

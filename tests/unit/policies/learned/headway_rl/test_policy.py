@@ -19,7 +19,8 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from tests.unit.policies.cluster import Job, Node, states
-from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, UNKNOWN, beginner, network, state_of
+from tests.unit.policies.learned.headway_rl.scenes import beginner, network
+from tests.unit.policies.profiled import LOUD, QUIET, UNKNOWN, state_of
 from tests.unit.policies.valid import check
 
 BY_GPUS = {"gpus": 1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
@@ -28,7 +29,7 @@ SOON = {"remaining": -1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
 """And here the sooner it is done, the more."""
 
 
-def test_loud_jobs_are_kept_apart_and_told_why() -> None:
+def test_loud_jobs_are_kept_apart_with_a_reason() -> None:
     runs = Job(gpus=12, held={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
     state = state_of([Node()] * 3, [(runs, LOUD), (Job(gpus=12, estimate_s=600.0), LOUD)])
     decision = HeadwayRl.of(network(**BY_GPUS)).decide(state)

@@ -15,7 +15,7 @@ from policies.placement.best_fit import Capacity
 from policies.selection import held_placements
 from policies.speeds.contention_model import ContentionModel
 from tests.unit.policies.cluster import Job, Node, states
-from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, state_of
+from tests.unit.policies.profiled import LOUD, QUIET, state_of
 
 TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
 
@@ -94,7 +94,7 @@ def test_what_two_lose_beside_each_other_counts() -> None:
     assert set(quiet.placed) == {0, 1}
 
 
-def test_orders_are_by_value_per_gpu_and_who_runs_has_the_cost_of_a_stop_in_its_favour() -> None:
+def test_orders_are_by_value_per_gpu_and_running_jobs_have_the_cost_of_a_stop_in_their_favour() -> None:
     jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, held={0: 1}, estimate_s=60.0)]
     state = state_of([Node()], [(job, QUIET) for job in jobs])
     assert search_of(state, [1.9, 1.0, 0.99]).order([0, 1, 2]) == [2, 1, 0]

@@ -20,6 +20,7 @@ from simulator.engine.settings import Settings
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
 from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.learned.parity import follow
 from tests.unit.policies.valid import check_node, check_shape
 from tests.unit.simulator.envs.worlds import trace_of
 from tests.unit.simulator.papers.sched2.test_env import FAILURES, RACKS, random_agent
@@ -56,36 +57,17 @@ def check_parity(env: Sched2Env, view: AgentView, seen: Any) -> None:
     np.testing.assert_allclose(view.array(), seen, rtol=1e-5, atol=1e-6)
 
 
-def follow(env: Sched2Env, **reset: Any) -> int:
-    """An episode of random actions; how many jobs were started, each where the encoder puts it."""
-    encoder, agent, started = encoder_of(env), random_agent(7), 0
+def episode(env: Sched2Env, **reset: Any) -> int:
+    """Play an episode of random actions, and return how many jobs were started."""
+    encoder = encoder_of(env)
     assert encoder.encoding.layout == env.layout
-    seen, _ = env.reset(**reset)
-    view, over = encoder.observe(env.simulation.state()), False
-    while not over:
-        check_parity(env, encoder.observe(env.simulation.state()), seen)
-        check_parity(env, view, seen)
-        action, state, now = agent(env), view.state, env.loop.now
-        found = view.start(action)
-        seen, _, terminated, truncated, _ = env.step(np.int64(action))
-        over = terminated or truncated
-        assert (found is None) == (action == 0)
-        if found is not None:
-            started += 1
-            row, placement = found
-            where = {job.index: (job.nodes, job.counts) for job in env.loop.running}
-            index = env.trace.job_ids.index(state.jobs.ids[row])
-            assert env.loop.now > now or Placement.of(zip(*where[index], strict=True)) == placement
-        if env.loop.now != now and not over:
-            view = encoder.observe(env.simulation.state())
-    assert terminated
-    return started
+    return follow(env, encoder, random_agent(7), check_parity, **reset)
 
 
 @pytest.mark.parametrize("options", WORLDS)
 def test_the_encoder_shows_and_does_what_the_environment_does(options: dict[str, Any]) -> None:
     env = Sched2Env(**options)
-    assert follow(env, seed=3) >= 80
+    assert episode(env, seed=3) >= 80
 
 
 def test_which_jobs_are_shown() -> None:
@@ -127,7 +109,7 @@ def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window:
         check_node(state, decision, started, node)
 
 
-def test_foreign_gpus_and_nodes_that_take_nobody_are_absent() -> None:
+def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=3, foreign_gpus=1), Node(gpus=3, available=False), Node(gpus=3), Node(gpus=2)]
     jobs = [Job(gpus=1, exclusive=True, held={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
     gpus, _, _ = look(cluster(nodes, jobs)).encoding.layout.split(look(cluster(nodes, jobs)).array())

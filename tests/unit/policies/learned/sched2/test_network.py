@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.network import IMPOSSIBLE, QNetwork
+from policies.learned.sched2.network import QNetwork
 from policies.learned.sched2.state.feature_layout import (
     IS_SPREAD,
     LOG_GPUS,
     LOG_TIME,
+    LOG_UNTIL_CLEAR,
     NEVER_H,
     OF_JOB,
     SIZES,
@@ -21,8 +23,8 @@ from policies.learned.sched2.state.feature_layout import (
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.state_layout import StateLayout
 from policies.learned.sched2.training.demonstrations import actions_of
-from policies.learned.sched2.training.search import Search, first_rule
 from policies.learned.sched2.training.search import actions_of as rule_actions
+from policies.learned.sched2.training.search import first_rule, search
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
@@ -120,6 +122,17 @@ def test_features_by_hand() -> None:
     assert NEVER_H > 5
 
 
+@pytest.mark.parametrize("busy_h", [NEVER_H, NEVER_H + 1, 500.0])
+def test_a_server_that_is_busy_for_days_is_not_free_now(busy_h: float) -> None:
+    layout = Encoding(num_nodes=1, gpus_per_node=4, candidates=1).layout
+    state = np.zeros(layout.size, dtype=np.float32)
+    gpus, jobs, _ = layout.split(state)
+    gpus[:] = [[0, 0, 0, busy_h]]
+    jobs[0] = [1, 1, 1, 1, 1 / 4, 0]
+    own, _ = candidates_of(layout, state)
+    assert own[0, LOG_UNTIL_CLEAR] == pytest.approx(np.log1p(NEVER_H), abs=1e-4)
+
+
 def test_features_of_jobs_beside_large_ones_by_hand() -> None:
     layout = Encoding(num_nodes=3, gpus_per_node=4, candidates=5).layout
     state = np.zeros(layout.size, dtype=np.float32)
@@ -170,7 +183,7 @@ def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
     assert seen == {0, 1, 2, 3, 4}
 
 
-def test_where_packing_goes_first_and_who_would_be_scattered_is_what_happens() -> None:
+def test_packing_shows_where_a_job_goes_and_whether_it_would_be_scattered() -> None:
     env, layout = Sched2Env(traces=Workload(jobs=200, mean_gap_s=80.0), cluster="15x8"), Encoding().layout
     agent, spread, over = random_agent(4), 0, False
     seen, _ = env.reset(seed=5)
@@ -187,7 +200,7 @@ def test_where_packing_goes_first_and_who_would_be_scattered_is_what_happens() -
     assert spread > 5
 
 
-def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
+def test_an_untrained_network_starts_as_its_rule() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rule = first_rule()
     rule[-SIZES:] = 0.0
@@ -202,49 +215,49 @@ def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
 
 
 def test_the_search_goes_where_costs_are_less() -> None:
-    search, goal = Search(24, seed=1), np.linspace(-2.0, 2.0, OF_JOB)
-    first = float(np.square(search.mean - goal).sum())
-    assert search.mean == pytest.approx(first_rule())
+    evolution, goal = search(24, seed=1), np.linspace(-2.0, 2.0, OF_JOB)
+    first = float(np.square(evolution.mean - goal).sum())
+    assert evolution.mean == pytest.approx(first_rule())
     for _ in range(150):
-        rules = search.draw()
-        search.learn(100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]]))
-    assert np.square(search.mean - goal).sum() < 0.1 * first
+        rules = evolution.draw()
+        evolution.learn(100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]]))
+    assert np.square(evolution.mean - goal).sum() < 0.1 * first
 
 
 @pytest.mark.parametrize("costs", [np.arange(8.0) - 20, np.arange(8.0) + 20, np.array([*range(6), np.inf, np.inf])])
 def test_the_search_goes_towards_the_cheapest_and_away_from_what_has_no_end(costs: np.ndarray) -> None:
-    search = Search(8, seed=1)
-    rules = search.draw()
-    search.learn(np.stack([costs, costs], axis=1))
+    evolution = search(8, seed=1)
+    rules = evolution.draw()
+    evolution.learn(np.stack([costs, costs], axis=1))
     scale = np.abs(rules - first_rule()).mean(axis=0)
-    likeness = (rules - first_rule()) / scale @ ((search.mean - first_rule()) / scale)
+    likeness = (rules - first_rule()) / scale @ ((evolution.mean - first_rule()) / scale)
     assert likeness[0] > 0
     assert likeness[0] > likeness[7]
 
 
 def test_a_search_without_any_end_goes_on() -> None:
-    search = Search(4, seed=1)
-    search.draw()
-    search.learn(np.full((4, 2), np.inf))
-    assert np.isfinite(search.draw()).all()
+    evolution = search(4, seed=1)
+    evolution.draw()
+    evolution.learn(np.full((4, 2), np.inf))
+    assert np.isfinite(evolution.draw()).all()
 
 
 def test_a_search_that_was_left_draws_what_it_would_have_drawn() -> None:
     def costs(rules: np.ndarray) -> np.ndarray:
         return np.abs(rules).sum(axis=1, keepdims=True)
 
-    whole, other = Search(6, seed=3), Search(6, seed=4)
+    whole, other = search(6, seed=3), search(6, seed=4)
     for _ in range(4):
         whole.learn(costs(whole.draw()))
-    left = Search(6, seed=3)
+    left = search(6, seed=3)
     left.load_state_dict(whole.state_dict())
     assert left.rounds == 4
     assert np.array_equal(left.mean, whole.mean)
     assert np.array_equal(left.draw(), whole.draw())
-    assert not np.array_equal(other.draw(), Search(6, seed=3).draw())
+    assert not np.array_equal(other.draw(), search(6, seed=3).draw())
 
 
-def test_the_simple_rules_start_who_loses_nothing() -> None:
+def test_the_simple_rules_start_jobs_that_lose_nothing() -> None:
     layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
     state = np.zeros((4, layout.size), dtype=np.float32)
     gpus, jobs, _ = layout.split(state)

@@ -128,7 +128,7 @@ def test_a_cluster_that_it_was_not_trained_for() -> None:
         Sched2.of(agent_of(SMALL)).decide(cluster([Node(gpus=4)] * 2, []))
 
 
-def test_an_answer_that_is_no_number_starts_who_came_first_and_says_so() -> None:
+def test_an_answer_that_is_no_number_starts_the_oldest_job_and_says_so() -> None:
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("value.0.bias").fill_(float("nan"))
@@ -138,7 +138,7 @@ def test_an_answer_that_is_no_number_starts_who_came_first_and_says_so() -> None
     assert all("is not finite" in decision.reasons[row] for row in started[:-1])
 
 
-def test_what_it_holds_back_is_told() -> None:
+def test_a_job_that_is_held_back_has_a_reason() -> None:
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("void.2.bias").fill_(1e4)
@@ -162,7 +162,7 @@ def test_more_jobs_than_slots_and_no_jobs_at_all() -> None:
 
 @hypothesis_settings(max_examples=40, deadline=None)
 @given(state=states())
-def test_whatever_the_cluster_is_like_nobody_is_placed_badly(state: ClusterState) -> None:
+def test_no_job_is_placed_badly_on_any_cluster(state: ClusterState) -> None:
     widest = int(state.nodes.gpus.max())
     if widest == 0:
         return

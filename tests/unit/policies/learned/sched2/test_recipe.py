@@ -13,7 +13,6 @@ import torch
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.state.state_layout import StateLayout
-from policies.learned.sched2.training.n_step_returns import NStepReturns
 from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
 from policies.learned.sched2.training.trainer import DqnTrainer
 from policies.learned.weights.card import draft
@@ -103,50 +102,12 @@ def test_demonstrations_teach_what_was_shown() -> None:
         searches=0, rounds=1, demonstrations=1, pretrain_batches=150, learning_rate=5e-3, hidden=16, batch=64
     )
     one.run_round()
-    memory = one.learning._memory.sample(300).rows
+    memory = one.learning.dqn.memory.sample(300).rows
     seen, masks = torch.from_numpy(memory["seen"]).float(), torch.from_numpy(memory["masks"])
     with torch.no_grad():
         chosen = one.network.q_values(seen, masks).argmax(1).numpy()
     assert memory["shown"].all()
     assert (chosen == memory["actions"]).mean() > 0.75
-
-
-def test_returns_over_several_steps_by_hand() -> None:
-    returns = NStepReturns(3, shown=False)
-    rewards = np.array([[1.0, 0.0], [2.0, 4.0], [3.0, 8.0], [5.0, 16.0]])
-    gammas = np.array([[0.5, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
-    rows = []
-    for step in range(4):
-        seen, masks = np.full((2, 3), step, dtype=np.float32), np.ones((2, 2), dtype=np.bool_)
-        kept = np.array([True, step < 1])
-        rows.append(
-            returns.step(
-                {"seen": seen, "masks": masks, "actions": np.array([step, step]), "kept": kept},
-                rewards[step],
-                gammas[step],
-                {"seen": seen + 1, "masks": masks},
-            )
-        )
-    assert rows[:2] == [None, None]
-    third, fourth = rows[2:]
-    assert third is not None and fourth is not None
-    # 1 + 0.5 (2 + 1 * 3), then 0.25 of what follows; the second episode ends in its second step.
-    assert third["returns"].tolist() == [3.5, 4.0]
-    assert third["gammas"].tolist() == [0.25, 0.0]
-    assert third["seen"][:, 0].tolist() == [0, 0]
-    assert third["next_seen"][:, 0].tolist() == [3, 3]
-    # The environment that is not kept is left out.
-    assert fourth["returns"].tolist() == [2 + 3 + 0.5 * 5]
-    assert fourth["gammas"].tolist() == [0.5]
-
-
-def test_steps_without_a_choice_are_not_kept() -> None:
-    returns = NStepReturns(1, shown=True)
-    seen, masks = np.zeros((2, 3), dtype=np.float32), np.array([[True, False], [True, True]])
-    before = {"seen": seen, "masks": masks, "actions": np.array([0, 1]), "kept": np.ones(2, dtype=np.bool_)}
-    rows = returns.step(before, np.ones(2), np.ones(2), {"seen": seen, "masks": masks})
-    assert rows is not None
-    assert rows["actions"].tolist() == [1]
 
 
 @pytest.mark.parametrize(

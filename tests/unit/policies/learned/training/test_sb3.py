@@ -165,3 +165,12 @@ def test_its_weights_are_judged_as_the_systems_own(world: SimulatorGround) -> No
     network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
     figures = world.validate(policy(Recipe(), world, network))
     assert figures[FIGURE] > 0
+
+
+def test_environments_have_masks_and_no_other_attribute(world: SimulatorGround) -> None:
+    envs = Environments(environments(Recipe(), world))
+    assert np.asarray(envs.env_method("action_masks")).shape[0] == ENVS
+    with pytest.raises(AttributeError, match=r"these environments have only action_masks\(\), no method 'render'"):
+        envs.env_method("render")
+    with pytest.raises(AttributeError, match="'speed' cannot be set"):
+        envs.set_attr("speed", 1)

@@ -54,14 +54,14 @@ def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> N
         ("no_such_package_at_all:SYSTEM", ["'bad'", "needs no_such_package_at_all", "pip install"]),
     ],
 )
-def test_a_system_that_is_none_is_told(install: Install, value: str, words: list[str]) -> None:
+def test_an_unknown_system_is_an_error(install: Install, value: str, words: list[str]) -> None:
     install("headway.systems", bad=value)
     with pytest.raises(TrainingError) as caught:
         find_system("bad")
     assert all(word in str(caught.value) for word in words)
 
 
-def test_a_wrong_name_is_told_with_the_names_there_are(install: Install) -> None:
+def test_the_error_of_a_wrong_name_lists_the_names_there_are(install: Install) -> None:
     install("headway.systems", toy="tests.unit.policies.learned.toy_system:SYSTEM")
     with pytest.raises(TrainingError, match=r"no system is named 'tory'; installed: .*toy"):
         find_system("tory")
@@ -93,7 +93,7 @@ def test_a_recipe_from_the_command_line() -> None:
         (["rounds=3"], ["--rounds", "twice"]),
     ],
 )
-def test_a_wrong_setting_is_told(texts: list[str], words: list[str]) -> None:
+def test_a_wrong_setting_is_an_error(texts: list[str], words: list[str]) -> None:
     with pytest.raises(TrainingError) as caught:
         recipe_of(SYSTEM, texts, rounds=2)
     assert all(word in str(caught.value) for word in words)

@@ -105,7 +105,7 @@ def test_several_seeds_at_once_are_what_each_is_alone(env: dict[str, str], alone
     assert "seed 6: " in told.stderr
 
 
-def test_a_seed_that_fails_is_told(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_seed_that_fails_is_reported(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "runs/seed-1").mkdir(parents=True)
     (tmp_path / "runs/seed-1/thesis.tex").write_text("mine")
     command = ("train", "learned-order", "--rounds", 1, "--set", "tries=2", "--seeds", 2, "--out", "runs")
@@ -121,7 +121,7 @@ def test_a_seed_that_fails_is_told(env: dict[str, str], tmp_path: Path) -> None:
         (("--slurm", "partition"), ["--slurm 'partition'", "NAME=VALUE"]),
     ],
 )
-def test_jobs_that_cannot_be_submitted_are_told(
+def test_jobs_that_cannot_be_submitted_are_reported(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     pytest.importorskip("submitit", reason="jobs are submitted through submitit")
@@ -164,7 +164,7 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
         (("learned-order", "--out", "nothing", "--resume"), ["nothing to go on from"]),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
+def test_an_error_is_one_line(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     said = headway_policy("train", *arguments, env=env, cwd=tmp_path, code=1).stderr.splitlines()
@@ -251,7 +251,7 @@ async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_
         (("fifo", "--traces", "a.csv", "--cluster", "2x8", "--set", "a=b"), ["--set", "--system"]),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_told(
+def test_a_comparison_that_cannot_be_made_is_an_error(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     said = headway_policy("evaluate", *arguments, env=env, cwd=tmp_path, code=1).stderr

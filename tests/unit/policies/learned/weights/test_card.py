@@ -112,7 +112,7 @@ def test_draft_says_what_it_runs_on() -> None:
     assert made.weights_sha256 == ""
 
 
-def test_digest_tells_where_one_part_ends(tmp_path: Path) -> None:
+def test_the_digest_depends_on_where_one_part_ends(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"ab")
     assert digest(tmp_path / "a") == digest(b"ab") == hashlib.sha256(b"ab").hexdigest()
     assert len({digest(b"ab", b"c"), digest(b"a", b"bc"), digest(b"abc"), digest(b"c", b"ab")}) == 4

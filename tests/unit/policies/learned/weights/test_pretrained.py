@@ -48,7 +48,7 @@ def test_a_learned_policy_that_is_listed_has_its_weights_and_serves_alike_every_
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("safetensors", "policy"), ("torch", "train")])
-def test_what_a_policy_needs_and_is_not_there_is_told_with_the_extra_that_has_it(
+def test_the_error_of_a_missing_package_names_the_extra_that_has_it(
     monkeypatch: pytest.MonkeyPatch, missing: str, extra: str
 ) -> None:
     def weigh() -> None:

@@ -121,7 +121,7 @@ def test_flipped_bit_anywhere_is_refused(folder: Path, data: st.DataObject) -> N
     assert "copy both files again" in told
 
 
-def test_bit_flipped_among_the_numbers_is_told_as_damage(folder: Path) -> None:
+def test_a_flipped_bit_among_the_numbers_is_reported_as_damage(folder: Path) -> None:
     path = folder / "toy.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -143,7 +143,7 @@ def test_weights_for_somebody_else_are_refused(folder: Path) -> None:
     assert "made for encoder toy/1, this Headway has toy/2" in refused(folder, encoder="toy/2")
 
 
-def test_missing_files_are_told(folder: Path) -> None:
+def test_missing_files_are_reported(folder: Path) -> None:
     (folder / "toy.safetensors").unlink()
     assert "toy.safetensors: no such file" in refused(folder)
     (folder / "toy.json").unlink()
@@ -181,7 +181,7 @@ def test_numbers_that_are_none_are_neither_saved_nor_loaded(folder: Path, tensor
     assert "body.bias has numbers that are NaN or infinite" in refused(folder)
 
 
-def test_network_of_another_form_is_told_by_tensor(folder: Path, tensors: Tensors) -> None:
+def test_a_network_of_another_form_is_reported_by_tensor(folder: Path, tensors: Tensors) -> None:
     without = {name: tensor for name, tensor in tensors.items() if name != "mask"}
     assert "tensor mask is not in the network" in refused(folder, network=without)
     assert "tensor head is missing" in refused(folder, network=tensors | {"head": tensors["mask"]})

@@ -63,7 +63,7 @@ def test_a_line_of_scontrol_is_read_past_the_kernel_and_before_the_reason() -> N
         ("SwitchName=s Nodes=lone\nSwitchName=t Nodes=lone", NODES, "lone is below s and t"),
         ("SwitchName=s Switches=t\nSwitchName=t Switches=s", NODES, "above itself"),
         ("SwitchName=s\nSwitchName=t Switches=s\nSwitchName=u Switches=s", NODES, "s is below t and u"),
-        ("SwitchName=s\nSwitchName=s", NODES, "stands twice"),
+        ("SwitchName=s\nSwitchName=s", NODES, "appears twice"),
     ],
 )
 def test_what_is_no_tree_is_reported(switches: str, nodes: str, says: str) -> None:

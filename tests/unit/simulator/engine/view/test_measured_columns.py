@@ -57,7 +57,7 @@ def test_sensitivity_is_how_much_slower_a_job_is_than_alone() -> None:
     np.testing.assert_array_equal(seen.throughput_steps_per_s, state.jobs.throughput_steps_per_s)
 
 
-def test_nobody_near_means_undisturbed() -> None:
+def test_without_neighbours_a_job_is_undisturbed() -> None:
     assert sensitivity(placed(simulation("pair-table"), APART))[:2] == [1.0, 1.0]
 
 

@@ -42,7 +42,7 @@ def test_the_checker_of_gymnasium_finds_nothing(options: dict[str, Any]) -> None
             env.step(env.action_space.sample())
 
 
-def test_an_agent_sees_who_is_on_which_gpu_and_how_candidates_can_be_spread() -> None:
+def test_an_agent_sees_which_job_is_on_which_gpu_and_how_candidates_can_be_spread() -> None:
     trace = trace_of((0, 2, 600), (0, 4, 600), (0, 2, 600), (0, 3, 600), models=["FSDP", "MoE", "DLRM", "GraphSage"])
     env = ContentionEnv(traces=[trace], cluster="2x4", candidates=3)
     features = JobFeatures(paper_profiles("contention-rl"), env.cluster.topology)
@@ -81,7 +81,7 @@ def test_cells_may_hold_features() -> None:
     assert seen[0, 2].tolist() == np.array([1.0, *features.of("FSDP"), 0.0], dtype=np.float32).tolist()
 
 
-def test_a_model_that_nobody_has_seen_has_a_place_among_the_others() -> None:
+def test_a_new_model_has_a_place_among_the_others() -> None:
     profiles = paper_profiles("contention-rl").with_models({"NewNet": ModelProfile(compute_s=0.1, bytes=2e9)})
     env = ContentionEnv(traces=[trace_of((0, 1, 600))], profiles=profiles)
     features = JobFeatures(profiles, env.cluster.topology)
@@ -156,7 +156,7 @@ def test_rounds_that_are_not_asked_about_are_paid_for() -> None:
     assert sums[True][0]["steps"] <= 80 < sums[False][0]["steps"]
 
 
-def test_a_step_tells_how_many_rounds_it_took() -> None:
+def test_a_step_returns_how_many_rounds_it_took() -> None:
     trace = trace_of((0, 4, 900), (0, 4, 600))
     for skip, told in ((False, [0, 1, 1, 1, 2]), (True, [3, 2])):
         env = ContentionEnv(traces=[trace], cluster="1x4", skip_forced=skip)

@@ -165,7 +165,7 @@ class TestByHand:
         assert info["outcome"]["avg_jct_s"] == pytest.approx((600 + 1200 + 3600) / 3)
         assert info["outcome"]["preemptions"] == 0
 
-    def test_full_ends_it_too(self) -> None:
+    def test_a_full_batch_ends_it_too(self) -> None:
         env = self.env()
         env.reset()
         for _ in range(3):
@@ -177,7 +177,7 @@ class TestByHand:
         assert np.flatnonzero(env.action_masks()).tolist() == [server(0), server(1), void(env)]
         assert env.step(np.int64(server(1)))[4]["slot_ended"]
 
-    def test_what_cannot_be_is_masked_and_is_void(self) -> None:
+    def test_impossible_actions_are_masked_and_count_as_void(self) -> None:
         env = self.env(concurrent=4)
         _, info = env.reset()
         assert np.flatnonzero(info["action_mask"]).tolist() == [*range(9), void(env)]
@@ -225,7 +225,7 @@ class TestByHand:
         first = next(job for job in env.loop.running if job.index == 0)
         assert (first.resizes, first.stops) == (1, 1)
 
-    def test_who_is_not_preemptible_keeps_what_it_holds(self) -> None:
+    def test_a_job_that_is_not_preemptible_keeps_what_it_holds(self) -> None:
         env = self.env(traces=[elastic((0, 2, 2400), (0, 1, 2400), preemptible=[False, True])])
         env.reset()
         for action in (both(0), both(0), void(env)):
@@ -235,7 +235,7 @@ class TestByHand:
         _, reward, *_ = env.step(np.int64(void(env)))
         assert reward == 0.5
 
-    def test_slots_in_which_there_is_nobody_are_not_asked_about(self) -> None:
+    def test_slots_without_jobs_are_skipped(self) -> None:
         env = self.env(traces=[elastic((1300, 1, 600), (90_000, 1, 600))])
         env.reset()
         assert env.loop.now == 2 * SLOT_S * 1e9
@@ -243,7 +243,7 @@ class TestByHand:
         env.step(np.int64(void(env)))
         assert env.loop.now == 90_000 * 1e9
 
-    def test_who_never_gives_anything_is_cut_off(self) -> None:
+    def test_an_agent_that_never_gives_anything_is_cut_off(self) -> None:
         env = self.env(traces=[elastic((0, 1, 600))])
         outcome, rewards = play(env, void)
         assert (outcome["finished"], len(rewards), sum(rewards)) == (0, 99, 0.0)
@@ -262,7 +262,7 @@ class TestByHand:
             ({"jobs": 3}, "there is no option 'jobs'"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, options: dict[str, Any], says: str) -> None:
+    def test_impossible_options_are_refused(self, options: dict[str, Any], says: str) -> None:
         with pytest.raises(SettingError, match=says):
             ElasticAllocationEnv(**options)
 
@@ -273,7 +273,7 @@ class TestByHand:
 
 
 @given(data=st.data())
-def test_room_is_what_trying_every_node_finds(data: st.DataObject) -> None:
+def test_room_equals_that_of_a_search_of_every_node(data: st.DataObject) -> None:
     nodes = data.draw(st.integers(1, 3))
     gpus = data.draw(st.lists(st.integers(1, 3), min_size=nodes, max_size=nodes))
     cpus = data.draw(st.lists(st.integers(0, 9), min_size=nodes, max_size=nodes))
@@ -308,7 +308,7 @@ def test_room_is_what_trying_every_node_finds(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("speeds", ["engine", "analytical"])
 @pytest.mark.parametrize("placing", ["balanced", "packed"])
-def test_greedy_agents_beat_random_ones_and_nobody_loses_a_job(speeds: str, placing: str) -> None:
+def test_greedy_agents_beat_random_ones_and_lose_no_job(speeds: str, placing: str) -> None:
     env = ElasticAllocationEnv(traces=DL2(jobs=25), cluster="3x8", speeds=speeds, placing=placing, concurrent=12)
     waits = []
     for agent in (greedy, random_agent(5)):
@@ -381,7 +381,7 @@ class TestSpeeds:
             else:
                 assert beside[0] == alone[0] == 1.0
 
-    def test_where_nobody_is_near_the_engine_has_each_job_as_fast_as_alone(self) -> None:
+    def test_without_neighbours_each_job_of_the_engine_is_as_fast_as_alone(self) -> None:
         profiles, footprints = paper_profiles("dl2"), Footprints()
         footprints.asked = [2, 2]
         model = PlacedSpeed(parse_cluster("4x4").topology, profiles, footprints)
@@ -398,7 +398,7 @@ class TestSpeeds:
             assert (model.factor(0) < alone) == slower
             assert sorted(model.changed())[-1] == 1
 
-    def test_what_is_asked_for_on_the_fewest_nodes_alone_is_the_ideal(self) -> None:
+    def test_the_request_alone_on_the_fewest_nodes_runs_at_the_ideal_speed(self) -> None:
         footprints = Footprints()
         footprints.asked = [4]
         model = PlacedSpeed(parse_cluster("2x4").topology, paper_profiles("dl2"), footprints)
@@ -407,7 +407,7 @@ class TestSpeeds:
         assert model.factor(0) == 1.0
 
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 3))
-    def test_servers_that_stand_with_the_workers_send_what_the_simulators_model_says(
+    def test_servers_on_the_workers_nodes_send_as_much_as_in_the_simulators_model(
         self, counts: list[int], each: int, crowd: int
     ) -> None:
         workers = dict(enumerate(counts))
@@ -425,7 +425,7 @@ class TestSpeeds:
         st.integers(1, 16),
         st.integers(1, 16),
     )
-    def test_optimus_is_right_where_its_law_is_the_true_one(
+    def test_optimus_is_exact_where_its_law_is_the_true_one(
         self, numbers: tuple[float, float, float, float], workers: int, servers: int
     ) -> None:
         """Without transfer, which is not just w/p."""
@@ -434,7 +434,7 @@ class TestSpeeds:
         assert believed_step_s(truth, workers, servers) == pytest.approx(truth.step_s(workers, servers, 9.9), rel=1e-6)
 
     @pytest.mark.parametrize(("model", "mean", "worst"), [("vgg-16", 0.06, 0.16), ("dssm", 0.002, 0.006)])
-    def test_otherwise_it_is_off_by_more_the_more_a_model_sends(self, model: str, mean: float, worst: float) -> None:
+    def test_its_error_grows_with_what_a_model_sends(self, model: str, mean: float, worst: float) -> None:
         truth = law_of(paper_profiles("dl2").of(model), -1, 1, 12.5)
         errors = [
             abs(believed_step_s(truth, w, p) / truth.step_s(w, p, max(1.0, w / p)) - 1)
@@ -452,7 +452,7 @@ class TestSpeeds:
         assert law_of(measured, -1, 4, 12.5).computing_s == pytest.approx(0.32)
 
 
-def test_it_runs_in_worker_processes() -> None:
+def test_the_environment_runs_in_worker_processes() -> None:
     make = partial(ElasticAllocationEnv, traces=DL2(jobs=3), cluster="1x8", concurrent=4)
     envs = ProcessVectorEnv(make, 2, workers=1)
     single = make()

@@ -88,7 +88,7 @@ def test_delays_depend_on_patience() -> None:
     assert sum(map(int, little.service_ns)) > sum(map(int, much.service_ns)), "who waits longer runs faster"
 
 
-def test_nobody_loses_speed_where_jobs_are_kept_local() -> None:
+def test_no_job_loses_speed_where_jobs_are_kept_local() -> None:
     cluster = Cluster.uniform(4, 8)
     trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
     models = build(["locality"], topology=cluster.topology, profiles=PROFILES)

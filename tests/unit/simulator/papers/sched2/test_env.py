@@ -234,7 +234,7 @@ def test_dry_runs_are_what_the_job_gets() -> None:
 # Actions
 
 
-def test_masks_are_who_fits() -> None:
+def test_masks_are_the_jobs_that_fit() -> None:
     env = Sched2Env(traces=BUSY, cluster="4x8", settings=Settings(record=True, changes=FAILURES))
     kinds = set()
 
@@ -348,7 +348,7 @@ def test_an_agent_that_waits_for_ever_is_cut_off() -> None:
 # Fragmentation
 
 
-def test_fragmentation_is_told_and_drawn() -> None:
+def test_fragmentation_is_reported_and_drawn() -> None:
     env = Sched2Env(traces=BUSY, cluster="4x8")
     outcome, _ = play(env, random_agent(1), seed=5)
     assert 0.05 < outcome["fragmentation"] < 0.9
@@ -440,7 +440,7 @@ def test_an_episode_played_is_one_stepped_through(world: dict[str, Any]) -> None
     assert len({outcome["avg_jct_s"] for of_seed in outcomes for outcome in of_seed}) > 2 or "max_steps" in world
 
 
-def test_each_environment_plays_what_it_was_told() -> None:
+def test_each_environment_plays_the_trace_it_was_given() -> None:
     rules = first_rule() + np.random.default_rng(4).standard_normal((2, OF_JOB))
     alone = MAKE().play(rules, [3, 4, 5])
     envs = ProcessVectorEnv(MAKE, 2, workers=2)

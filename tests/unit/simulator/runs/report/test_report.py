@@ -146,7 +146,7 @@ def test_restarts_and_moves_are_followed() -> None:
 # --- the page
 
 
-def test_the_gantt_says_who_ran_when() -> None:
+def test_the_gantt_chart_shows_which_job_ran_when() -> None:
     gantt = drawn(run(THREE), THREE)["gantt"]
     assert isinstance(gantt, dict)
 

@@ -16,7 +16,7 @@ PROFILES = paper_profiles()
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_flow_is_held_by_its_limit_or_by_a_full_link_on_which_nobody_has_more(seed: int) -> None:
+def test_every_flow_is_bound_by_its_limit_or_by_a_full_link_on_which_none_has_more(seed: int) -> None:
     rng = random.Random(seed)
     capacity = {link: rng.choice((1.0, 2.0, rng.uniform(0.5, 5))) for link in range(6)}
     uses = {

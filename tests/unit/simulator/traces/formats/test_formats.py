@@ -274,7 +274,7 @@ def test_errors_name_the_column_and_the_line_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMATS if form not in {"philly", "swf", "gavel", "pai"}])
-def test_a_table_of_something_else_is_told_which_column_is_missing(tmp_path: Path, form: str) -> None:
+def test_the_error_of_another_table_names_the_missing_column(tmp_path: Path, form: str) -> None:
     with pytest.raises(TraceError, match=r"line 1, column .*: is not in the header"):
         load(tmp_path, form, "a,b\n1,2\n")
 

@@ -128,9 +128,10 @@ def test_gpus_in_tres(tres: str, gpus: int) -> None:
     assert gpus_of(tres) == gpus
 
 
-def test_bad_tres_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"line 3, column AllocTRES: 'gres/gpu=x' is not a list of TRES"):
-        load(tmp_path, row("1"), row("2", alloc="gres/gpu=x"))
+@pytest.mark.parametrize("number", ["x", "99999999999999999999"])
+def test_bad_tres_are_reported(tmp_path: Path, number: str) -> None:
+    with pytest.raises(TraceError, match=rf"line 3, column AllocTRES: 'gres/gpu={number}' is not a list of TRES"):
+        load(tmp_path, row("1"), row("2", alloc=f"gres/gpu={number}"))
 
 
 def fake_sacct(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

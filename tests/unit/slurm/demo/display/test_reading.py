@@ -17,7 +17,7 @@ def test_jobs_of_others_are_not_shown() -> None:
     assert set(view.jobs) == {"bert"}
 
 
-def test_tasks_of_an_array_are_told_apart() -> None:
+def test_tasks_of_an_array_are_distinct() -> None:
     jobs = (slurm_job("7_0", "sweep"), slurm_job("7_2", "sweep"))
 
     view = view_of(snapshot(*jobs), {"7": "sweep"}, {})
@@ -49,7 +49,7 @@ def test_a_waiting_job_has_slurms_reason_and_no_start() -> None:
     assert (seen.why, seen.start_s) == ("Resources", None)
 
 
-def test_every_gpu_shows_who_holds_it() -> None:
+def test_every_gpu_shows_which_job_holds_it() -> None:
     exact = slurm_job("1", shares=(share("n1", 2, gpu_mask=0b1010),))
     anywhere = slurm_job("2", shares=(share("n1", 3),))
 
@@ -78,7 +78,7 @@ def test_link_rates_come_from_two_readings() -> None:
     assert second == {"n1": LinkView(sent=200.0, received=100.0)}
 
 
-def test_counters_that_begin_anew_are_no_negative_traffic() -> None:
+def test_counters_that_begin_again_are_no_negative_traffic() -> None:
     meter = LinkMeter()
     meter.rates({"n1": LinkBytes(sent=1000, received=1000)}, 100.0)
 

@@ -52,7 +52,7 @@ def test_the_picture_has_queue_nodes_and_links() -> None:
     assert "150" in text
 
 
-def test_wait_and_run_are_told_apart() -> None:
+def test_wait_and_run_look_different() -> None:
     row = next(line for line in text_of(120, frame()).splitlines() if line.startswith("bert-a"))
 
     assert row.split()[4:8] == ["3", "s", "9", "s"]

@@ -57,7 +57,7 @@ def test_a_job_that_shared_its_links_is_named() -> None:
     assert "A training step of a took 66 ms with Headway and 198 ms with Slurm alone" in verdict(ours, theirs)[-1]
 
 
-def test_step_times_that_are_alike_are_not_told() -> None:
+def test_similar_step_times_are_not_mentioned() -> None:
     ours = run("Headway", replace(job("a", 1, 10), step_ms=200.0))
     theirs = run("Slurm", replace(job("a", 1, 10), step_ms=220.0))
 

@@ -61,7 +61,7 @@ def test_slurms_reason_for_waiting_is_not_kept_once_the_job_runs() -> None:
     assert {frame.jobs["a"].why for frame in screen.frames} == {"Resources", "best fit for a"}
 
 
-def test_a_run_that_never_ends_is_given_up_and_says_who_is_late() -> None:
+def test_a_run_that_never_ends_is_given_up_and_names_the_late_jobs() -> None:
     timer, screen = FakeTimer(), FakeScreen()
 
     with pytest.raises(DemoError, match=r"jobs have not ended after 30 s: a \(running\)"):

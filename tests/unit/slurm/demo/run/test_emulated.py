@@ -88,7 +88,7 @@ def test_a_faster_nic_makes_steps_shorter_and_no_rate_is_an_error() -> None:
         emulated.slurm_alone(mix, "fast")
 
 
-def test_the_time_of_a_step_is_told_of_jobs_that_are_done() -> None:
+def test_the_time_of_a_step_is_shown_for_jobs_that_are_done() -> None:
     mix = [replace(training, array=0) for training in TWELVE[:3]]
     jobs = {
         "bert-a": JobView("bert-a", "1", Stage.DONE, start_s=10.0, end_s=10.0 + mix[0].steps * 0.2),

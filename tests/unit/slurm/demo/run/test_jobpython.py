@@ -8,7 +8,7 @@ from pathlib import Path
 from slurm.demo.run.jobpython import closed_folders, python_folders
 
 
-def test_folders_that_everybody_can_reach_need_nothing(tmp_path: Path) -> None:
+def test_folders_that_every_user_can_reach_need_nothing(tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents[:-1]):
         if parent.stat().st_uid == os.geteuid():
             parent.chmod(parent.stat().st_mode | 0o001)

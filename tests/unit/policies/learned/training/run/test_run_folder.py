@@ -111,7 +111,7 @@ def test_points_are_no_more_than_so_far_apart(folder: Path, lengths: list[float]
     assert seen == points
 
 
-def test_round_that_is_too_long_is_told_once(folder: Path, out: io.StringIO) -> None:
+def test_a_round_that_is_too_long_is_reported_once(folder: Path, out: io.StringIO) -> None:
     clock = Clock()
     with begin(folder, clock=clock, progress=Progress(out)) as run:
         for _ in run.rounds(3):
@@ -311,7 +311,7 @@ def test_training_goes_on_with_what_it_began_with(folder: Path, changes: dict[st
     assert str(folder / "settings.json") in str(refused.value)
 
 
-def test_other_version_is_told_and_another_description_is_nothing(folder: Path, out: io.StringIO) -> None:
+def test_another_version_is_reported_and_another_description_is_not(folder: Path, out: io.StringIO) -> None:
     with begin(folder):
         pass
     other = replace(card(), versions={**card().versions, "torch": "9.0"}, data="the same beam")
@@ -347,7 +347,7 @@ def test_torch_is_left_as_it_was(folder: Path) -> None:
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
-def test_settings_say_what_the_training_was_told(folder: Path) -> None:
+def test_settings_are_those_that_the_training_was_given(folder: Path) -> None:
     with begin(folder, patience=4):
         pass
     told = json.loads((folder / "settings.json").read_text())
@@ -358,7 +358,7 @@ def test_settings_say_what_the_training_was_told(folder: Path) -> None:
 # Progress
 
 
-def test_plain_lines_where_nobody_watches(folder: Path, out: io.StringIO) -> None:
+def test_plain_lines_off_a_terminal(folder: Path, out: io.StringIO) -> None:
     with begin(folder, progress=Progress(out)) as run:
         list(evaluated(run, [3.0, 2.5, 2.75]))
     assert out.getvalue().splitlines() == [

@@ -1,0 +1,37 @@
+"""How a call of the Admin service is refused: a gRPC status code, the reason as a word for programs, and a text for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import grpc
+
+from controller.admin.protocol import REASON, Reason
+
+if TYPE_CHECKING:  # a class of the type stubs only
+    from protos.headway.v1 import admin_pb2_grpc
+
+_CODES = {
+    Reason.NOT_READY: grpc.StatusCode.UNAVAILABLE,
+    Reason.JOBS_PRIVATE: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.ADMIN_ONLY: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.INVALID_JOB_ID: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.UNKNOWN_JOB: grpc.StatusCode.NOT_FOUND,
+    Reason.NOTHING_MEASURED: grpc.StatusCode.NOT_FOUND,
+    Reason.NO_AGENTS: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INVALID_ADDRESS: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.POLICY_UNUSABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INVALID_PREEMPTION: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.NOT_PREEMPTIBLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.NOT_RESIZABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.JOURNAL_FAILED: grpc.StatusCode.INTERNAL,
+    Reason.PROFILES_UNREADABLE: grpc.StatusCode.INTERNAL,
+    Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+async def refuse(context: admin_pb2_grpc._ServicerContext, reason: Reason, text: str) -> NoReturn:
+    """End the call with that reason."""
+    context.set_trailing_metadata(((REASON, reason.value),))
+    await context.abort(_CODES[reason], text)
+    raise AssertionError("abort raises")

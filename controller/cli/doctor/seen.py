@@ -1,0 +1,48 @@
+"""Observations of `headway doctor`: what Slurm, the policy server and the controller's files showed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.base.lease import Lease
+from controller.cli.doctor.agents import AgentsSeen
+
+if TYPE_CHECKING:
+    from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+    from policies.api import PolicySpec
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSeen:
+    """Answers of slurmctld, or the reason why it gave none."""
+
+    facts: SlurmFacts | None = None
+    partitions: tuple[SlurmPartition, ...] = ()
+    nodes: tuple[SlurmNode, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySeen:
+    """Answer of the policy server, or the reason why it gave none."""
+
+    spec: PolicySpec | None = None
+    healthy: bool = False
+    problem: str = ""
+    may_look: bool = True
+    """False: this user may not open the server's socket, which says nothing about the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything that was observed. `slurm` is None for the embedded Slurm, of which nothing is installed."""
+
+    slurm: SlurmSeen | None
+    policy: PolicySeen
+    lease: Lease | None
+    now_s: float
+    agents: AgentsSeen | None = None
+    """None: the settings ask for no agents."""
+    troubles: tuple[str, ...] = ()
+    """Background tasks of the controller that failed recently, in its own words."""

@@ -1,0 +1,164 @@
+"""Findings of `headway doctor` in Slurm: its programs and version, its configuration, scripts and partitions. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.doctor.seen import Seen, SlurmSeen
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import list_items
+from policies.serving.runtime.finding import Finding, Level
+
+if TYPE_CHECKING:
+    from controller.base.config import ControllerSettings
+    from controller.cli.doctor.host import Host
+    from controller.slurm.client import SlurmFacts
+
+OLDEST_SLURM = (22, 5)
+PROGRAMS = ("scontrol", "squeue", "scancel")
+_SETUP = "headway-setup slurm --apply"
+
+
+def slurm_findings(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[Finding]:
+    """Yield the findings about Slurm, in the order in which to repair them."""
+    yield from _programs(settings, seen, host)
+    yield from _slurmctld(seen)
+    if seen.slurm is not None and seen.slurm.facts is not None:
+        yield from _installed(settings, seen.slurm.facts, host)
+        yield from _resources(settings, seen.slurm)
+
+
+def _programs(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[Finding]:
+    if seen.slurm is None:
+        yield Finding("slurm", Level.SKIPPED, "slurm_client is embedded: there is no Slurm installation to look at")
+        return
+    missing = [name for name in PROGRAMS if host.program(name, settings.slurm_bin) is None]
+    where = str(settings.slurm_bin or "PATH")
+    if missing:
+        yield Finding(
+            "slurm-programs",
+            Level.ERROR,
+            f"not found in {where}: {', '.join(missing)}",
+            "install Slurm's client programs (Debian: slurm-client), or set slurm_bin in controller.toml",
+        )
+    else:
+        yield Finding("slurm-programs", Level.OK, f"Slurm's programs are in {where}")
+
+
+def _slurmctld(seen: Seen) -> Iterator[Finding]:
+    if seen.slurm is None:
+        return
+    if seen.slurm.facts is None:
+        yield Finding(
+            "slurmctld",
+            Level.ERROR,
+            f"slurmctld does not answer: {seen.slurm.problem}",
+            "see `scontrol ping`, slurmctld's log, munge, and slurm_conf in controller.toml",
+        )
+        return
+    facts = seen.slurm.facts
+    version = ".".join(f"{part:02}" if place == 1 else str(part) for place, part in enumerate(facts.version))
+    if facts.version[:2] < OLDEST_SLURM:
+        mend = "upgrade Slurm to 22.05 or later"
+        yield Finding("slurm-version", Level.ERROR, f"Slurm {version} is older than 22.05", mend)
+    else:
+        yield Finding("slurmctld", Level.OK, f"slurmctld of cluster {facts.cluster_name} answers: Slurm {version}")
+
+
+def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> Iterator[Finding]:
+    folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
+    yield _submit_plugin(facts)
+    yield _lua(settings, folder, host)
+    for key in installed_files.EVENT_KEYS:
+        yield _event_hook(settings, key, facts.settings.get(key, ""), host)
+    parameters = list_items(facts.settings.get("SchedulerParameters", ""))
+    if "batch_sched_delay=0" in parameters:
+        yield Finding("batch-sched-delay", Level.OK, "SchedulerParameters has batch_sched_delay=0")
+    else:
+        yield Finding(
+            "batch-sched-delay",
+            Level.WARNING,
+            "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start",
+            f"{_SETUP}, then scontrol reconfigure",
+        )
+
+
+def _submit_plugin(facts: SlurmFacts) -> Finding:
+    plugins = [item.removeprefix("job_submit/") for item in list_items(facts.settings.get("JobSubmitPlugins", ""))]
+    if "lua" in plugins:
+        return Finding("job-submit-plugins", Level.OK, "JobSubmitPlugins has lua")
+    return Finding(
+        "job-submit-plugins",
+        Level.ERROR,
+        "slurm.conf: JobSubmitPlugins does not contain lua, so Slurm starts new jobs before Headway can place them",
+        f"{_SETUP}, then scontrol reconfigure",
+    )
+
+
+def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
+    path = folder / installed_files.LUA_NAME
+    text = host.text(path)
+    if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
+        path = folder / installed_files.CHAINED_LUA_NAME
+        text = host.text(path)
+    if text is None:
+        return Finding("job-submit-lua", Level.ERROR, f"{path}: not there, or not readable", f"run {_SETUP} as root")
+    if installed_files.script_version(text) is None:
+        mend = (
+            f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
+        )
+        return Finding("job-submit-lua", Level.ERROR, f"{path} is the site's own, and does not load Headway's", mend)
+    problem = _script_problem(settings, path, text)
+    return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
+
+
+def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Finding | None:
+    check = "job-submit-lua" if path.suffix == ".lua" else "hooks"
+    version, runtime_dir = installed_files.script_version(text), installed_files.runtime_dir_of(text)
+    mend = f"{_SETUP} --runtime-dir {settings.runtime_dir}"
+    if version != installed_files.VERSION:
+        what = f"{path} has version {version}, this Headway needs {installed_files.VERSION}"
+        return Finding(check, Level.ERROR, what, mend)
+    if runtime_dir != settings.runtime_dir:
+        what = f"{path} looks for the controller in {runtime_dir}, but its settings say {settings.runtime_dir}"
+        return Finding(check, Level.ERROR, what, mend)
+    return None
+
+
+def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host) -> Finding:
+    late = "the controller notices starts and ends only at its next poll"
+    if program in {"", "(null)"}:
+        return Finding("hooks", Level.WARNING, f"{key} is not set: {late}", f"{_SETUP}, then restart slurmctld")
+    path = Path(program)
+    found = host.file(path)
+    if found is None or found.kind != "file" or not found.mode & 0o111:
+        mend = f"{_SETUP}, or correct {key} in slurm.conf"
+        return Finding("hooks", Level.ERROR, f"{key}: {program} is no program that can be run here", mend)
+    text = host.text(path) or ""
+    if installed_files.script_version(text) is None:
+        if installed_files.EVENT_HOOK in text:
+            return Finding("hooks", Level.OK, f"{key}: {program} is the site's own and calls Headway's")
+        mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` shows how"
+        return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {late}", mend)
+    return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
+
+
+def _resources(settings: ControllerSettings, slurm: SlurmSeen) -> Iterator[Finding]:
+    known = {partition.name: partition for partition in slurm.partitions}
+    for name in settings.partitions:
+        if name not in known:
+            mend = f"correct partitions in controller.toml; Slurm has {', '.join(sorted(known)) or 'none'}"
+            yield Finding("partitions", Level.ERROR, f"Slurm has no partition {name}", mend)
+            continue
+        gpus = sum(node.gpus for node in slurm.nodes if node.name in known[name].nodes)
+        if gpus:
+            yield Finding("partitions", Level.OK, f"partition {name}: {gpus} GPUs on {len(known[name].nodes)} nodes")
+        else:
+            yield Finding(
+                "gpus",
+                Level.ERROR,
+                f"Slurm knows of no GPU in partition {name}",
+                "slurm.conf needs GresTypes=gpu and Gres=gpu:N on the node lines, gres.conf the devices",
+            )

@@ -1,0 +1,47 @@
+"""Pauses between readings of Slurm, and how old the last good cycle may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.base.config import ControllerSettings
+from controller.cycle.health import Health
+from policies.serving.runtime.backoff import Backoff
+
+_QUIET_SHARE = 75.0
+"""While nothing happens, reading Slurm takes at most one part in so many of all time: beside a queue of ten thousand jobs,
+scontrol and the cycle after it then take about one percent of a core, and so does answering of slurmctld's."""
+_BUSY_SHARE = 2.0
+_LONGEST_PAUSE_S = 60.0
+MAX_BACKOFF_S = 30.0
+"""Longest pause while slurmctld does not answer."""
+
+
+class Intervals:
+    """Works intervals out from the settings and from how long Slurm takes to be read. All are in seconds."""
+
+    def __init__(self, settings: Callable[[], ControllerSettings], health: Health) -> None:
+        self._settings = settings
+        self._health = health
+
+    @property
+    def quiet_s(self) -> float:
+        """Pause while nothing happens: longer where reading Slurm costs more."""
+        longest_s = min(self._health.read_s * _QUIET_SHARE, _LONGEST_PAUSE_S)
+        return max(self._settings().poll_interval_s, longest_s)
+
+    @property
+    def least_s(self) -> float:
+        """Shortest time between two readings: slurmctld never sees more than one bulk query in it."""
+        return max(self._settings().min_poll_interval_s, self._health.read_s * _BUSY_SHARE)
+
+    @property
+    def away_s(self) -> float:
+        """Pause after a reading that slurmctld did not answer: it doubles with each, up to half a minute."""
+        return Backoff(self._settings().min_poll_interval_s, MAX_BACKOFF_S).pause_s(self._health.slurm_away)
+
+    @property
+    def patience_s(self) -> float:
+        """Greatest age of the last good cycle at which the lease is renewed: longer than the longest pause between two."""
+        settings = self._settings()
+        return self.quiet_s + max(settings.stale_after_s / 2, 2 * settings.heartbeat_interval_s)

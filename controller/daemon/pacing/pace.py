@@ -1,0 +1,57 @@
+"""Times of readings: never so soon that slurmctld sees two bulk queries in one interval, and not in the middle of a burst."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+_GAP_IN_BURST_S = 0.025
+"""Longest gap between jobs that a loop submits: more will come."""
+_MOST_GAPS = 20
+
+
+_LEISURE = 3.0
+"""Intervals between two readings while no job waits. A new job has to wait for the interval to end, so readings that no job
+waits for are few."""
+
+
+class Pace:
+    """Invariant: two readings never begin less than an interval apart, however urgent the next one is."""
+
+    def __init__(self) -> None:
+        self._taken_s: float | None = None
+
+    def taken(self, now_s: float) -> None:
+        """Note that a reading begins at this time."""
+        self._taken_s = now_s
+
+    def wait_s(self, now_s: float, interval_s: float, *, hurry: bool = True) -> float:
+        """Return how long the next reading may not begin (`hurry`), or should not. Times are on the monotonic clock."""
+        if self._taken_s is None:
+            return 0.0
+        apart_s = interval_s if hurry else _LEISURE * interval_s
+        return apart_s - min(max(now_s - self._taken_s, 0.0), apart_s)
+
+
+_TURNS = 3
+"""Turns of the event loop that a task needs whose time has come: its timer, the end of its sleep, and the task itself."""
+
+
+async def let_others_run() -> None:
+    """Let tasks whose time has come run, between two pieces of work that occupy the process: above all the heartbeat."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+async def let_burst_end(submitted: Callable[[], int], sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Wait while one job after the other is submitted, for half a second at most: read and placed together they start sooner.
+
+    `submitted` returns the number of jobs announced so far. One alone is no burst, and does not wait.
+    """
+    seen = 1
+    for _ in range(_MOST_GAPS):
+        now = submitted()
+        if now <= seen:
+            return
+        seen = now
+        await sleep(_GAP_IN_BURST_S)

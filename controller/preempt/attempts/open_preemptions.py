@@ -1,0 +1,89 @@
+"""Preemptions that have not ended, and the journal's rows of them: every change of a stage goes through here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from controller.base.events import EventLog
+from controller.preempt.attempts.attempt import PreemptionAttempt
+from controller.preempt.text import event_text
+from controller.slurm.client import JobKey
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger
+from controller.state.preemption import Preemption, left_s
+
+log = structlog.get_logger(__name__)
+
+Listener = Callable[[Preemption], None]
+"""Called after every change of a stage, in the event loop: it must not wait, and must not raise."""
+
+
+class OpenPreemptions:
+    """Invariant: at most one open preemption per job, and the journal has the stage of each before anything is done about it."""
+
+    def __init__(self, journal: Journal, ledger: Ledger, events: EventLog, now_s: float, monotonic_s: float) -> None:
+        """Goes on with the preemptions that the journal has open."""
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self.listeners: list[Listener] = []
+        self.changed = asyncio.Event()
+        """Set by every change of a stage."""
+        self._attempts = {
+            row.raw_id: PreemptionAttempt(row, deadline=monotonic_s + left_s(row, now_s))
+            for row in journal.preemptions.open()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._attempts)
+
+    @property
+    def all(self) -> list[PreemptionAttempt]:
+        """All open attempts: a copy, because attempts that end leave the table."""
+        return list(self._attempts.values())
+
+    @property
+    def rows(self) -> dict[int, Preemption]:
+        """Rows of all open attempts, by Slurm's own number of the job. It may be called from other threads."""
+        return {raw_id: attempt.row for raw_id, attempt in list(self._attempts.items())}
+
+    def of_job(self, raw_id: int | None) -> PreemptionAttempt | None:
+        """Return the open attempt of the job with this number."""
+        return None if raw_id is None else self._attempts.get(raw_id)
+
+    def of_row(self, row: Preemption) -> PreemptionAttempt | None:
+        """Return the attempt of this row, if it is still open."""
+        attempt = self._attempts.get(row.raw_id)
+        return attempt if attempt is not None and attempt.row.number == row.number else None
+
+    def add(self, row: Preemption, deadline: float) -> PreemptionAttempt:
+        """Begin an attempt; the table gives the row its number. `deadline` is on the monotonic clock. Raises JournalError."""
+        attempt = PreemptionAttempt(self._journal.preemptions.add(row), deadline=deadline, seen=True)
+        self._attempts[row.raw_id] = attempt
+        self._announce(attempt.row)
+        return attempt
+
+    def change(self, attempt: PreemptionAttempt, row: Preemption, *, silent: bool = False) -> None:
+        """Write the row down, then let it hold; `silent`: without an event. Raises JournalError."""
+        self._journal.preemptions.save(row)
+        attempt.row = row
+        if not row.open:
+            del self._attempts[row.raw_id]
+        if not silent:
+            self._announce(row)
+
+    def constrain(self, key: JobKey, row: Preemption) -> None:
+        """Write down where the stopped job is to go, before the row says that it is stopped. Raises JournalError."""
+        self._ledger.set_constraint(key, row.elsewhere)
+        self._journal.save_jobs(self._ledger, [key])
+
+    def _announce(self, row: Preemption) -> None:
+        text = event_text(row)
+        log.info("preemption", number=row.number, job=row.job_id, stage=row.stage.value, text=text)
+        self._events.add("preempt", row.job_id, text)
+        for listener in self.listeners:
+            listener(row)
+        self.changed.set()

@@ -1,0 +1,49 @@
+"""Identity of a requeued job. Pure.
+
+A requeue gives a job a new submit time, so it is followed by its id and its restarts. But after a crash slurmctld issues the ids of
+lost jobs again, and such a new job may be requeued too. Slurm keeps a job's user and request across a requeue: a job that shows
+neither the request that Headway wrote for that id nor the one of its user is another job.
+"""
+
+from __future__ import annotations
+
+from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
+from controller.state.ledger import Ledger, PinRecord
+
+
+def is_same_request(one: ResourceRequest, other: ResourceRequest) -> bool:
+    """Return whether two readings of a job show the same request, as far as Headway or its user chooses it."""
+    return _form(one) == _form(other) and set(one.required_nodes) == set(other.required_nodes)
+
+
+def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
+    """Return whether the facts about `former`, which has the same id, may be about this job.
+
+    True if no request is known: then there is none to give to the wrong job. Two jobs that ask for the same cannot be told apart,
+    and need not be.
+    """
+    original, pin = ledger.originals.get(former), ledger.pins.get(former)
+    if original is None:
+        return True
+    if pin is not None and _is_pinned(job.request, pin):
+        return True
+    if job.request.required_nodes and set(job.request.required_nodes) != set(original.required_nodes):
+        # Pinned, and the pin is not known any more: the form may be Headway's, and so may be the size of a resized job.
+        constraint = ledger.elsewhere.get(former)
+        resized = constraint is not None and constraint.gpus is not None
+        return resized or job.request.least_gpus == original.least_gpus or _form(job.request) == _form(original)
+    return _form(job.request) == _form(original)
+
+
+def _is_pinned(request: ResourceRequest, pin: PinRecord) -> bool:
+    return set(request.required_nodes) == set(pin.nodes) and request.least_gpus == sum(pin.gpus)
+
+
+def _form(request: ResourceRequest) -> tuple[object, ...]:
+    return (
+        request.min_nodes,
+        request.gpus_per_node,
+        request.gpus_per_job,
+        request.gpus_per_task,
+        request.gpu_type,
+    )

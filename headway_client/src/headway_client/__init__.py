@@ -1,0 +1,108 @@
+"""Ask the Headway scheduler from Python: `Client`, and `AsyncClient` with the same methods. Imports nothing of Headway.
+
+Syntax and library: Python 3.9.
+"""
+
+from headway_client.aio.client import AsyncClient
+from headway_client.aio.event_stream import AsyncEventStream
+from headway_client.answers.jobs import DecisionRecord, Event, Explanation, Queue, QueueEntry
+from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
+from headway_client.answers.profiles import (
+    ContentionNow,
+    JobMeasurements,
+    JobWindow,
+    ProfileKind,
+    ProfileList,
+    StepSplit,
+    WindowNeighbour,
+)
+from headway_client.answers.slowdown_rows import LocalityRow, ModelRow, PairRow, ScalingRow, SlowdownRows, StepRow
+from headway_client.answers.snapshot import Snapshot
+from headway_client.answers.status import AgentsStatus, MoveAdvice, NodeUse, PolicyInfo, SilentNode, SkewedNode, Status
+from headway_client.errors import (
+    AnswerTimeoutError,
+    AnswerTooLargeError,
+    BusyError,
+    ClosedError,
+    ControllerError,
+    HeadwayError,
+    InvalidRequestError,
+    NotFoundError,
+    NotPermittedError,
+    NotReadyError,
+    ProtocolError,
+    RefusedError,
+    UnavailableError,
+    VersionError,
+    WaitTimeoutError,
+)
+from headway_client.sync.client import Client
+from headway_client.sync.event_stream import EventStream
+from headway_client.words import (
+    EventKind,
+    JobState,
+    PreemptionCause,
+    PreemptionStage,
+    PreemptionWay,
+    Reason,
+    SpeedSource,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentsStatus",
+    "AnswerTimeoutError",
+    "AnswerTooLargeError",
+    "AsyncClient",
+    "AsyncEventStream",
+    "BusyError",
+    "Client",
+    "ClosedError",
+    "ContentionNow",
+    "ControllerError",
+    "DecisionRecord",
+    "Event",
+    "EventKind",
+    "EventStream",
+    "Explanation",
+    "HeadwayError",
+    "InvalidRequestError",
+    "JobMeasurements",
+    "JobState",
+    "JobWindow",
+    "LocalityRow",
+    "ModelRow",
+    "MoveAdvice",
+    "NodeUse",
+    "NotFoundError",
+    "NotPermittedError",
+    "NotReadyError",
+    "PairRow",
+    "PolicyInfo",
+    "PreemptionCause",
+    "PreemptionList",
+    "PreemptionRecord",
+    "PreemptionStage",
+    "PreemptionWay",
+    "ProfileKind",
+    "ProfileList",
+    "ProtocolError",
+    "Queue",
+    "QueueEntry",
+    "Reason",
+    "RefusedError",
+    "ScalingRow",
+    "SilentNode",
+    "SkewedNode",
+    "SlowdownRows",
+    "Snapshot",
+    "SpeedSource",
+    "Status",
+    "StepRow",
+    "StepSplit",
+    "UnavailableError",
+    "VersionError",
+    "WaitTimeoutError",
+    "WindowNeighbour",
+]

@@ -1,0 +1,1 @@
+"""The client for programs with asyncio. May import everything but `sync`."""

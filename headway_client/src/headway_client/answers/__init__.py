@@ -1,0 +1,1 @@
+"""Requests and answers as frozen dataclasses, one for each message of the protocol. Imports only `errors`, `words` and `wire`."""

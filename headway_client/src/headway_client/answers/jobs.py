@@ -1,0 +1,84 @@
+"""The queue, the explanation of a job, and events. Times are seconds since the Unix epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headway_client.answers.fields import many, real, text, text_table, u32, u64, word
+from headway_client.answers.message import Message
+from headway_client.words import EventKind, JobState
+
+
+@dataclass(frozen=True)
+class QueueEntry(Message):
+    """One managed job that has not ended."""
+
+    job_id: str = text(1)
+    user: str = text(2)
+    name: str = text(3)
+    """Name of the job, as its user chose it: untrusted text."""
+    partition: str = text(4)
+    state: JobState = word(5, JobState)
+    num_gpus: int = u32(6)
+    """GPUs of all its nodes together."""
+    submit_time_s: float = real(7)
+    """Time of the submission, seconds since the Unix epoch."""
+    wait_s: float = real(8)
+    """Seconds that it has waited, all its waits together."""
+    placement: str = text(9)
+    """Nodes with their GPUs, "n1:8,n2:4"; empty while it waits."""
+    why: str = text(10)
+    """One sentence."""
+
+
+@dataclass(frozen=True)
+class Queue(Message):
+    """Every managed job that has not ended."""
+
+    entries: tuple[QueueEntry, ...] = many(1, QueueEntry)
+    """Waiting jobs first, in the policy's order; then starting, yielded, running and ineligible ones."""
+
+
+@dataclass(frozen=True)
+class DecisionRecord(Message):
+    """One decision about a job."""
+
+    time_s: float = real(1)
+    """Time of the decision, seconds since the Unix epoch."""
+    sequence: int = u64(2)
+    """Number of the snapshot since the controller started."""
+    snapshot_digest: str = text(3)
+    """SHA-256 of the state that was decided on."""
+    policy: str = text(4)
+    """Name of the policy, or fallback:NAME."""
+    placement: str = text(5)
+    reason: str = text(6)
+    """The policy's own words; may be empty."""
+
+
+@dataclass(frozen=True)
+class Explanation(Message):
+    """Why a job waits, or why it runs where it runs."""
+
+    job_id: str = text(1)
+    state: JobState = word(2, JobState)
+    sentence: str = text(3)
+    """A sentence for people."""
+    facts: Mapping[str, str] = text_table(4)
+    """The values on which the sentence is based, by name."""
+    decisions: tuple[DecisionRecord, ...] = many(5, DecisionRecord)
+    """Decisions for the job, newest first."""
+
+
+@dataclass(frozen=True)
+class Event(Message):
+    """Something that has happened."""
+
+    time_s: float = real(1)
+    """Seconds since the Unix epoch."""
+    kind: EventKind = word(2, EventKind)
+    job_id: str = text(3)
+    """Empty = the event is not about one job."""
+    text: str = text(4)
+    """A sentence for people."""

@@ -1,0 +1,152 @@
+"""The state of controller, policy, agents and nodes. Times are seconds since the Unix epoch; 0 = never."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway_client.answers.fields import flag, many, real, sub, text, texts, u32, u64
+from headway_client.answers.message import Message
+
+
+@dataclass(frozen=True)
+class PolicyInfo(Message):
+    """The policy that decides, and how the controller reaches it."""
+
+    name: str = text(1)
+    """Empty = no policy server has answered yet."""
+    version: str = text(2)
+    source: str = text(3)
+    """Where the policy comes from: a package, a paper, a file of weights."""
+    address: str = text(4)
+    """Address of the policy server, such as unix:///run/headway/policy.sock."""
+    serving: bool = flag(5)
+    """False = the fallback decides at the moment."""
+    fallback: str = text(6)
+    """Name of the policy that decides while the policy server does not answer."""
+    last_error: str = text(7)
+    """The last failure; empty = none."""
+
+
+@dataclass(frozen=True)
+class NodeUse(Message):
+    """One node of the managed partitions."""
+
+    name: str = text(1)
+    gpus: int = u32(2)
+    """Number of GPUs."""
+    gpus_used: int = u32(3)
+    """Number of GPUs that jobs occupy."""
+    available: bool = flag(4)
+    """True = Slurm would start jobs there."""
+    state: str = text(5)
+    """Slurm's state words."""
+
+
+@dataclass(frozen=True)
+class SilentNode(Message):
+    """A node without a connected agent."""
+
+    name: str = text(1)
+    since_s: float = real(2)
+    """Time of the last contact, seconds since the Unix epoch; 0 = none since the controller started, or for a day."""
+
+
+@dataclass(frozen=True)
+class SkewedNode(Message):
+    """A node whose clock differs from the controller's."""
+
+    name: str = text(1)
+    behind_s: float = real(2)
+    """Seconds by which its clock is behind."""
+
+
+@dataclass(frozen=True)
+class AgentsStatus(Message):
+    """The agents of the nodes."""
+
+    served: bool = flag(1)
+    """False = this controller serves no agents; all other fields are empty."""
+    connected: int = u32(2)
+    nodes: int = u32(3)
+    """Number of Slurm's nodes in managed partitions."""
+    silent: tuple[SilentNode, ...] = many(4, SilentNode)
+    """Nodes without a connected agent, by name."""
+    skewed: tuple[SkewedNode, ...] = many(5, SkewedNode)
+    """Nodes whose clock differs by more than a second."""
+    reports: int = u64(6)
+    """Reports stored since the controller started."""
+    dropped: int = u64(7)
+    """Reports that agents had to drop."""
+    refused: int = u64(8)
+    """Streams of agents that were refused."""
+    troubles: tuple[str, ...] = texts(9)
+    """A sentence for each background task of an agent that failed within the last hour."""
+
+
+@dataclass(frozen=True)
+class MoveAdvice(Message):
+    """Advice to move a running job to other nodes."""
+
+    job_id: str = text(1)
+    why: str = text(2)
+    """A sentence, with the numbers."""
+    nodes: tuple[str, ...] = texts(3)
+    """Nodes with room for it now."""
+    avoid: tuple[str, ...] = texts(4)
+    """Nodes that it should avoid."""
+    since_s: float = real(5)
+    """Time of the first such advice, seconds since the Unix epoch."""
+
+
+@dataclass(frozen=True)
+class Status(Message):
+    """The state of the controller, its policy, the queue and the nodes."""
+
+    version: str = text(1)
+    """Version of Headway."""
+    uptime_s: float = real(2)
+    """Seconds since the controller started."""
+    slurm_version: str = text(3)
+    slurm_client: str = text(4)
+    """How the controller reaches Slurm: command-line, pyslurm or embedded."""
+    snapshot_time_s: float = real(5)
+    """Time of the last good snapshot, seconds since the Unix epoch; 0 = none yet."""
+    snapshot_read_s: float = real(6)
+    """Duration of the read, seconds."""
+    policy: PolicyInfo = sub(7, PolicyInfo)
+    jobs_waiting: int = u32(8)
+    jobs_starting: int = u32(9)
+    jobs_running: int = u32(10)
+    jobs_ineligible: int = u32(11)
+    nodes_available: int = u32(12)
+    nodes_total: int = u32(13)
+    gpus_used: int = u32(14)
+    gpus_total: int = u32(15)
+    decisions: int = u64(16)
+    """Decisions since the controller started."""
+    rejects: int = u64(17)
+    """Decisions that were rejected."""
+    fallbacks: int = u64(18)
+    """Decisions by the fallback."""
+    slurm_errors: int = u64(19)
+    """Requests that Slurm did not carry out."""
+    last_error: str = text(20)
+    """The last error; empty = none."""
+    partitions: tuple[str, ...] = texts(21)
+    """Managed partitions."""
+    nodes: tuple[NodeUse, ...] = many(22, NodeUse)
+    jobs_yielded: int = u32(23)
+    """Pending jobs that were given to Slurm to place."""
+    lease_time_s: float = real(24)
+    """Last renewal of the lease, seconds since the Unix epoch; 0 = there is none."""
+    lease_stale: bool = flag(25)
+    """True = Slurm schedules by itself at the moment."""
+    agents: AgentsStatus = sub(26, AgentsStatus)
+    advice: tuple[MoveAdvice, ...] = many(27, MoveAdvice)
+    """Moves that the contention threshold advises now, the most urgent first; empty where jobs are private."""
+    preemptions_open: int = u32(28)
+    """Preemptions that have not ended."""
+    preemptions_started: int = u32(29)
+    """Open preemptions whose job runs again."""
+    troubles: tuple[str, ...] = texts(30)
+    """A sentence for each background task that failed in the last minutes."""

@@ -1,0 +1,1 @@
+"""The client for ordinary programs. May import everything but `aio`."""

@@ -1,0 +1,74 @@
+"""TOML and JSON that others wrote, read within bounds of size, nesting and digits. The result is a value or DocumentError.
+
+Python's readers raise RecursionError for deep nesting and ValueError for very long numbers. The time of tomllib grows with the
+square of the dots in one key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 20
+"""Largest file of settings."""
+_MOST_DOTS = 64
+_DOTTED = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_DOTS}}}")
+_MOST_REASON = 300
+
+
+class DocumentError(ValueError):
+    """A document cannot be read. The text says why, in a few words, and has nothing that cannot be printed."""
+
+
+def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a regular file; it never waits for a pipe. Raises OSError and DocumentError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DocumentError("it is no regular file")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise DocumentError(f"it has more than {most_bytes:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"it is no UTF-8 text (byte {error.start})") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table in the text. Raises DocumentError."""
+    if _DOTTED.search(text):
+        raise DocumentError(f"a name has more than {_MOST_DOTS} parts")
+    found: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
+    return found
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value in the text. Raises DocumentError."""
+    return _parsed(lambda: json.loads(text))
+
+
+def is_version(found: object, version: int) -> bool:
+    """Return whether a document says exactly this version: True and 1.0 equal 1 in Python, and are not written by Headway."""
+    return type(found) is int and found == version
+
+
+def short(text: object) -> str:
+    """Return what others wrote as it may stand in a message: printable, and cut off after some 300 characters."""
+    shown = "".join(each if each.isprintable() else "?" for each in str(text)[: _MOST_REASON + 1])
+    return shown if len(shown) <= _MOST_REASON else f"{shown[:_MOST_REASON]}..."
+
+
+def _parsed(parse: Callable[[], Any]) -> Any:
+    try:
+        return parse()
+    except RecursionError as error:
+        raise DocumentError("it is nested too deeply") from error
+    except ValueError as error:  # TOML's and JSON's errors, and numbers of too many digits
+        raise DocumentError(short(error)) from error

@@ -1,0 +1,120 @@
+"""Advantage actor-critic: on fresh rollouts (A2C), or with replay.
+
+Sources: Mnih et al., "Asynchronous methods for deep reinforcement learning", ICML 2016 (the loss; A2C is its synchronous form);
+Peng et al., "DL2: a deep learning-driven scheduler for deep learning clusters", section 4.3 (rows from a replay memory).
+
+    policy loss   - mean of log pi(a | s) (R - V(s))          R - V(s), the advantage, is taken as constant
+    value loss      mean of (V(s) - R)^2
+    loss          = policy loss + value_weight value loss - entropy_weight H
+
+The return R is an n-step one (A2C), or r + gamma V(s') of one row (replay). With replay the rows were chosen by earlier policies,
+and no correction is made for that, as in the paper; entropy and a small learning rate keep the policies near each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from policies.learned.algorithms.advantage import gae, values_after
+from policies.learned.algorithms.distribution import Categorical, DistributionOf
+from policies.learned.algorithms.networks import ActorCritic, tensors
+from policies.learned.algorithms.replay import PrioritizedReplay
+from policies.learned.algorithms.rollout import Array, Flags, Observations, Rollout
+
+LOSSES = ("policy_loss", "value_loss", "entropy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticSettings:
+    """Hyper-parameters; the defaults are stable-baselines3's of A2C."""
+
+    gamma: float = 0.99
+    """Discount of a step."""
+    gae_lambda: float = 1.0
+    """1: the n-step return to the end of the rollout. Without replay only."""
+    entropy_weight: float = 0.0
+    value_weight: float = 0.5
+    max_grad_norm: float = 0.5
+    """Norm at which gradients are clipped."""
+
+
+class AdvantageActorCritic:
+    """Chooses actions and learns. Invariant: what follows is decided by network, optimizer, the state of `rng`, and input."""
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        optimizer: torch.optim.Optimizer,
+        settings: ActorCriticSettings,
+        rng: torch.Generator,
+        distribution: DistributionOf = Categorical,
+    ) -> None:
+        """`rng` draws actions."""
+        self.network = network
+        self.settings = settings
+        self._optimizer = optimizer
+        self._rng = rng
+        self._distribution = distribution
+
+    def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
+        """Draw an action for each environment; return it with the value of the observation."""
+        with torch.inference_mode():
+            logits, values = self.network(tensors(seen))
+            chances = self._distribution(logits, None if masks is None else tensors(masks))
+            return {"actions": chances.sample(self._rng).numpy(), "values": values.numpy()}
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Make one gradient step on a whole rollout that `act` has chosen the actions of (A2C). Returns the losses."""
+        settings, values = self.settings, rollout.extras["values"]
+        with torch.no_grad():
+            last = self.network(tensors(rollout.last_observations))[1].numpy()
+            final = last[:0]
+            if rollout.truncated.any():
+                final = self.network(tensors(rollout.final_observations))[1].numpy()
+        _, returns = gae(
+            rollout.rewards,
+            values,
+            values_after(values, last, rollout.truncated, final),
+            rollout.terminated,
+            rollout.truncated,
+            gamma=settings.gamma,
+            lam=settings.gae_lambda,
+        )
+        rows = {
+            "seen": tensors(rollout.observations).flatten(0, 1),
+            "actions": tensors(rollout.actions).flatten(0, 1),
+        }
+        if rollout.masks is not None:
+            rows["masks"] = tensors(rollout.masks).flatten(0, 1)
+        return self._learn(rows, torch.as_tensor(returns, dtype=torch.float32).flatten())
+
+    def update_from(self, memory: PrioritizedReplay, batch: int) -> dict[str, float]:
+        """Make one gradient step on rows of a memory. Returns the losses.
+
+        A row has `seen`, `actions`, `rewards`, `next_seen`, `terminated` (bool), and `masks` where actions can be impossible.
+        The memory's alpha should be 0, so that all rows are equally likely: weights are not applied.
+        """
+        rows = {name: torch.from_numpy(column) for name, column in memory.sample(batch).rows.items()}
+        with torch.no_grad():
+            following = self.network(rows["next_seen"])[1].masked_fill(rows["terminated"], 0.0)
+            returns = rows["rewards"].float() + self.settings.gamma * following
+        return self._learn(rows, returns)
+
+    def _learn(self, rows: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
+        settings = self.settings
+        logits, values = self.network(rows["seen"])
+        chances = self._distribution(logits, rows.get("masks"))
+        policy_loss = -(chances.log_prob(rows["actions"]) * (returns - values.detach())).mean()
+        value_loss = (values - returns).square().mean()
+        entropy = chances.entropy().mean()
+        loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.max_grad_norm)
+        self._optimizer.step()
+        losses = (float(each.detach()) for each in (policy_loss, value_loss, entropy))
+        return dict(zip(LOSSES, losses, strict=True))

@@ -1,0 +1,66 @@
+"""Power of the campaign: the number of stories after which it finds each known defect.
+
+A defect is put back, and stories are played from the first seed on, until one breaks a promise. It counts as found only where
+that story breaks none without the defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from tests.campaign.defects import DEFECTS
+from tests.campaign.generate import make_story
+from tests.campaign.many import be_quiet
+from tests.campaign.play import play
+
+STORIES = 40
+"""Stories for each defect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Outcome for one defect."""
+
+    defect: str
+    what: str
+    """Effect of the defect, in one sentence."""
+    stories: int
+    """Stories that were played."""
+    promise: str = ""
+    """Promise that was broken; empty: not found."""
+    seed: int | None = None
+
+
+def power(seeds: range, processes: int, names: Sequence[str] = tuple(DEFECTS)) -> Iterator[Found]:
+    """Look for each defect, in the order of their names."""
+    with ProcessPoolExecutor(processes, max_tasks_per_child=4) as pool:
+        yield from pool.map(look_for, names, [seeds] * len(names))
+
+
+def look_for(name: str, seeds: range) -> Found:
+    """Play stories with the defect until one breaks a promise that it keeps without it."""
+    be_quiet()
+    what = (DEFECTS[name].__doc__ or "").strip().splitlines()[0]
+    for count, seed in enumerate(seeds, 1):
+        story = make_story(seed)
+        with DEFECTS[name]():
+            violations = play(story).violations
+        if violations and not play(story).violations:
+            return Found(name, what, count, violations[0].promise.name, seed)
+    return Found(name, what, len(seeds))
+
+
+def table(found: Sequence[Found]) -> str:
+    """Return the outcomes as a Markdown table, with a last line that counts them."""
+    lines = ["| defect | what it does | found after | broken promise |", "|---|---|---|---|"]
+    for one in found:
+        after = _stories(one.stories) if one.promise else f"not found ({_stories(one.stories)})"
+        lines.append(f"| {one.defect} | {one.what} | {after} | {one.promise or '-'} |")
+    count = sum(bool(one.promise) for one in found)
+    return "\n".join([*lines, "", f"{count} of {len(found)} defects found"])
+
+
+def _stories(count: int) -> str:
+    return f"{count} {'story' if count == 1 else 'stories'}"

@@ -1,0 +1,146 @@
+"""Plays many stories on one cluster, adds up what came of them, and keeps the stories that broke a promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm.prerequisites import missing
+from tests.campaign.real.generate import make_real_story
+from tests.campaign.real.play import RealPlayed, play_real
+from tests.campaign.real.story import RealStory
+from tests.campaign.real.world import World, real_world
+
+_LOGS_KEPT = 300_000
+"""Characters of each log that are kept beside a story."""
+
+
+@dataclass(slots=True)
+class RealTally:
+    """Totals over all stories played so far."""
+
+    stories: int = 0
+    operations: int = 0
+    jobs: int = 0
+    runs: int = 0
+    saves: int = 0
+    preemptions: int = 0
+    took_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    known: list[tuple[int, str]] = field(default_factory=list)
+    violations: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, played: RealPlayed) -> None:
+        """Count one story."""
+        self.stories += 1
+        self.operations += played.operations
+        self.jobs += played.jobs
+        self.runs += played.runs
+        self.saves += played.saves
+        self.preemptions += played.preemptions
+        self.took_s += played.took_s
+        self.faults.update(played.faults)
+        self.known += [(played.seed, text) for text in played.known]
+        self.violations += [(played.seed, str(violation)) for violation in played.violations]
+
+
+def run_real(stories: Sequence[RealStory], keep: Path | None, *, quiet: bool = False) -> RealTally:
+    """Boot a cluster and play the stories on it, one after the other; Ctrl-C ends it with the stories played so far."""
+    tally = RealTally()
+    with real_world(f"stories-{os.getpid()}") as world:
+        try:
+            for story in stories:
+                played = play_real(world, story)
+                tally.add(played)
+                if not quiet:
+                    _report(story, played)
+                if keep is not None:
+                    _keep(world, story, played, keep)
+                shutil.rmtree(played.folder, ignore_errors=True)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+    return tally
+
+
+def main_real(seeds: range, story: RealStory | None, keep: Path | None, *, as_json: bool) -> int:
+    """Run the command. Return 1 when a promise was broken, 2 when no cluster can be booted here."""
+    if reasons := missing(accounting=True):
+        print("; ".join(reasons), file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stories = [make_real_story(seed) for seed in seeds] if story is None else [story]
+    tally = run_real(stories, keep, quiet=as_json)
+    if as_json:
+        print(json.dumps(_record(tally)))
+    else:
+        _print(tally)
+    return 1 if tally.violations else 0
+
+
+def _report(story: RealStory, played: RealPlayed) -> None:
+    counts = {
+        "operations": played.operations,
+        "faults": played.faults.total(),
+        "jobs": played.jobs,
+        "runs": played.runs,
+        "preemptions by hand": played.preemptions,
+        "saves": played.saves,
+    }
+    said = ", ".join(f"{count} {what}" for what, count in counts.items())
+    print(f"{time.strftime('%H:%M:%S')} story {story.seed}: {said}, {played.took_s:.0f} s", flush=True)
+    for violation in played.violations:
+        print(f"  {str(violation)[:1500]}", flush=True)
+    for text in played.known:
+        print(f"  known: {text}", flush=True)
+
+
+def _record(tally: RealTally) -> dict[str, object]:
+    return {
+        "runs": tally.stories,
+        "operations": tally.operations,
+        "jobs": tally.jobs,
+        "starts": tally.runs,
+        "saves": tally.saves,
+        "preemptions_by_hand": tally.preemptions,
+        "seconds": round(tally.took_s),
+        "faults": dict(sorted(tally.faults.items())),
+        "known": [{"seed": seed, "text": text} for seed, text in tally.known],
+        "violations": [{"seed": seed, "text": text} for seed, text in tally.violations],
+    }
+
+
+def _print(tally: RealTally) -> None:
+    print(f"\n{tally.stories} stories on a real Slurm, {tally.operations} operations, {tally.jobs} jobs, {tally.runs} starts, "
+          f"{tally.preemptions} preemptions by hand, {tally.saves} saves, {tally.took_s / 60:.1f} minutes")  # fmt: skip
+    print(f"{tally.faults.total()} faults")
+    for name, count in sorted(tally.faults.items()):
+        print(f"  {name:28} {count:7}")
+    print(f"{len(tally.known)} known limits, {len(tally.violations)} violations")
+    for seed, text in tally.violations[:50]:
+        print(f"  seed {seed}: {text[:600]}")
+
+
+def _keep(world: World, story: RealStory, played: RealPlayed, folder: Path) -> None:
+    """Keep what was done; of a story that broke a promise also the story, the jobs' logs and the logs of all processes."""
+    kept = folder / f"story-{story.seed}"
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "notes.txt").write_text("\n".join(played.notes) + "\n")
+    if not played.violations:
+        return
+    shutil.copytree(played.folder, kept / "jobs", dirs_exist_ok=True)
+    story.write(kept / "story.json")
+    texts = [str(violation) for violation in played.violations]
+    (kept / "violations.txt").write_text("\n\n".join(texts) + "\n")
+    logs = [*world.headway.folder.glob("*.log"), *world.cluster.layout.log.glob("*.log")]
+    logs += world.headway.folder.glob("agents/*/agent.log")
+    for path in logs:
+        name = f"{path.parent.name}-{path.name}" if path.name == "agent.log" else path.name
+        (kept / name).write_text(path.read_text(errors="replace")[-_LOGS_KEPT:])

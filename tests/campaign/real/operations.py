@@ -1,0 +1,203 @@
+"""Operations of users and operators on a real Slurm. Each is the verb of a step; a refusal is no violation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.campaign.real.model import Expected, Hold, RealPromise
+from tests.campaign.real.scene import Scene
+from tests.campaign.real.story import Submission, submission_of
+from tests.campaign.real.world import MANAGED, UNMANAGED, Answer
+
+Operation = Callable[..., None]
+
+
+def submit(scene: Scene, **args: Any) -> None:
+    """sbatch, by a user."""
+    spec = submission_of(args)
+    words = _sbatch(scene, spec)
+    if words is None:
+        return
+    answer, text = scene.world.user(spec.user, *words, cwd=scene.folder)
+    now_s = time.time()
+    scene.note(f"submit {spec.label}: {answer.name} {text}")
+    if answer is Answer.DONE:
+        scene.model.submitted(text.split(";")[0], spec, now_s)
+    elif now_s > scene.slurm_away_until_s:
+        scene.model.broken(RealPromise.SBATCH_WORKS, "", f"{' '.join(words)}: {text}")
+    if answer is Answer.UNKNOWN:
+        scene.unknown[spec.label] = now_s
+
+
+def _sbatch(scene: Scene, spec: Submission) -> tuple[str, ...] | None:
+    """Return the command line; None if it depends on a job that was not accepted."""
+    words = [f"--job-name={scene.job_name(spec.label)}", "--output=/dev/null", "--open-mode=append"]
+    words.append(f"--partition={MANAGED if spec.managed else UNMANAGED}")
+    if spec.gpus_in_all is None:
+        words += [f"--nodes={spec.nodes}", f"--gpus-per-node={spec.gpus_per_node}"]
+    else:
+        words.append(f"--gpus={spec.gpus_in_all}")
+    if spec.array:
+        words.append(f"--array=0-{spec.array - 1}" + (f"%{spec.throttle}" if spec.throttle else ""))
+    parents = [
+        f"{kind}:{ids[0].partition('_')[0]}" for kind, label in spec.after if (ids := scene.model.labels.get(label))
+    ]
+    if len(parents) < len(spec.after):
+        return None
+    options = {
+        f"--dependency={','.join(parents)}": parents,
+        f"--begin=now+{spec.begin_in_s}": spec.begin_in_s,
+        "--hold": spec.hold,
+        f"--constraint={spec.feature}": spec.feature,
+        "--comment=headway=preemptible": spec.saves,
+    }
+    words += [word for word, wanted in options.items() if wanted]
+    words.append("--requeue" if spec.requeue else "--no-requeue")
+    yes = {True: "yes", False: "no"}
+    job = (str(spec.steps), yes[spec.saves], str(spec.exit_code), yes[spec.ignores_term])
+    return ("sbatch", "--parsable", *words, "../job.sh", *job)
+
+
+def user_hold(scene: Scene, label: int, task: int = 0) -> None:
+    """The job's user: scontrol hold."""
+    for job in scene.some(label, task):
+        answer = _as_user(scene, job, "scontrol", "hold", job.job_id)
+        if answer is Answer.DONE and not any(hold.until_s is None for hold in job.holds):
+            excused = "the controller stands still" if scene.controller_stopped else ""
+            job.holds.append(Hold(time.time(), late_s=2.0 + 2 * scene.slow_by_s, excused=excused))
+        elif answer is Answer.UNKNOWN:
+            job.maybe_held = True
+
+
+def user_release(scene: Scene, label: int, task: int = 0) -> None:
+    """The job's user: scontrol release."""
+    for job in scene.some(label, task):
+        release(scene, job)
+
+
+def release(scene: Scene, job: Expected) -> None:
+    """Release a job as its user does."""
+    now_s = time.time()
+    answer = _as_user(scene, job, "scontrol", "release", job.job_id)
+    if answer is Answer.REFUSED:
+        return
+    for hold in job.holds:
+        hold.until_s = now_s if hold.until_s is None else hold.until_s
+    job.maybe_held = answer is Answer.UNKNOWN
+
+
+def cancel(scene: Scene, label: int, task: int = 0) -> None:
+    """The job's user: scancel."""
+    for job in scene.some(label, task):
+        answer = _as_user(scene, job, "scancel", job.job_id)
+        if answer is Answer.DONE and job.cancelled_s is None:
+            job.cancelled_s = time.time()
+        job.maybe_cancelled |= answer is Answer.UNKNOWN
+
+
+def requeue(scene: Scene, label: int, task: int = 0) -> None:
+    """The job's user: scontrol requeue, of a job that runs."""
+    for job in scene.some(label, task):
+        if (
+            job.job_id in running(scene)
+            and _as_user(scene, job, "scontrol", "requeue", job.job_id) is not Answer.REFUSED
+        ):
+            job.requeues_s.append(time.time())
+
+
+def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool = False) -> None:
+    """Headway preempt, move and resize, of one of the jobs that run."""
+    able = [job for job_id in running(scene) if (job := scene.model.jobs.get(job_id)) and (force or job.spec.saves)]
+    if not able:
+        return
+    job = able[pick % len(able)]
+    words = [
+        action,
+        job.job_id,
+        *(["--gpus", str(gpus)] if action == "resize" else []),
+        *(["--force"] if force else []),
+    ]
+    now_s = time.time()
+    done, text = scene.world.operator(*words)
+    scene.note(f"headway {' '.join(words)}: {done} {text}")
+    scene.preemptions += done
+    job.preempted_s.append(now_s)  # also without an answer, it may have been carried out
+    if force:
+        job.requeues_s.append(now_s)
+    if gpus:
+        job.gpus.add(gpus)
+        job.resized = True
+
+
+def policy_use(scene: Scene, other: bool) -> None:
+    """Headway policy use."""
+    address = scene.world.other_address if other else scene.world.headway.policy_address
+    scene.note(f"policy use {address}: {scene.world.operator('policy', 'use', address)}")
+
+
+def reload_settings(scene: Scene, **changes: Any) -> None:
+    """systemctl reload headway-controller."""
+    scene.world.reload(**changes)
+
+
+def drain(scene: Scene, node: str) -> None:
+    """scontrol update nodename=NODE state=drain."""
+    _as_root(scene, "scontrol", "update", f"nodename={node}", "state=drain", "reason=story")
+
+
+def undrain(scene: Scene, node: str) -> None:
+    """scontrol update nodename=NODE state=resume."""
+    _as_root(scene, "scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def partition_down(scene: Scene) -> None:
+    """scontrol update partitionname=dl state=down."""
+    _as_root(scene, "scontrol", "update", f"partitionname={MANAGED}", "state=down")
+
+
+def partition_up(scene: Scene) -> None:
+    """scontrol update partitionname=dl state=up."""
+    _as_root(scene, "scontrol", "update", f"partitionname={MANAGED}", "state=up")
+
+
+def reconfigure(scene: Scene) -> None:
+    """scontrol reconfigure."""
+    _as_root(scene, "scontrol", "reconfigure")
+
+
+def restart_controller(scene: Scene) -> None:
+    """systemctl restart headway-controller: it ends with status 0."""
+    scene.note("restart the controller")
+    with scene.world.healer.lock:
+        status = scene.world.end_politely("controller")
+        if status not in {None, 0}:
+            scene.model.broken(RealPromise.NO_BUG, "", f"the controller ended with status {status} after SIGTERM")
+        scene.world.start("controller")
+
+
+def running(scene: Scene) -> list[str]:
+    """Return the jobs that Slurm runs now; empty while it does not answer."""
+    answer, text = scene.world.user(None, "squeue", "--noheader", "--states=RUNNING", "--format=%i")
+    return text.split() if answer is Answer.DONE else []
+
+
+def _as_user(scene: Scene, job: Expected, *words: str) -> Answer:
+    answer, text = scene.world.user(job.spec.user, *words)
+    scene.note(f"{job.spec.user}: {' '.join(words)}: {answer.name} {text}")
+    return answer
+
+
+def _as_root(scene: Scene, *words: str) -> None:
+    answer, text = scene.world.user(None, *words)
+    scene.note(f"root: {' '.join(words)}: {answer.name} {text}")
+
+
+OPERATIONS: dict[str, Operation] = {
+    call.__name__: call
+    for call in (
+        submit, user_hold, user_release, cancel, requeue, preempt, policy_use, reload_settings, drain, undrain, partition_down,
+        partition_up, reconfigure, restart_controller,
+    )
+}  # fmt: skip

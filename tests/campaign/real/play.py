@@ -1,0 +1,162 @@
+"""Plays one story on the cluster: operations and faults, then everything is mended, and every job has to end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.processes import wait_until
+from tests.campaign.real.client_faults import mend_programs
+from tests.campaign.real.drain import drain_story
+from tests.campaign.real.faults import FAULTS
+from tests.campaign.real.logs import OwnErrors
+from tests.campaign.real.model import Expected, RealModel, RealPromise, RealViolation
+from tests.campaign.real.operations import OPERATIONS
+from tests.campaign.real.records import SACCT, Line, Row, by_job, parse_log, parse_sacct
+from tests.campaign.real.scene import Scene
+from tests.campaign.real.story import RealStory
+from tests.campaign.real.world import MANAGED, World
+
+_COMES_BACK_S = 60.0
+"""Longest time for processes to be back after all faults, on a busy machine."""
+_ACCOUNTED_S = 30.0
+"""Longest time until slurmdbd has every end."""
+
+
+@dataclass(slots=True)
+class RealPlayed:
+    """Result of a story."""
+
+    seed: int
+    violations: list[RealViolation]
+    operations: int
+    faults: Counter[str]
+    jobs: int
+    runs: int
+    saves: int
+    preemptions: int
+    """Requests of operators that Headway accepted."""
+    known: list[str]
+    """Events that the known limits explain."""
+    took_s: float
+    notes: list[str]
+    folder: Path
+
+
+def play_real(world: World, story: RealStory) -> RealPlayed:
+    """Play the story on an idle cluster, and leave the cluster idle."""
+    scene = _begin(world, story)
+    errors = OwnErrors(world)
+    faults: Counter[str] = Counter()
+    for step in story.steps:
+        time.sleep(step.after_s)
+        if step.verb in FAULTS:
+            faults[step.verb] += 1
+            scene.note(f"fault {step.verb} {dict(step.args)}")
+            with world.healer.lock:
+                FAULTS[step.verb](scene, **step.args)
+        else:
+            OPERATIONS[step.verb](scene, **step.args)
+    _mend(scene)
+    scene.model.known += drain_story(scene)
+    rows, logs = _records(scene)
+    scene.model.check(rows, logs)
+    for text in [*errors.found(), *world.ends, *(f"the campaign itself: {text}" for text in world.healer.problems)]:
+        scene.model.broken(RealPromise.NO_BUG, "", text)
+    world.ends.clear()
+    world.healer.problems.clear()
+    return RealPlayed(
+        seed=story.seed,
+        violations=scene.model.violations,
+        operations=len(story.steps) - faults.total(),
+        faults=faults,
+        jobs=len(scene.model.jobs),
+        runs=sum(row.ran for job_id in scene.model.jobs for row in rows.get(job_id, ())),
+        saves=sum(line.what == "saved" for lines in logs.values() for line in lines),
+        preemptions=scene.preemptions,
+        known=scene.model.known,
+        took_s=time.time() - scene.begun_s,
+        notes=scene.notes,
+        folder=scene.folder,
+    )
+
+
+def _begin(world: World, story: RealStory) -> Scene:
+    """Make the folder of the jobs; choose policy and preemption."""
+    folder = world.cluster.layout.work / f"story-{story.seed}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    if world.policy != story.policy:
+        world.policy = story.policy
+        with world.healer.lock:
+            world.end_politely("policy")
+            world.start("policy")
+    wait_until(lambda: world.headway.try_ask("status") is not None, _COMES_BACK_S, 0.2)
+    world.reload(preemption=story.preemption, poll_interval_s=3.0)
+    world.operator("policy", "use", world.headway.policy_address)
+    world.alone_s.clear()
+    model = RealModel(alone_s=world.alone_s, preemptive=story.preemption == "automatic")
+    return Scene(world, model, folder, story.seed)
+
+
+def _mend(scene: Scene) -> None:
+    """End every fault, and let operators undo what they did."""
+    world = scene.world
+    world.healer.heal_all()
+    mend_programs(world.programs)
+    with world.healer.lock:
+        for process in ("policy", "other", "controller", "watchdog"):
+            world.send(process, signal.SIGCONT)
+            world.start(process)
+        for node in world.cluster.node_names:
+            world.agent(node, signal.SIGCONT)
+            world.start_agent(node)
+    for words in (
+        (f"partitionname={MANAGED}", "state=up"),
+        *((f"nodename={node}", "state=resume") for node in world.cluster.node_names),
+    ):
+        world.user(None, "scontrol", "update", *words)
+    if scene.asks_nodes:
+        world.user(None, "scontrol", "reconfigure")
+    world.operator("policy", "use", world.headway.policy_address)
+    scene.note("mended")
+    if not wait_until(world.lease_is_fresh, _COMES_BACK_S, 0.2):
+        scene.model.broken(RealPromise.LEASE, "", f"not fresh {_COMES_BACK_S:g} s after the mends")
+
+
+def _records(scene: Scene) -> tuple[dict[str, list[Row]], dict[str, list[Line]]]:
+    """Return the accounting and the logs of all jobs, once slurmdbd has every end."""
+    deadline = time.monotonic() + _ACCOUNTED_S
+    while True:
+        rows = _accounting(scene)
+        missing = [
+            job_id
+            for job_id, expected in scene.model.jobs.items()
+            if not any(row.ended for row in rows.get(job_id, ())) and not _is_struck_out(scene, expected)
+        ]
+        if not missing or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    for job_id in missing:
+        scene.model.broken(RealPromise.NOT_HELD_FOR_EVER, job_id, f"no end in the accounting: {rows.get(job_id)}")
+    logs = {path.stem: parse_log(path.read_text()) for path in scene.folder.glob("*.log")}
+    return rows, logs
+
+
+def _is_struck_out(scene: Scene, expected: Expected) -> bool:
+    """Return whether Slurm has only struck a cancelled task out of its array, which leaves nothing in the accounting."""
+    cancelled = expected.cancelled_s is not None or expected.maybe_cancelled
+    return bool(expected.spec.array) and cancelled and not (scene.folder / f"{expected.job_id}.log").exists()
+
+
+def _accounting(scene: Scene) -> dict[str, list[Row]]:
+    ids = sorted({job_id.partition("_")[0] for job_id in scene.model.jobs})
+    if not ids:
+        return {}
+    done = scene.world.cluster.run(*SACCT, "--jobs", ",".join(ids), env={"SLURM_TIME_FORMAT": "%s"}, check=False)
+    rows: Sequence[Row] = parse_sacct(done.stdout) if done.returncode == 0 else []
+    return by_job(row for row in rows if row.name.startswith(f"story{scene.seed}-"))

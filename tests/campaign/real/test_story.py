@@ -1,0 +1,44 @@
+"""One short story on a real Slurm, and the stories as data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.campaign.real.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_real_story
+from tests.campaign.real.many import run_real
+from tests.campaign.real.story import read_real_story, submission_of
+from tests.cluster.conftest import skip_unless_possible
+
+SEED = 7
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_a_short_story_on_a_real_slurm_breaks_no_promise(tmp_path: Path) -> None:
+    skip_unless_possible(accounting=True)
+    tally = run_real([make_real_story(SEED, operations=20)], tmp_path)
+    assert tally.violations == []
+    assert tally.runs > 0
+    assert tally.faults.total() >= FAULTS_AT_LEAST
+
+
+def test_stories_have_enough_operations_and_faults_and_come_out_the_same_every_time() -> None:
+    for seed in range(50):
+        story = make_real_story(seed)
+        faults = [step for step in story.steps if "seconds" in step.args or "back_in_s" in step.args]
+        assert len(story.steps) >= OPERATIONS_AT_LEAST + FAULTS_AT_LEAST
+        assert len(faults) <= len(story.steps) - OPERATIONS_AT_LEAST
+        assert story == make_real_story(seed)
+
+
+def test_a_story_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    story = make_real_story(SEED)
+    story.write(tmp_path / "story.json")
+    again = read_real_story(tmp_path / "story.json")
+    assert [(step.verb, step.after_s) for step in again.steps] == [(step.verb, step.after_s) for step in story.steps]
+    for first, second in zip(again.steps, story.steps, strict=True):
+        if first.verb == "submit":
+            assert submission_of(first.args) == submission_of(second.args)

@@ -1,0 +1,52 @@
+"""Leftovers of a run: open files, threads and processes that were not there before, and errors that no code has handled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-")
+"""Threads that belong to no part: of executors, which end with the loop, and of gRPC."""
+
+
+def held() -> Counter[str]:
+    """Open files and pipes, threads and children of this process."""
+    found = Counter(f"thread {each.name}" for each in threading.enumerate() if not each.name.startswith(_FREE))
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found[str(each.readlink()).split(":")[0]] += 1
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            found["child"] += len((task / "children").read_text().split())
+    return found
+
+
+def left_behind(before: Counter[str], *, ended: bool) -> list[str]:
+    """Return what has been added since. `ended`: the program ended by itself, and the kernel would close its files and threads."""
+    names = sorted((held() - before).elements())
+    return [f"left behind: {name}" for name in names if name == "child" or not ended]
+
+
+def named_tasks() -> Counter[str]:
+    """Tasks of this loop that have a name of their own."""
+    names = (task.get_name() for task in asyncio.all_tasks() if not task.done())
+    return Counter(name for name in names if not name.startswith("Task-"))
+
+
+def complaint(context: Mapping[str, Any]) -> str:
+    """Return what the event loop's exception handler is told, as text."""
+    about = context.get("task") or context.get("future") or ""
+    return f"{context.get('message')}: {context.get('exception')!r} {about}"
+
+
+def is_of_grpc(context: Mapping[str, Any]) -> bool:
+    """Return whether an error comes from gRPC's own tasks: it does not expect that its calls are cancelled while they begin."""
+    trace = getattr(context.get("exception"), "__traceback__", None)
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and "grpc" in trace.tb_frame.f_code.co_filename

@@ -1,0 +1,85 @@
+"""The program goes on with all its tasks, or ends and comes back, at each await that is cut; nothing is lost or left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from nodeagent.telemetry.nvml import NvmlReader
+from policies.serving.runtime.supervise import Tasks
+from tests.cancellation.__main__ import main
+from tests.cancellation.many import RUNS, Tally, cut_all, jobs_of, points_of
+from tests.cancellation.points import Cut, Point
+
+SAMPLE = {"controller": 12, "services": 4, "agent": 4}
+"""Cuts of each run in an ordinary test: every kind, at places that are spread over the run."""
+AT_A_TIME = {"controller": 1, "services": 4, "agent": 4}
+
+
+def cut_some(name: str) -> Tally:
+    jobs = jobs_of([name], most=2)
+    chosen = random.Random(name).sample(jobs, SAMPLE[name])
+    return cut_all(chosen, AT_A_TIME[name])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_some_awaits(name: str) -> None:
+    tally = cut_some(name)
+    assert tally.violations == []
+    assert tally.cut[name] + len(tally.missed) == SAMPLE[name]
+    assert tally.cut[name] > len(tally.missed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", RUNS)
+def test_every_await(name: str) -> None:
+    tally = cut_all(jobs_of([name], most=3 if name != "controller" else 10**9), os.cpu_count() or 1)
+    assert tally.violations == []
+    assert tally.cut[name] > 20 * len(tally.missed)
+
+
+def place_of(name: str, words: str) -> Point:
+    return next(point for point in points_of(name, 1) if words in point.where)
+
+
+def test_a_task_that_dies_in_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def unsupervised(_: Tasks, name: str, work: Any, **_more: Any) -> AsyncIterator[None]:
+        task = asyncio.create_task(work(), name=name)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    point = place_of("controller", "PreemptionManager.run")
+    monkeypatch.setattr(Tasks, "running", unsupervised)
+    outcome = RUNS["controller"](point, Cut.BUG)
+    assert outcome.done
+    assert "0 tasks preemptions are alive" in outcome.violations
+
+
+def test_a_controller_that_ends_with_status_0_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = place_of("controller", "Heartbeat.run")
+    monkeypatch.setattr("controller.daemon.daemon.Controller._give_up", lambda self, _error: self.stop())
+    outcome = RUNS["controller"](point, Cut.BUG)
+    assert "the controller ended with status 0, though nobody stopped it" in outcome.violations
+
+
+def test_a_child_process_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = place_of("agent", "NvmlReader.read")
+    monkeypatch.setattr(NvmlReader, "_end", lambda self, _child: setattr(self, "_child", None))
+    outcome = RUNS["agent"](point, Cut.BUG)
+    assert any("child" in text for text in outcome.violations)
+
+
+def test_the_command_says_what_it_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--run", "controller", "--cut", "BUG", "--most", "0", "--processes", "1"]) == 0
+    assert "0 violations" in capsys.readouterr().out

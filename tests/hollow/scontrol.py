@@ -1,0 +1,50 @@
+"""A folder with the scontrol that the controller runs: Slurm's own, with hollow nodes shown as registered, and slow on request."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+_SCRIPT = """#!/bin/sh
+# slurmctld learns the start of a slurmd from the slurmd alone, which hollow nodes do not have.
+[ -e {folder}/slow ] && sleep "$(cat {folder}/slow)"
+echo >> {folder}/calls
+export LC_ALL=C
+{scontrol} "$@" | sed 's/ SlurmdStartTime=None / SlurmdStartTime=2026-01-01T00:00:00 /'
+"""
+
+
+class WrappedScontrol:
+    """Programs for `slurm_bin`. Invariant: what the controller reads and writes is otherwise Slurm's own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        program = folder / "scontrol"
+        program.write_text(_SCRIPT.format(folder=folder, scontrol=_path_of("scontrol")))
+        program.chmod(0o755)
+        for other in ("squeue", "scancel"):
+            (folder / other).symlink_to(_path_of(other))
+
+    @property
+    def calls(self) -> int:
+        """Number of processes so far."""
+        path = self.folder / "calls"
+        return path.stat().st_size if path.exists() else 0
+
+    def delay(self, seconds: float) -> None:
+        """Sleep so long before each call from now on; 0 ends it."""
+        path = self.folder / "slow"
+        if seconds:
+            # In one step, so that no call reads half a number.
+            (fresh := path.with_suffix(".new")).write_text(f"{seconds}\n")
+            fresh.replace(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _path_of(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(program)
+    return found

@@ -1,0 +1,1 @@
+"""Tests of the Python client, in the shape of the package."""

@@ -1,0 +1,85 @@
+"""A request that is no message of its type is refused, logged nowhere, and costs no other call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from policies.serving.runtime.strict_requests import Malformed, StrictRequests
+from protos.headway.v1 import policy_pb2
+
+_ENDS: dict[str, Any] = {
+    "request_deserializer": policy_pb2.Outcome.FromString,
+    "response_serializer": policy_pb2.Outcome.SerializeToString,
+}
+
+
+async def _one(request: policy_pb2.Outcome, _context: Any) -> policy_pb2.Outcome:
+    return request
+
+
+async def _several(request: policy_pb2.Outcome, _context: Any) -> AsyncIterator[policy_pb2.Outcome]:
+    for _ in range(2):
+        yield request
+
+
+async def _stream(requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[policy_pb2.Outcome]:
+    async for request in requests:
+        yield policy_pb2.Outcome(job_id="malformed") if isinstance(request, Malformed) else request
+
+
+@pytest.fixture
+async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    server = grpc.aio.server(interceptors=(StrictRequests(),))
+    handlers = {
+        "One": grpc.unary_unary_rpc_method_handler(_one, **_ENDS),
+        "Several": grpc.unary_stream_rpc_method_handler(_several, **_ENDS),
+        "Stream": grpc.stream_stream_rpc_method_handler(_stream, **_ENDS),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Test", handlers),))
+    server.add_insecure_port(f"unix:{tmp_path}/s.sock")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/s.sock") as opened:
+        yield opened
+    await server.stop(0)
+
+
+GOOD = policy_pb2.Outcome(job_id="7").SerializeToString()
+BAD = b"\x0a\xff"
+
+
+async def test_single_requests(channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture) -> None:
+    one, several = channel.unary_unary("/Test/One"), channel.unary_stream("/Test/Several")
+    with caplog.at_level(logging.DEBUG):
+        for call in (one(BAD, timeout=20), _all(several(BAD, timeout=20))):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "Traceback" not in caplog.text
+    assert await one(GOOD, timeout=20) == GOOD
+    assert await _all(several(GOOD, timeout=20)) == [GOOD, GOOD]
+
+
+async def test_streams_are_told(channel: grpc.aio.Channel) -> None:
+    async def requests() -> AsyncIterator[bytes]:
+        yield GOOD
+        yield BAD
+
+    answers = await _all(channel.stream_stream("/Test/Stream")(requests(), timeout=20))
+    assert [policy_pb2.Outcome.FromString(answer).job_id for answer in answers] == ["7", "malformed"]
+
+
+async def test_a_method_that_is_not_there(channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await channel.unary_unary("/Test/None")(GOOD, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def _all(call: Any) -> list[bytes]:
+    return [answer async for answer in call]

@@ -1,0 +1,67 @@
+"""Documents of others are read within bounds, and refused in a few printable words."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from policies.documents import DocumentError, parse_json, parse_toml, read_text, short
+
+
+def test_documents_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('a.b."c d".e = 1.5\n')
+    assert parse_toml(read_text(tmp_path / "a.toml")) == {"a": {"b": {"c d": {"e": 1.5}}}}
+    assert parse_json('{"a": [1]}') == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 50_000,
+        "a = " + "9" * 5000,
+        "a = = b",
+        ".".join("a" * 20_000) + " = 1",
+        "[" + "a." * 20_000 + "b]",
+    ],
+    ids=["nesting", "digits", "grammar", "dots", "dots of a table"],
+)
+def test_toml_that_is_none_is_refused_at_once(text: str) -> None:
+    begun_s = time.process_time()
+    with pytest.raises(DocumentError) as caught:
+        parse_toml(text)
+    assert time.process_time() - begun_s < 2
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "{", '{"a":' * 50_000])
+def test_json_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(DocumentError):
+        parse_json(text)
+
+
+def test_numbers_and_texts_with_many_dots_are_no_names() -> None:
+    numbers = ", ".join(f"{number}.5" for number in range(200))
+    assert len(parse_toml(f"a = [{numbers}]")["a"]) == 200
+    assert parse_toml('a = "1. 2. 3."')["a"] == "1. 2. 3."
+
+
+def test_what_is_no_regular_file_of_a_fit_size_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DocumentError, match="no regular file"):
+        read_text(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(b"x" * 101)
+    with pytest.raises(DocumentError, match="more than 100 bytes"):
+        read_text(tmp_path / "long", 100)
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    with pytest.raises(DocumentError, match="no UTF-8"):
+        read_text(tmp_path / "bytes")
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "none")
+
+
+def test_what_others_wrote_is_shown_in_one_printable_line() -> None:
+    assert short("a\x1b[2J\n\ud800b") == "a?[2J??b"
+    assert len(short("x" * 10_000)) < 310
