@@ -1,10 +1,16 @@
-"""Setup for every test: programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests."""
+"""Setup for every test.
+
+Programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests, and how one test has set up
+logging must not decide what the next one sees.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -12,3 +18,11 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def default_logging() -> Iterator[None]:
+    """Undo what the test, or a program that it runs in its own process, has set up."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()

@@ -24,7 +24,17 @@ CURVE_CLUSTER = "2000x8"
 CURVE_LOAD = 0.8
 QUICK_MOST = 30_000
 MEMORY_GB = 1.0
-_PROGRAM = "from simulator.cli.main import main; main()"
+_PROGRAM = """
+import sys
+from simulator.cli.main import main
+peak = open(int(sys.argv.pop(1)), "w")
+try:
+    main()
+finally:
+    with open("/proc/self/status") as status, peak:
+        peak.writelines(line for line in status if line.startswith("VmHWM"))
+"""
+"""The command, which then writes the peak of its own memory: wait4 begins at the memory of the process that forked it."""
 Say = Callable[[str], None]
 
 
@@ -191,10 +201,12 @@ class _Run:
 
 def _timed(words: Sequence[str], environment: Mapping[str, str] | None) -> _Run:
     """Time one process, from its start to its end."""
-    with tempfile.TemporaryFile() as out:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile("w+") as peak:
         begin = time.perf_counter()
-        program = [sys.executable, "-c", _PROGRAM, *words]
-        process = subprocess.Popen(program, stdout=out, stderr=subprocess.PIPE, env=environment)
+        program = [sys.executable, "-c", _PROGRAM, str(peak.fileno()), *words]
+        process = subprocess.Popen(
+            program, stdout=out, stderr=subprocess.PIPE, env=environment, pass_fds=[peak.fileno()]
+        )
         assert process.stderr is not None
         problem = process.stderr.read().decode()
         _, status, usage = os.wait4(process.pid, 0)
@@ -205,7 +217,9 @@ def _timed(words: Sequence[str], environment: Mapping[str, str] | None) -> _Run:
             raise SettingError(f"headway-sim {' '.join(words)} failed ({process.returncode}): {problem.strip()[-300:]}")
         out.seek(0)
         figures = json.loads(out.read())
-    return _Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, figures)
+        peak.seek(0)
+        peak_kib = int(peak.read().split()[1])
+    return _Run(wall_s, usage.ru_utime + usage.ru_stime, peak_kib * 1024, figures)
 
 
 _PHASES = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import time
 import traceback
@@ -96,5 +95,6 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def highest_bytes() -> int:
-    """Return the most memory that this process has ever had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the most memory that this process has ever had, without that of the process that forked it."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024

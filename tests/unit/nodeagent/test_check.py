@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
-import structlog
 from typer.testing import CliRunner, Result
 
 from nodeagent import check
@@ -21,13 +19,6 @@ from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.wire.report import GpuReading
 from policies.serving.runtime.finding import Finding, Level
 from tests.unit.nodeagent.uplink.munged import running_munged
-
-
-@pytest.fixture(autouse=True)
-def logs() -> Iterator[None]:
-    """The command sets up logging for its own standard error, which is gone afterwards."""
-    yield
-    structlog.reset_defaults()
 
 
 def settings(**values: Any) -> AgentSettings:

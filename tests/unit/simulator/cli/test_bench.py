@@ -41,6 +41,13 @@ def test_a_case_is_a_whole_process(trace: Path) -> None:
     assert found.avg_jct_s == pytest.approx((10 + 28 + 11) / 3)
 
 
+def test_the_peak_is_the_commands_own_not_that_of_the_process_that_starts_it(trace: Path) -> None:
+    ours = bytearray(b"x" * 600_000_000)
+
+    assert bench.measure(CASE, trace, 1).peak_gb < 0.4
+    assert len(ours) == 600_000_000
+
+
 def test_a_target_that_is_missed_is_reported(trace: Path) -> None:
     found = bench.measure(replace(CASE, target_s=0.0), trace, 1)
 
