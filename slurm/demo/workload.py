@@ -55,6 +55,7 @@ _BODY = """
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 export GLOO_SOCKET_IFNAME=eth0
+export TORCHINDUCTOR_CACHE_DIR=$PWD/cache  # not in /tmp
 """
 
 _STEPS: dict[Size, int] = {"small": 50, "medium": 24, "large": 24}
