@@ -64,7 +64,9 @@ def play(story: Story) -> Played:
                 clear(loop)
                 asyncio.set_event_loop(None)
                 loop.close()
-                gc.collect()  # here, where what the dead would still say is kept quiet
+                # Here, where what the dead would still say is kept quiet; what one says may leave another behind.
+                while gc.collect():
+                    pass
 
 
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
