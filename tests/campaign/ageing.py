@@ -180,7 +180,7 @@ class _Months:
             case 5:
                 operations.cancel(cluster, label, task=-1)
             case 6:
-                endpoint = cluster.endpoints[cluster.current_policy]
+                endpoint = cluster.servers[cluster.current_policy]
                 endpoint.mood = "away"
                 later(1800.0, endpoint.recover)
             case _:

@@ -36,7 +36,7 @@ from policies.api import load_policy
 from policies.serving.runtime.sdnotify import Notifier
 from tests.campaign.fleet import Fleet
 from tests.campaign.model import Model, Promise
-from tests.campaign.policy import StoryEndpoint
+from tests.campaign.policy import StoryEndpoint, StoryServer
 from tests.campaign.processes import Process
 from tests.campaign.story import JobSpec, Story
 from tests.campaign.virtual_loop import LoopClock, VirtualLoop
@@ -44,6 +44,8 @@ from tests.campaign.virtual_loop import LoopClock, VirtualLoop
 _RETURN_S = 0.003
 """The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
 STALE_AFTER_S = 15.0
+_REST_S = 40.0
+"""Seconds after which what was to happen in the midst of a cycle happens without one."""
 
 
 class _Client:
@@ -104,9 +106,10 @@ class Cluster:
             wake=self._wake,
             holds=self.holds,
             accounting=self._account,
+            client_clock=self.clock,
         )
         self.fleet = Fleet(names, self.slurm_clock.monotonic, self.slurm_clock.now)
-        self.endpoints = {name: StoryEndpoint(name, story.answer_s) for name in (story.policy, "srtf", "fifo-skip")}
+        self.servers = {name: StoryServer(name, story.answer_s) for name in (story.policy, "srtf", "fifo-skip")}
         self.current_policy = story.policy
         self.ids: dict[int, list[str]] = {}
         """Label → ids of its jobs."""
@@ -128,8 +131,10 @@ class Cluster:
         """As systemd would, unless it runs."""
         if self.process.alive and not self.process.ended:
             return
-        self._dead.append(self.process)
+        dead = self.process
+        self._dead.append(dead)
         self.process = Process("controller")
+        self.process.succeed(dead)
         self.process.on_death(self._controller_died)
         self.process.start(self._run_controller(self.process))
         if self.process.main is not None:
@@ -144,6 +149,18 @@ class Cluster:
                 self._gone.clear()
                 self.note_exit()
                 self.start_controller()
+
+    def at_await(self, awaits: int, happen: Callable[[], None]) -> None:
+        """Have something happen when the controller has resumed so many more awaits; later, where it rests or is away."""
+        timer: list[asyncio.TimerHandle] = []
+
+        def now() -> None:
+            if not timer[0].cancelled():
+                timer[0].cancel()
+                happen()
+
+        timer.append(asyncio.get_running_loop().call_later(_REST_S, now))
+        self.process.at_await(awaits, now)
 
     def note_exit(self) -> None:
         """Remember the error with which the controller ended, if it did."""
@@ -186,7 +203,7 @@ class Cluster:
             stack.callback(wake.close)
             process.resources = (journal, wake)
             decider = Decider(
-                self.endpoints[self.current_policy],
+                StoryEndpoint(self.servers[self.current_policy]),
                 load_policy("fifo-skip"),
                 self.settings.policy_deadline_s,
                 self.clock,
@@ -242,9 +259,9 @@ class Cluster:
 
     def _connect(self, address: str) -> PolicyEndpoint:
         name = address.removeprefix("story:")
-        if name not in self.endpoints:
+        if name not in self.servers:
             raise PolicyUnavailableError(f"{address}: unreachable")
-        return self.endpoints[name]
+        return StoryEndpoint(self.servers[name])
 
     # --- what Slurm does
 

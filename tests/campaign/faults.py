@@ -85,11 +85,24 @@ def slow(cluster: Cluster, verb: str, seconds: float, lasts_s: float) -> None:
     asyncio.get_running_loop().call_later(lasts_s, lambda: cluster.slurm.faults.slow(verb, 0.0))
 
 
+class InjectedError(OSError):
+    """An error that a story has a background task fail with. It is logged as a defect would be, and is none."""
+
+
+def task_fails(cluster: Cluster, pick: int) -> None:
+    """What one of the controller's background tasks waits for raises an error."""
+    controller = cluster.controller
+    if controller is not None:
+        names = sorted(controller.tasks.failures.keys() - {"lease"})  # without it the controller ends, as it must
+        if names:
+            cluster.process.fail(names[pick % len(names)], InjectedError("injected"))
+
+
 def policy_fails(cluster: Cluster, mood: str, seconds: float) -> None:
     """The policy server is away, slow, sick, or answers rubbish for a while."""
-    endpoint = cluster.endpoints[cluster.current_policy]
-    endpoint.mood = mood
-    asyncio.get_running_loop().call_later(seconds, endpoint.recover)
+    server = cluster.servers[cluster.current_policy]
+    server.mood = mood
+    asyncio.get_running_loop().call_later(seconds, server.recover)
 
 
 def agent_killed(cluster: Cluster, node: str, seconds: float) -> None:
@@ -146,8 +159,8 @@ def journal_of_another_version(cluster: Cluster, version: int, back_in_s: float)
 FAULTS: dict[str, Fault] = {
     call.__name__: call
     for call in (
-        kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes, request_lost,
-        reply_lost, cut_short, refused, slow, policy_fails, agent_killed, node_crashes, clock_jumps, disk_full, journal_damaged,
-        journal_of_another_version,
+        kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes,
+        request_lost, reply_lost, cut_short, refused, slow, task_fails, policy_fails, agent_killed, node_crashes,
+        clock_jumps, disk_full, journal_damaged, journal_of_another_version,
     )
 }  # fmt: skip

@@ -1,10 +1,10 @@
-"""Makes stories from seeds: at least 50 operations and 5 faults each."""
+"""Makes stories from seeds: at least 50 operations and 5 faults each, and some scenes, whose steps seldom meet by chance."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tests.campaign.faults import FAULTS
@@ -12,10 +12,14 @@ from tests.campaign.story import JobSpec, Step, Story
 
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5
+_SCENES_MOST = 4
+_IN_A_CYCLE = 0.2
+"""Share of the steps that happen at an await of the controller instead of at a time."""
 _POLICIES = ("fifo-skip", "fifo", "sjf", "las", "srtf", "backfill")
 _ANSWERS_S = (0.002, 0.1, 0.4, 0.4)
 """Rules answer at once; learned policies take up to the deadline."""
 _VERBS = ("snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "requeue_hold", "set_begin_time")
+_TO_JOBS = ("user_hold", "user_hold", "cancel", "requeue")
 _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
 
 
@@ -28,11 +32,11 @@ def make_story(seed: int) -> Story:
     maker = _Maker(chance, nodes, gpus)
     operations = chance.randint(OPERATIONS_AT_LEAST, OPERATIONS_AT_LEAST + 25)
     faults = chance.randint(FAULTS_AT_LEAST, FAULTS_AT_LEAST + 7)
-    kinds = ["operation"] * operations + ["fault"] * faults
-    middle = kinds[4:]
+    makers = {"operation": lambda: [maker.operation()], "fault": lambda: [maker.fault()], "scene": maker.scene}
+    middle = ["operation"] * (operations - 4) + ["fault"] * faults + ["scene"] * chance.randint(1, _SCENES_MOST)
     chance.shuffle(middle)
     steps = [maker.submit() for _ in range(4)]
-    steps += [maker.operation() if kind == "operation" else maker.fault() for kind in middle]
+    steps += [step for kind in [*middle, "scene"] for step in makers[kind]()]
     # A generator of its own: stories of earlier versions keep their steps.
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
     return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s)
@@ -52,6 +56,7 @@ class _Maker:
             (5, lambda: self._of_job("user_hold")),
             (4, lambda: self._of_job("user_release")),
             (3, lambda: self._of_job("cancel")),
+            (0.5, lambda: self._step("cancel_preempted")),
             (1.5, lambda: self._of_job("requeue")),
             (0.7, lambda: self._of_job("suspend")),
             (0.7, lambda: self._of_job("resume")),
@@ -67,8 +72,8 @@ class _Maker:
         weights, calls = zip(*makers, strict=True)
         return self._chance.choices(calls, weights)[0]()
 
-    def submit(self) -> Step:
-        """sbatch, of every kind."""
+    def submit(self, *, trains: bool = False, unfit: bool = False) -> Step:
+        """sbatch, of every kind. `unfit`: Slurm refuses it on some node."""
         chance = self._chance
         label, self._labels = self._labels, self._labels + 1
         spec: dict[str, Any] = {
@@ -76,15 +81,15 @@ class _Maker:
             "duration_s": round(chance.choice((2, 5, 10, 20, 40)) * chance.uniform(0.5, 1.5), 1),
         }
         kind = chance.random()
-        if kind < 0.25:
+        if kind < 0.25 and not unfit:
             most = chance.randint(1, self._nodes)
             spec |= {"gpus_in_all": chance.choice((1, 2, self._gpus)) * most, "nodes": 1, "most_nodes": most}
             spec["gpus_in_all"] = min(spec["gpus_in_all"], most * self._gpus)
         else:
             spec |= {"gpus_per_node": chance.randint(1, self._gpus), "nodes": chance.randint(1, min(self._nodes, 3))}
-        if chance.random() < 0.12:
+        if not trains and chance.random() < 0.12:
             spec |= {"array": chance.randint(2, 4), "throttle": chance.choice((0, 0, 1, 2))}
-        elif chance.random() < 0.4:
+        elif trains or chance.random() < 0.4:
             spec |= {"trains": True, "duration_s": round(chance.uniform(20, 80), 1)}
         elif chance.random() < 0.15:
             spec |= {"preemptible": True, "duration_s": round(chance.uniform(20, 80), 1)}
@@ -103,17 +108,69 @@ class _Maker:
         for share, more in options:
             if chance.random() < share:
                 spec |= more
-        if chance.random() < 0.06 and spec.get("nodes", 1) <= 2 and spec.get("most_nodes", 1) <= 2:
+        if not unfit and chance.random() < 0.06 and spec.get("nodes", 1) <= 2 and spec.get("most_nodes", 1) <= 2:
             spec["feature"] = "fast"
-        elif chance.random() < 0.05 and spec.get("nodes", 1) < self._nodes and "gpus_in_all" not in spec:
-            spec["unfit"] = (self._node(),)
+        elif (unfit or chance.random() < 0.05) and spec.get("nodes", 1) < self._nodes and "gpus_in_all" not in spec:
+            most = self._nodes - spec["nodes"] if unfit else 1
+            spec["unfit"] = tuple({self._node() for _ in range(most)})
         return Step(self._pause(), "submit", asdict(JobSpec(**spec)))
 
-    def fault(self) -> Step:
+    def fault(self, verb: str = "", /, **args: Any) -> Step:
         """Something that breaks."""
         chance = self._chance
-        verb = chance.choices(list(_ARGUMENTS), [_WEIGHTS.get(name, 1.0) for name in _ARGUMENTS])[0]
-        return Step(self._pause(), verb, _ARGUMENTS[verb](self, chance))
+        verb = verb or chance.choices(list(_ARGUMENTS), [_WEIGHTS.get(name, 1.0) for name in _ARGUMENTS])[0]
+        return self._step(verb, **{**_ARGUMENTS[verb](self, chance), **args})
+
+    def scene(self) -> list[Step]:
+        """Steps that belong together."""
+        return self._chance.choice(
+            (self._wrong_clock, self._ids_again, self._end_of_a_preemption, self._holds, self._away)
+        )()
+
+    def _wrong_clock(self) -> list[Step]:
+        """Jobs that few nodes take, while the clock is wrong."""
+        seconds, lasts_s = self._chance.choice((3600.0, 3600.0, -3600.0)), round(self._chance.uniform(10, 30), 1)
+        jump = self.fault("clock_jumps", seconds=seconds, lasts_s=lasts_s)
+        return [jump, *(self._soon(self.submit(unfit=True)) for _ in range(self._chance.randint(1, 3)))]
+
+    def _ids_again(self) -> list[Step]:
+        """slurmctld loses its newest jobs in the midst of a cycle, and gives their ids to others."""
+        lost = self._chance.randint(1, 3)
+        crash = self.fault("slurmctld_crashes", lose_newest=lost, away_s=round(self._chance.uniform(0.2, 5), 2))
+        before = [self._soon(self.submit()) for _ in range(lost)]
+        after = [self._soon(self.submit()) for _ in range(lost)]
+        return [*before, crash, *after, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(2))]
+
+    def _end_of_a_preemption(self) -> list[Step]:
+        """Whoever is being stopped is cancelled, and Slurm's answers are lost."""
+        verb = self._chance.choice(("requeue_hold", "requeue_hold", "read", "set_begin_time"))
+        trouble = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "slow")), verb=verb)
+        return [self.submit(trains=True), self._preempt(), self._soon(trouble), self._step("cancel_preempted")]
+
+    def _holds(self) -> list[Step]:
+        """A user holds, and what Headway does about it is interrupted."""
+        holds = [self._soon(self.submit()), *(self._newest("user_hold") for _ in range(2))]
+        verb = self._chance.choice(("mark", "unmark", "unmark", "hold", "release"))
+        broken = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "cut_short")), verb=verb)
+        killed = self.fault("kill_controller", awaits=self._chance.randint(1, 60), back_in_s=1.0)
+        return [*holds[:2], self._soon(self._chance.choice((broken, killed))), holds[2], self._newest("user_release")]
+
+    def _away(self) -> list[Step]:
+        """No controller, or one that stands still, while users go on; then it is back."""
+        back_s = round(self._chance.uniform(16, 40), 1)
+        gone = self._chance.choice(
+            (self.fault("kill_controller", back_in_s=back_s), self.fault("stop_controller", seconds=back_s))
+        )
+        jobs = [self.submit() for _ in range(self._chance.randint(1, 3))]
+        return [gone, self._step("wait"), *jobs, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(3))]
+
+    def _soon(self, step: Step) -> Step:
+        return replace(step, after_s=round(self._chance.uniform(0.0, 0.5), 4))
+
+    def _newest(self, verb: str) -> Step:
+        """Something that befalls one of the newest jobs, at an await of the controller."""
+        label = self._chance.randrange(max(self._labels - 3, 0), self._labels)
+        return replace(self._step(verb, label=label, task=-1), awaits=self._chance.randint(1, 120))
 
     def _preempt(self) -> Step:
         chance = self._chance
@@ -136,8 +193,9 @@ class _Maker:
         label = self._chance.randrange(first, self._labels)
         return self._step(verb, label=label, task=self._chance.randint(-1, 3), **more)
 
-    def _step(self, verb: str, **args: Any) -> Step:
-        return Step(self._pause(), verb, args)
+    def _step(self, verb: str, /, **args: Any) -> Step:
+        in_a_cycle = "awaits" not in args and verb != "submit" and self._chance.random() < _IN_A_CYCLE
+        return Step(self._pause(), verb, args, self._chance.randint(1, 120) if in_a_cycle else 0)
 
     def _pause(self) -> float:
         chance = self._chance
@@ -172,6 +230,7 @@ _ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
     "cut_short": lambda _, c: {"verb": c.choice(_VERBS), "jobs": c.randrange(3)},
     "refused": lambda _, c: {"verb": c.choice(_VERBS[2:])},
     "slow": lambda _, c: {"verb": c.choice(_VERBS), "seconds": _seconds(c, 8), "lasts_s": _seconds(c, 60)},
+    "task_fails": lambda _, c: {"pick": c.randrange(8)},
     "policy_fails": lambda _, c: {"mood": c.choice(_MOODS), "seconds": _seconds(c, 60)},
     "agent_killed": lambda m, c: {"node": m._node(), "seconds": _seconds(c, 40)},
     "node_crashes": lambda m, c: {"node": m._node(), "seconds": _seconds(c, 40)},

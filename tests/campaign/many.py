@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 from tests.campaign.defects import DEFECTS
 from tests.campaign.generate import make_story
@@ -45,17 +46,17 @@ class Tally:
 def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -> Tally:
     """Play the stories of these seeds, several at a time."""
     tally, begun_s = Tally(), time.monotonic()
-    with ProcessPoolExecutor(processes, max_tasks_per_child=_STORIES_PER_PROCESS) as pool:
-        waiting = {pool.submit(_play_seed, seed, defect): seed for seed in seeds}
-        for future in as_completed(waiting):
-            tally.add(waiting[future], future.result())
-            if not quiet and sys.stderr.isatty():
-                left_s = (time.monotonic() - begun_s) / tally.runs * (len(seeds) - tally.runs)
-                print(
-                    f"\r{tally.runs}/{len(seeds)} stories, {len(tally.violations)} violations, {left_s:.0f} s left ",
-                    end="",
-                    file=sys.stderr,
-                )
+    at_once = processes * _STORIES_PER_PROCESS
+    for first in range(0, len(seeds), at_once):
+        # New processes now and then, as memory grows. The pool's own max_tasks_per_child hangs on Python 3.11 (CPython 115634).
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            waiting = {pool.submit(_play_seed, seed, defect): seed for seed in seeds[first : first + at_once]}
+            for future in as_completed(waiting):
+                tally.add(waiting[future], future.result())
+                if not quiet and sys.stderr.isatty():
+                    left_s = (time.monotonic() - begun_s) / tally.runs * (len(seeds) - tally.runs)
+                    text = f"{tally.runs}/{len(seeds)} stories, {len(tally.violations)} violations, {left_s:.0f} s left"
+                    print(f"\r{text} ", end="", file=sys.stderr)
     return tally
 
 

@@ -23,6 +23,7 @@ class Promise(Enum):
     RIGHT_END = "a job ends in the state that its work and its user give it"
     NO_BUG = "no part of Headway fails by an error of its own"
     LEASE = "a controller that works renews its lease"
+    TASKS = "a background task that fails is begun again"
     JOURNAL = "the journal opens again"
 
 

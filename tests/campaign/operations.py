@@ -55,6 +55,24 @@ def cancel(cluster: Cluster, label: int, task: int = 0) -> None:
             expected.cancelled_s = before
 
 
+def cancel_preempted(cluster: Cluster) -> None:
+    """scancel of the jobs that are being preempted."""
+    controller = cluster.controller
+    if controller is None:
+        return
+    for job_id, expected in cluster.model.jobs.items():
+        found = cluster.find(job_id)
+        if (
+            found is not None
+            and found.raw_id in controller.preemptions.open
+            and not expected.ended
+            and expected.cancelled_s is None
+        ):
+            expected.cancelled_s = cluster.model.time_s
+            with suppress(SlurmError):
+                cluster.slurm.cancel(job_id)
+
+
 def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
     """root: scontrol requeue, of a job that runs."""
     for job_id in _some(cluster, label, task):
@@ -169,7 +187,7 @@ def _some(cluster: Cluster, label: int, task: int) -> list[str]:
 OPERATIONS: dict[str, Operation] = {
     call.__name__: call
     for call in (
-        submit, user_hold, user_release, cancel, requeue, suspend, resume, preempt, policy_use, reload_settings, drain, undrain,
-        partition_down, partition_up, restart_controller, wait,
+        submit, user_hold, user_release, cancel, cancel_preempted, requeue, suspend, resume, preempt, policy_use,
+        reload_settings, drain, undrain, partition_down, partition_up, restart_controller, wait,
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.journal import Journal
 from tests.campaign.cluster import STALE_AFTER_S, Cluster
-from tests.campaign.faults import FAULTS
+from tests.campaign.faults import FAULTS, InjectedError
 from tests.campaign.model import Expected, Promise, Violation
 from tests.campaign.operations import OPERATIONS
 from tests.campaign.processes import Process
@@ -83,10 +84,11 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
         await asyncio.sleep(step.after_s)
         if step.verb in FAULTS:
             faults[step.verb] += 1
-            FAULTS[step.verb](cluster, **step.args)
+            happen = partial(FAULTS[step.verb], cluster, **step.args)
         else:
             operations += 1
-            OPERATIONS[step.verb](cluster, **step.args)
+            happen = partial(OPERATIONS[step.verb], cluster, **step.args)
+        cluster.at_await(step.awaits, happen) if step.awaits else happen()
     await _end(cluster)
     for task in background:
         task.cancel()
@@ -130,15 +132,25 @@ async def _end(cluster: Cluster) -> None:
                 "is gone from Slurm" if found is None else f"is {found.state} ({found.reason}, {found.admin_comment!r})"
             )
             cluster.model.broken(Promise.NOT_HELD_FOR_EVER, job.job_id, state)
+    _check_tasks(cluster)
     await _check_journal(cluster)
+
+
+def _check_tasks(cluster: Cluster) -> None:
+    """Every background task that the controller has started is there."""
+    if cluster.controller is None or cluster.process.ended:
+        return
+    for name in cluster.controller.tasks.failures:
+        if not cluster.process.runs(name):
+            cluster.model.broken(Promise.TASKS, "", f"{name} has ended")
 
 
 def _mend(cluster: Cluster) -> None:
     cluster.process.cont()
     cluster.limit_journal(full=False)
     cluster.restart_in(0.0)
-    for endpoint in cluster.endpoints.values():
-        endpoint.mood = "well"
+    for server in cluster.servers.values():
+        server.mood = "well"
     cluster.slurm.set_partition("dl", up=True)
     for node in cluster.fleet.nodes:
         cluster.slurm.node_resume(node)
@@ -219,6 +231,8 @@ def captured_errors() -> Iterator[list[str]]:
         info = event.get("exc_info")
         if info:
             error = sys.exc_info()[1] if info is True else info
+            if isinstance(error, InjectedError):
+                raise structlog.DropEvent
             trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else str(error)
             found.append(f"{event.get('event')}: {trace}")
         raise structlog.DropEvent

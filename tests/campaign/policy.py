@@ -10,44 +10,63 @@ from policies.errors import PolicyFault, PolicyServerError
 from policies.model import Placement
 
 
-class StoryEndpoint:
-    """Keeps `controller.cycle.decide.PolicyEndpoint`. `mood`: well, away, slow, sick, raises, or a kind of rubbish."""
+class StoryServer:
+    """A policy server. `mood`: well, away, slow, sick, raises, or a kind of rubbish."""
 
     def __init__(self, name: str, answer_s: float = 0.002) -> None:
         """`answer_s`: time that it takes for an answer."""
         self.answer_s = answer_s
         self.address = f"story:{name}"
         self.mood = "well"
-        self.connection = 1
-        self._policy: Policy = load_policy(name)
+        self.process = 1
+        self.policy: Policy = load_policy(name)
+
+    def recover(self) -> None:
+        """It was started again, and is well."""
+        self.mood = "well"
+        self.process += 1
+
+
+class StoryEndpoint:
+    """A connection to a policy server. Keeps `controller.cycle.decide.PolicyEndpoint`."""
+
+    def __init__(self, server: StoryServer) -> None:
+        self.address = server.address
+        self._server = server
         self._calls: set[asyncio.Future[None]] = set()
+
+    @property
+    def connection(self) -> int:
+        """Another number after each restart of the server."""
+        return self._server.process
 
     @property
     def connected(self) -> bool:
         """True while the policy server can be reached."""
-        return self.mood != "away"
+        return self._server.mood != "away"
 
     async def describe(self, deadline_s: float) -> PolicySpec:
         """Return the policy's specification: its capabilities and the data that it needs."""
         await self._answer(deadline_s)
-        return self._policy.spec
+        return self._server.policy.spec
 
     async def healthy(self, deadline_s: float) -> bool:
         """Return whether the policy server reports that it is serving."""
         await asyncio.sleep(0.001)
-        return self.mood != "sick"
+        return self._server.mood != "sick"
 
     async def decide(self, state: object, deadline_s: float) -> Decision:
         """Return the policy's decision, or an invalid one."""
         await self._answer(deadline_s)
-        if self.mood == "raises":
+        mood = self._server.mood
+        if mood == "raises":
             raise PolicyServerError(PolicyFault.FAILED, self.address, "a defect of the policy")
-        decision = self._policy.decide(state)  # type: ignore[arg-type]
-        if self.mood == "unknown job":
+        decision = self._server.policy.decide(state)  # type: ignore[arg-type]
+        if mood == "unknown job":
             return Decision({**decision.allocation, 10**6: Placement((0,), (1,))})
-        if self.mood == "unknown node":
+        if mood == "unknown node":
             return Decision({row: Placement((10**6,), (1,)) for row in decision.allocation})
-        if self.mood == "too much":
+        if mood == "too much":
             return Decision({row: Placement((0,), (99,)) for row in decision.allocation})
         return decision
 
@@ -61,16 +80,11 @@ class StoryEndpoint:
         for call in list(self._calls):
             call.cancel()
 
-    def recover(self) -> None:
-        """It was started again, and is well."""
-        self.mood = "well"
-        self.connection += 1
-
     async def _answer(self, deadline_s: float) -> None:
-        await self._wait(self.answer_s)
-        if self.mood == "away":
+        await self._wait(self._server.answer_s)
+        if self._server.mood == "away":
             raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
-        if self.mood == "slow":
+        if self._server.mood == "slow":
             await self._wait(deadline_s)
             raise PolicyServerError(PolicyFault.DEADLINE, self.address, "no answer in time")
 

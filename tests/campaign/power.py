@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 from tests.campaign.defects import DEFECTS
 from tests.campaign.generate import make_story
@@ -35,7 +36,7 @@ class Found:
 
 def power(seeds: range, processes: int, names: Sequence[str] = tuple(DEFECTS)) -> Iterator[Found]:
     """Look for each defect, in the order of their names."""
-    with ProcessPoolExecutor(processes, max_tasks_per_child=4) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(look_for, names, [seeds] * len(names))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
@@ -25,6 +26,11 @@ class Process:
         self.main: asyncio.Task[Any] | None = None
         self._dies_at: int | None = None
         self._stops_at: tuple[int, Callable[[], None]] | None = None
+        self._due: list[tuple[int, Callable[[], None]]] = []
+        """What happens elsewhere when so many awaits have been resumed."""
+        self._errors: dict[str, Exception] = {}
+        """Task → error that its next await raises."""
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
         self._kept: list[Any] = []
@@ -71,6 +77,23 @@ class Process:
         """SIGSTOP when so many more awaits of it have been resumed; then `stopped` is called."""
         self._stops_at = (self.awaits + awaits, stopped)
 
+    def at_await(self, awaits: int, call: Callable[[], None]) -> None:
+        """Have something happen elsewhere when so many more awaits of it have been resumed."""
+        context = contextvars.copy_context()
+        self._due.append((self.awaits + awaits, lambda: _call_soon(call, context)))
+
+    def succeed(self, dead: Process) -> None:
+        """What was to happen after further awaits of the process before happens after as many of this one."""
+        self._due = [(awaits - dead.awaits, call) for awaits, call in dead._due]
+
+    def fail(self, task: str, error: Exception) -> None:
+        """Let what the task of that name awaits raise an error, when it is resumed next."""
+        self._errors[task] = error
+
+    def runs(self, task: str) -> bool:
+        """Return whether a task of that name is there and has not ended."""
+        return any(each.get_name() == task and not each.done() for each in self._tasks)
+
     def cont(self) -> None:
         """SIGCONT."""
         if self._continue is not None:
@@ -85,6 +108,11 @@ class Process:
     def _resume(self) -> bool:
         """Count an await; return whether the process is still alive."""
         self.awaits += 1
+        if self._due:
+            late = self._due
+            self._due = [each for each in late if each[0] > self.awaits]
+            for _, call in (each for each in late if each[0] <= self.awaits):
+                call()
         if self.alive and self._dies_at is not None and self.awaits >= self._dies_at:
             self._dies_at = None
             self.kill()
@@ -99,21 +127,27 @@ class Process:
         """Task factory of the loop of a story: tasks created within a process belong to it."""
         context = options.get("context")
         process = context.get(_CURRENT) if context is not None else _CURRENT.get()
-        if process is not None:
-            coro = _run_within(process, coro)
-        return asyncio.Task(coro, loop=loop, **options)
+        if process is None:
+            return asyncio.Task(coro, loop=loop, **options)
+        task = asyncio.Task(_run_within(process, coro, options.get("name") or ""), loop=loop, **options)
+        process._tasks.add(task)
+        return task
 
 
-async def _run_within(process: Process, coro: Any) -> Any:
+def _call_soon(call: Callable[[], None], context: contextvars.Context) -> None:
+    asyncio.get_running_loop().call_soon(call, context=context)
+
+
+async def _run_within(process: Process, coro: Any, name: str) -> Any:
     """Run a coroutine of the process, one await after the other."""
-    return await _Steps(process, coro)
+    return await _Steps(process, coro, name)
 
 
 class _Steps:
     """Awaitable that resumes a coroutine only while its process lives and is not stopped."""
 
-    def __init__(self, process: Process, coro: Any) -> None:
-        self._process, self._coro = process, coro
+    def __init__(self, process: Process, coro: Any, name: str) -> None:
+        self._process, self._coro, self._name = process, coro, name
 
     def __await__(self) -> Generator[Any, Any, Any]:
         process, inner = self._process, self._coro.__await__() if hasattr(self._coro, "__await__") else self._coro
@@ -129,6 +163,8 @@ class _Steps:
             if not process._resume():
                 process._kept.append(inner)
                 yield from _never()
+            if error is None and process._errors:
+                error = process._errors.pop(self._name, None)
             try:
                 waited = inner.send(None) if error is None else inner.throw(error)
             except StopIteration as end:

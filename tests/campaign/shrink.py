@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.campaign.model import Promise
 from tests.campaign.play import play
@@ -47,5 +48,5 @@ def _without(steps: tuple[Step, ...], start: int, end: int) -> tuple[Step, ...]:
     kept = steps[:start] + steps[end:]
     if start < len(kept):
         first = kept[start]
-        kept = (*kept[:start], Step(first.after_s + pause_s, first.verb, first.args), *kept[start + 1 :])
+        kept = (*kept[:start], replace(first, after_s=first.after_s + pause_s), *kept[start + 1 :])
     return kept

@@ -52,6 +52,8 @@ class Step:
     after_s: float
     verb: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    awaits: int = 0
+    """If not 0, it happens when the controller has resumed so many more awaits: in the midst of a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Story:
 def read_story(path: Path) -> Story:
     """Read a story that `write` has written."""
     data = json.loads(path.read_text())
-    steps = tuple(Step(step["after_s"], step["verb"], step["args"]) for step in data.pop("steps"))
+    steps = tuple(Step(**step) for step in data.pop("steps"))
     return Story(**data, steps=steps)
 
 

@@ -39,10 +39,12 @@ _Verb = Callable[[Job], str | Failure | None]
 class EmbeddedClient:
     """Keeps the `SlurmClient` protocol. Calls take `Delays.call_s` on the cluster's clock, and `faults` can break them."""
 
-    def __init__(self, slurmctld: Slurmctld, clock: Clock, faults: Faults) -> None:
+    def __init__(self, slurmctld: Slurmctld, clock: Clock, faults: Faults, now: Callable[[], float]) -> None:
+        """`now`: Unix time by the clock of the client's machine."""
         self._ctld = slurmctld
         self._clock = clock
         self._faults = faults
+        self._now = now
 
     async def facts(self) -> SlurmFacts:
         """Version, cluster name and settings."""
@@ -58,8 +60,9 @@ class EmbeddedClient:
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything."""
+        time_s = self._now()
         await self._arrive("snapshot", ())
-        return view.snapshot(self._ctld)
+        return view.snapshot(self._ctld, time_s)
 
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read these jobs; those that are gone are left out."""
@@ -115,7 +118,7 @@ class EmbeddedClient:
         return commands.uhold(job) or self._comment(job, _exchanged(job, PIN_MARK, HOLD_MARK))
 
     def _pin(self, job: Job, order: Pin) -> str | Failure | None:
-        return _held_by_others(job) or pinning.pin(self._ctld, job, order)
+        return _held_by_others(job) or pinning.pin(self._ctld, job, order, self._now())
 
     def _release(self, job: Job) -> str | Failure | None:
         return _held_by_others(job) or commands.release(self._ctld, job)

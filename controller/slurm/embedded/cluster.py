@@ -39,6 +39,7 @@ class EmbeddedSlurm:
         wake: Wake = wake_nobody,
         holds: HoldFolder | None = None,
         accounting: Accounting | None = None,
+        client_clock: Clock | None = None,
     ) -> None:
         self.clock = clock or RealClock()
         self.faults = Faults()
@@ -47,7 +48,7 @@ class EmbeddedSlurm:
             self._ctld.accounting = accounting
         self._plugin = SubmitPlugin(lease, wake, holds) if lease is not None else None
         self._runner: asyncio.Task[None] | None = None
-        self.client = EmbeddedClient(self._ctld, self.clock, self.faults)
+        self.client = EmbeddedClient(self._ctld, self.clock, self.faults, (client_clock or self.clock).now)
         for job in self._ctld.description.jobs:
             self._ctld.after(job.at_s, partial(self._submit_described, job))
 

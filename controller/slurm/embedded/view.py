@@ -55,10 +55,10 @@ def _shown_request(job: Job) -> ResourceRequest:
     return replace(job.request, max_nodes=0) if job.starts and job.request.max_nodes else job.request
 
 
-def snapshot(ctld: Slurmctld) -> SlurmSnapshot:
-    """Everything."""
+def snapshot(ctld: Slurmctld, time_s: float) -> SlurmSnapshot:
+    """Everything, as a client sees it that asked at that time by its own clock."""
     return SlurmSnapshot(
-        time_s=ctld.now_s,
+        time_s=time_s,
         jobs=tuple(job_view(job) for job in ctld.jobs.values()),
         nodes=tuple(ctld.node_view(node) for node in ctld.nodes.values()),
         partitions=tuple(partition.view() for partition in ctld.partitions.values()),

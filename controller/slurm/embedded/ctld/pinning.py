@@ -12,8 +12,8 @@ from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 _NOT_SHOWN = "Slurm accepted the change, but the job does not show it"
 
 
-def pin(ctld: Slurmctld, job: Job, order: Pin) -> str | None:
-    """Change the request so that Slurm has no choice left; None, or why it did not work."""
+def pin(ctld: Slurmctld, job: Job, order: Pin, now_s: float) -> str | None:
+    """Change the request so that Slurm has no choice left; None, or why it did not work. `now_s`: by the client's clock."""
     if error := _cannot_change(job) or _contradicts(order):
         return error
     count = len(order.nodes)
@@ -23,8 +23,9 @@ def pin(ctld: Slurmctld, job: Job, order: Pin) -> str | None:
         "NumTasks": str(max(order.original.num_tasks, count)),
         "NumCPUs": str(max(order.original.num_cpus, count)),
         "ReqNodeList": ",".join(order.nodes),
-        "StartTime": "now",
     }
+    if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
+        changes["StartTime"] = "now"
     if order.resized:
         changes |= _memory_change(job.request, order.original)
     return commands.update(ctld, job, changes) or (None if _is_pinned(job, order) else _NOT_SHOWN)
