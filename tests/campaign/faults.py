@@ -90,7 +90,7 @@ class InjectedError(OSError):
 
 
 def task_fails(cluster: Cluster, pick: int) -> None:
-    """What one of the controller's background tasks waits for raises an error."""
+    """Let one of the controller's background tasks fail with an error."""
     controller = cluster.controller
     if controller is not None:
         names = sorted(controller.tasks.failures.keys() - {"lease"})  # without it the controller ends, as it must

@@ -142,7 +142,7 @@ class _Maker:
         return [*before, crash, *after, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(2))]
 
     def _end_of_a_preemption(self) -> list[Step]:
-        """Whoever is being stopped is cancelled, and Slurm's answers are lost."""
+        """A job is cancelled while it is preempted, and answers of Slurm are lost."""
         verb = self._chance.choice(("requeue_hold", "requeue_hold", "read", "set_begin_time"))
         trouble = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "slow")), verb=verb)
         return [self.submit(trains=True), self._preempt(), self._soon(trouble), self._step("cancel_preempted")]

@@ -83,7 +83,7 @@ class Process:
         self._due.append((self.awaits + awaits, lambda: _call_soon(call, context)))
 
     def succeed(self, dead: Process) -> None:
-        """What was to happen after further awaits of the process before happens after as many of this one."""
+        """Take over the calls that were to come after further awaits of the process before."""
         self._due = [(awaits - dead.awaits, call) for awaits, call in dead._due]
 
     def fail(self, task: str, error: Exception) -> None:
