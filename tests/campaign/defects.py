@@ -239,7 +239,8 @@ def impossible_where_placed() -> AbstractContextManager[None]:
 def own_request_not_restored() -> AbstractContextManager[None]:
     """A job that is given to Slurm still asks for the nodes that Headway chose."""
 
-    async def restore(self: OwnRequests, keys: Any) -> Any:
+    async def restore(self: OwnRequests, keys: Any, *, stay: bool = False) -> Any:
+        del stay
         for key in keys:
             self._ledger.originals.pop(key, None)
         return {}

@@ -15,7 +15,7 @@ from controller.state.ledger import Ledger
 
 
 class OwnRequests:
-    """Takes pins back. Invariant: the ledger keeps a job's own request until Slurm has it again."""
+    """Takes pins back. Invariant: the ledger keeps a job's own request until Slurm has all of it again."""
 
     def __init__(self, verbs: JournaledVerbs, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock) -> None:
         self._verbs = verbs
@@ -24,16 +24,20 @@ class OwnRequests:
         self._events = events
         self._clock = clock
 
-    async def restore(self, keys: Iterable[JobKey]) -> Failures:
-        """Give held jobs their own request back, where Slurm may have another one that Headway wrote."""
+    async def restore(self, keys: Iterable[JobKey], *, stay: bool = False) -> Failures:
+        """Give held jobs their own request back, where Slurm may have another one that Headway wrote. `stay`: they will be placed."""
         originals = {key: self._ledger.originals[key] for key in keys if key in self._ledger.originals}
         if not originals:
             return {}
         failed = await self._verbs.unpin(originals)
         for key in originals:
-            if key not in failed:
+            if key not in failed and not (stay and self._is_hidden(key)):
                 del self._ledger.originals[key]
         return failed
+
+    def _is_hidden(self, key: JobKey) -> bool:
+        """Return whether Slurm keeps a maximum of nodes that it does not show, as the job has run: the next pin needs it."""
+        return key in self._ledger.served and self._ledger.originals[key].max_nodes > 0
 
     async def take_back(
         self,
@@ -47,7 +51,7 @@ class OwnRequests:
         """
         if not reasons:
             return
-        await self.restore(reasons)
+        await self.restore(reasons, stay=True)
         now_s = self._clock.now()
         for key, (reason, refused) in reasons.items():
             pin = self._ledger.pins.pop(key, None)

@@ -280,3 +280,27 @@ async def test_a_dependency_that_slurm_knows_will_never_be_met_is_left_to_slurm(
     assert job.reason == "DependencyNeverSatisfied"
     assert (job.held, job.admin_comment, job.request.required_nodes) == (False, "", ())
     assert key in world.ledger.yielded
+
+
+async def test_a_job_that_has_run_keeps_its_maximum_of_nodes_when_it_is_refused(tmp_path):
+    # given a job that asked for eight GPUs on one node, has run, and was requeued: Slurm shows no maximum of nodes any more
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, request=sbatch_request(gpus=8, nodes=(1, 1)))
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+    job = world.slurm.job(key.job_id)
+    job.submission = replace(job.submission, unfit_nodes=frozenset({"n1"}))
+    world.slurm.requeue(key.job_id)
+    # when Slurm refuses it on the node where it is placed now, and its pin is taken back
+    for _ in range(60):
+        await world.go_on(1)
+        if world.ledger.refusals:
+            break
+    (again,) = world.ledger.refusals
+    # then what it asked for is still known, and it is placed on one node
+    assert world.ledger.originals[again].max_nodes == 1
+    world.restart()
+    await world.go_on(60)
+    assert world.phase(again) is Phase.RUNNING
+    assert len(world.nodes(again)) == 1
+    assert job.request.max_nodes == 1
