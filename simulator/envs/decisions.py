@@ -111,12 +111,13 @@ class StartMapping(ABC):
                 if job.index == index and placement == where:
                     del self._wanted[index]
                     return MappedAction(action, deviation=problem)
-        for index in list(self._wanted):
+        for index in self._wanted:
             found = self._nearest(index, starts)
             if found is not None:
                 return found
-            problem = problem or f"no action starts job {self._id(index)} now"
-            del self._wanted[index]
+        # What cannot start now may be possible after other starts, so it is given up only when nothing else can start.
+        problem = problem or "".join(f"no action starts job {self._id(index)} now" for index in list(self._wanted)[:1])
+        self._wanted = {}
         if not starts or (self.may_wait() and self.simulation.loop.running):
             return MappedAction(WAIT, ends_decision=True, deviation=problem)
         action, job, _ = starts[0]

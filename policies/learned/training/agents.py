@@ -44,6 +44,8 @@ class AgentInEnvironment:
     """Gymnasium's id."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The environment's options, except traces, cluster, slowdown and profiles."""
+    needs: tuple[str, ...] = ()
+    """Names of the options without which observations or actions have another meaning; rewards do not count."""
 
 
 class NetworkAgent:

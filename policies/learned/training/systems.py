@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from policies.api import Policy
 from policies.errors import TrainingError
+from policies.learned.training.agents import AgentInEnvironment
 from policies.learned.training.run.early_stop import Better
 from policies.model import ClusterState, FloatColumn
 
@@ -236,6 +237,9 @@ class TrainableSystem:
     devices: tuple[str, ...] = ("cpu",)
     """Kinds of torch devices on which the system can train."""
     gym: Gym | None = None
+    agent: Callable[[str], AgentInEnvironment] | None = None
+    """From a folder of weights ('': those that come with Headway) to the agent in the environment that it was trained in.
+    Raises WeightsError."""
 
 
 def system_names() -> list[str]:
