@@ -8,12 +8,12 @@ from typing import Any
 
 from policies.api import load_policy, parse_policy
 from policies.learned.training.agents import Agent, AgentInEnvironment, UniformAgent
-from policies.learned.training.systems import find_system
+from policies.learned.training.systems import TRAINED, trained_agent
 from simulator.agents.policy_agent import PolicyAgent
 from simulator.errors import SettingError
 from simulator.traces.generators import from_text
 
-UNIFORM, TRAINED = "uniform", "agent"
+UNIFORM = "uniform"
 _WORDS: Mapping[str, object] = {"true": True, "false": False, "none": None}
 
 
@@ -58,13 +58,7 @@ def agent_of(text: str) -> Agent | AgentInEnvironment:
         return UniformAgent()
     if name != TRAINED:
         return PolicyAgent(load_policy(name, options))
-    unknown = [each for each in options if each not in ("system", "weights")]
-    if unknown or "system" not in options:
-        raise SettingError(f"{text!r} names no agent; give {TRAINED}:system=NAME,weights=FOLDER")
-    system = find_system(str(options["system"]))
-    if system.agent is None:
-        raise SettingError(f"{system.name} has no agent that acts in an environment; give its policy instead")
-    return system.agent(str(options.get("weights", "")))
+    return trained_agent(text, options)
 
 
 def env_options(texts: Sequence[str], workload: str | None) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def agent(folder: str) -> AgentInEnvironment:
     options = {each: card.recipe[each] for each in (*needs, "branch", "reward", "decide") if each in card.recipe}
     loaded = Agent.load(folder)
     return AgentInEnvironment(
-        NetworkAgent(lambda seen, _masks: loaded.logits(seen)),
+        NetworkAgent(lambda seen, _masks: loaded.logits(seen), loaded.encoder.encoding.shape),
         ENVIRONMENT,
         {**options, "cells": MANY, "skip_forced": True},
         needs=(*needs, "cells"),

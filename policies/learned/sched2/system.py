@@ -55,7 +55,9 @@ def agent(folder: str) -> AgentInEnvironment:
     _, card = weights.load(place, name, system=NAMED, encoder=NAME)
     needs = ("candidates", "window")
     options = {each: card.recipe[each] for each in (*needs, "reward", "horizon_h") if each in card.recipe}
-    return AgentInEnvironment(NetworkAgent(Agent.load(folder, "").q_values), ENVIRONMENT, options, needs=needs)
+    loaded = Agent.load(folder, "")
+    shape = (loaded.encoder.encoding.layout.size,)
+    return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=needs)
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from policies.api import Policy
+from policies.errors import TrainingError
+
 if TYPE_CHECKING:
     import gymnasium
 
@@ -48,17 +51,27 @@ class AgentInEnvironment:
     """Names of the options without which observations or actions have another meaning; rewards do not count."""
 
 
+Scheduler: TypeAlias = Policy | AgentInEnvironment
+"""What schedules the jobs of a trace."""
+
+
 class NetworkAgent:
     """Takes the action with the highest logit, or Q, among the possible ones."""
 
     deviations = 0
 
-    def __init__(self, network: Logits) -> None:
-        """Use that network on the CPU."""
+    def __init__(self, network: Logits, shape: tuple[int, ...]) -> None:
+        """Use that network, on the CPU, on observations of that shape."""
         self._network = network
+        self._shape = shape
 
-    def begin(self, env: gymnasium.Env[Any, Any], seed: int) -> None:
-        """Do nothing: the network keeps no state."""
+    def begin(self, env: gymnasium.Env[Any, Any], seed: int) -> None:  # noqa: ARG002 - the protocol
+        """Check the environment's observations. Raises TrainingError for those of another cluster."""
+        if env.observation_space.shape != self._shape:
+            raise TrainingError(
+                f"the agent was trained on observations of shape {self._shape}, and the environment's have "
+                f"{env.observation_space.shape}; give the cluster of its training, or train an agent for this one"
+            )
 
     def act(self, observation: Any, mask: Mask | None) -> int:
         """Return the likeliest action."""

@@ -174,7 +174,7 @@ def test_a_network_that_imitates_a_teacher_acts_like_it_on_new_traces() -> None:
     assert result["accuracy"] > 0.95
 
     test_seeds = range(100, 103)
-    student = NetworkAgent(lambda seen, _: network(flat(seen))[0])
+    student = NetworkAgent(lambda seen, _: network(flat(seen))[0], shown.observations.shape[1:])
     new = [play(env, student, seed).outcome["avg_jct_s"] for seed in test_seeds]
     uniform = [play(env, UniformAgent(), seed).outcome["avg_jct_s"] for seed in test_seeds]
     own = [play(env, PolicyAgent(teacher), seed).outcome["avg_jct_s"] for seed in test_seeds]
