@@ -52,7 +52,7 @@ class AgentInEnvironment:
 
 
 Scheduler: TypeAlias = Policy | AgentInEnvironment
-"""What schedules the jobs of a trace."""
+"""Schedules the jobs of a trace: a policy, or an agent in its environment."""
 
 
 class NetworkAgent:
