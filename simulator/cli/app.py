@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from simulator.cli import act as cli_act
 from simulator.cli import bench as cli_bench
 from simulator.cli import compare as cli_compare
 from simulator.cli import run as cli_run
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 app.command()(_with_errors_in_one_line(cli_run.run))
 app.command()(_with_errors_in_one_line(cli_compare.compare))
+app.command()(_with_errors_in_one_line(cli_act.act))
 app.command()(_with_errors_in_one_line(cli_bench.bench))
 app.command()(_with_errors_in_one_line(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")

@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode
 from policies.api import Policy
 from policies.documents import parse_toml
 from policies.errors import TrainingError
+from policies.learned.training.agents import AgentInEnvironment, Scheduler
 from policies.learned.training.systems import (
     FIGURE,
     Comparison,
@@ -31,6 +32,7 @@ from policies.learned.training.systems import (
     TrainingSetup,
 )
 from policies.model import ClusterState
+from simulator.agents.episodes import make, play
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -117,14 +119,14 @@ class SimulatorGround:
         runs = [(policy, training, number % len(training)) for policy, number in zip(policies, numbers, strict=True)]
         return self._runs(runs, keep)
 
-    def validate(self, policy: Policy) -> dict[str, float]:
-        """Return means over the validation traces. Raises TrainingError for a policy that leaves jobs unfinished."""
+    def validate(self, policy: Scheduler) -> dict[str, float]:
+        """Return means over the validation traces. Raises TrainingError for one that leaves jobs unfinished."""
         validation = self.data_of.validation
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
-    def compare(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
-        """Run policies on the same test traces. Raises TrainingError."""
+    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, tell: OnProgress) -> Comparison:
+        """Run policies, and agents in their environments, on the same test traces. Raises TrainingError."""
         traces = self.data_of.some_tests(seeds)
         work = {
             f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
@@ -157,7 +159,7 @@ class SimulatorGround:
         return () if self.slowdown == (NONE,) else self.slowdown
 
     def _runs(
-        self, runs: Sequence[tuple[Policy, Sequence[Trace], int]], keep: Callable[[Policy], Any] | None
+        self, runs: Sequence[tuple[Scheduler, Sequence[Trace], int]], keep: Callable[[Any], Any] | None
     ) -> list[EpisodeResult]:
         def work(name: str, _tell: object) -> EpisodeResult:
             policy, traces, number = runs[int(name.removeprefix(_RUN))]
@@ -168,22 +170,36 @@ class SimulatorGround:
             # After a SIGTERM, a training continues to its next checkpoint and needs these runs until then.
             return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
 
-    def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> EpisodeResult:
-        result = self._result(policy, trace, policy.spec.name)
+    def _run(self, policy: Scheduler, trace: Trace, keep: Callable[[Any], Any] | None) -> EpisodeResult:
+        name = f"the agent in {policy.env}" if isinstance(policy, AgentInEnvironment) else policy.spec.name
+        result = self._result(policy, trace, name)
         if not result.done.all():
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
             raise TrainingError(
-                f"{policy.spec.name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
+                f"{name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
                 "it must start a job that fits when nothing runs"
             )
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return EpisodeResult(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
 
-    def _result(self, policy: Policy, trace: Trace, name: str) -> Result:
+    def _result(self, policy: Scheduler, trace: Trace, name: str) -> Result:
         begin = time.perf_counter()
+        if isinstance(policy, AgentInEnvironment):
+            return Result.of(self._acted(policy, trace), name, time.perf_counter() - begin)
         simulation = Simulation(trace, self.cluster, policy, Settings(), self.models(), self.profiles)
         drive(simulation)
         return Result.of(simulation, name, time.perf_counter() - begin)
+
+    def _acted(self, agent: AgentInEnvironment, trace: Trace) -> Simulation:
+        """Return the simulation in which that agent scheduled the trace, which may have been cut off."""
+        world = {"traces": (trace,), "cluster": self.cluster, "slowdown": self._texts, "profiles": self.profiles}
+        env = make(agent.env, **{**agent.options, **world})
+        try:
+            play(env, agent.agent, 0)
+            simulation: Simulation = env.unwrapped.simulation  # type: ignore[attr-defined] # what takes traces has one
+        finally:
+            env.close()
+        return simulation
 
 
 def ground(scene: TrainingSetup, given: SetupOverrides) -> SimulatorGround:

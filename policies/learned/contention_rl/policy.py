@@ -27,7 +27,7 @@ from policies.placement.rules import BEST_FIT
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from policies.learned.contention_rl.recipe import Recipe
 
@@ -77,6 +77,11 @@ class Agent:
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(encoding, network)
+
+    def logits(self, observations: Tensor) -> Tensor:
+        """Return the logits of all actions for a batch of observations."""
+        logits: Tensor = self._network(observations)[0]
+        return logits
 
     def choose(self, view: AgentView, *, must_act: bool) -> AgentAction:
         """Return the most likely action; with `must_act` the most likely start, if there is one."""

@@ -9,10 +9,11 @@ from torch import nn
 
 from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
 from policies.learned.contention_rl.features import MANY
+from policies.learned.contention_rl.policy import SHIPPED, USUAL_BRANCH, Agent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.policy import SYSTEM as NAMED
-from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.contention_rl.recipe import train as train_with
+from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
     FIGURE,
@@ -23,6 +24,7 @@ from policies.learned.training.systems import (
     TrainingSetup,
     WorkloadSpec,
 )
+from policies.learned.weights import weights
 
 ENVIRONMENT = "headway/Contention-v0"
 
@@ -74,6 +76,21 @@ def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector
     )
 
 
+def agent(folder: str) -> AgentInEnvironment:
+    """Return the trained agent in the environment of its training. Raises WeightsError."""
+    place, name = weights.located(folder, NAMED, SHIPPED[USUAL_BRANCH])
+    _, card = weights.load(place, name, system=NAMED, encoder=NAME)
+    needs = ("starts", "candidates")
+    options = {each: card.recipe[each] for each in (*needs, "branch", "reward", "decide") if each in card.recipe}
+    loaded = Agent.load(folder)
+    return AgentInEnvironment(
+        NetworkAgent(lambda seen, _masks: loaded.logits(seen), loaded.encoder.encoding.shape),
+        ENVIRONMENT,
+        {**options, "cells": MANY, "skip_forced": True},
+        needs=(*needs, "cells"),
+    )
+
+
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Carry out the whole training. Both policies run on the validation traces. The validation figure is the geometric mean of
     RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
@@ -97,6 +114,7 @@ SYSTEM = TrainableSystem(
     card=card_details,
     train=train,
     policies=("rl-base", "rl-hybrid"),
+    agent=agent,
     rounds="stages",
     gym=Gym(
         envs=environments,

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 
-from policies.api import Policy, load_policy, option_names, parse_policy
+from policies.api import load_policy, option_names, parse_policy
 from policies.errors import TrainingError
 from policies.learned.evaluation.statistics import Mean, changes
+from policies.learned.training.agents import Scheduler
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import (
     FIGURE,
+    TRAINED,
     Comparison,
     OnProgress,
     SetupOverrides,
@@ -21,6 +23,7 @@ from policies.learned.training.systems import (
     find_backend,
     find_system,
     system_names,
+    trained_agent,
 )
 
 METRICS = (
@@ -36,7 +39,8 @@ class EvaluationRequest:
     """The policies to compare, and on what."""
 
     policies: tuple[str, ...]
-    """Each NAME[:key=value,...]; changes are relative to the first."""
+    """Each NAME[:key=value,...], or agent:system=NAME,weights=FOLDER for an agent in its environment. Changes are relative to the
+    first."""
     given: SetupOverrides
     weights: str | None = None
     """Folder of weights, for the policies that take weights and do not name any."""
@@ -105,13 +109,16 @@ def _pair(mean: Mean | None) -> dict[str, float | None] | None:
     return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}
 
 
-def _policies(request: EvaluationRequest) -> dict[str, Policy]:
-    made: dict[str, Policy] = {}
+def _policies(request: EvaluationRequest) -> dict[str, Scheduler]:
+    made: dict[str, Scheduler] = {}
     took = False
     for text in request.policies:
         if text in made:
             raise TrainingError(f"{text} is there twice; leave one out")
         name, options = parse_policy(text)
+        if name == TRAINED:
+            made[text] = trained_agent(text, options)
+            continue
         if request.weights is not None and "weights" not in options and "weights" in option_names(name):
             options["weights"] = request.weights
             took = True
@@ -141,7 +148,11 @@ def _setup(request: EvaluationRequest) -> TrainingSetup:
 def _system(request: EvaluationRequest) -> TrainableSystem | None:
     if request.system is not None:
         return find_system(request.system)
-    names = [parse_policy(text)[0] for text in request.policies]
+    parsed = [parse_policy(text) for text in request.policies]
+    for name, options in parsed:
+        if name == TRAINED:
+            return find_system(str(options["system"]))
+    names = [name for name, _ in parsed]
     learned = [name for name in names if "weights" in option_names(name)]
     # Loading a system takes as long as importing torch, so it is done only if a policy is learned.
     systems = [find_system(name) for name in system_names()] if learned else []

@@ -24,6 +24,8 @@ from policies.placement.best_fit import free_gpus
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from policies.learned.sched2.network import QNetwork
     from policies.learned.sched2.training.recipe import Recipe
 
@@ -66,6 +68,11 @@ class Agent:
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(replace(encoding, window=window) if window else encoding, network)
+
+    def q_values(self, states: Tensor, masks: Tensor) -> Tensor:
+        """Return Q of all actions for a batch of states."""
+        values: Tensor = self._network(states, masks)
+        return values
 
     def choose(self, view: AgentView) -> AgentAction:
         """Return the possible action with the highest Q."""

@@ -7,6 +7,7 @@ from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import Agent, Sched2, settings
 from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
 from policies.learned.sched2.training.trainer import DqnTrainer
+from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
     FIGURE,
@@ -16,6 +17,9 @@ from policies.learned.training.systems import (
     TrainingSetup,
     WorkloadSpec,
 )
+from policies.learned.weights import weights
+
+ENVIRONMENT = "headway/Sched2-v0"
 
 
 def setup(recipe: Recipe) -> TrainingSetup:
@@ -45,6 +49,17 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
+def agent(folder: str) -> AgentInEnvironment:
+    """Return the trained agent in the environment of its training. Raises WeightsError."""
+    place, name = weights.located(folder, NAMED, NAMED)
+    _, card = weights.load(place, name, system=NAMED, encoder=NAME)
+    needs = ("candidates", "window")
+    options = {each: card.recipe[each] for each in (*needs, "reward", "horizon_h") if each in card.recipe}
+    loaded = Agent.load(folder, "")
+    shape = (loaded.encoder.encoding.layout.size,)
+    return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=needs)
+
+
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Search, then learn; after the search and every round of Q-learning, validate the network.
 
@@ -52,7 +67,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """
     encoding = encoding_of(recipe, backend)
     envs = backend.envs(
-        "headway/Sched2-v0",
+        ENVIRONMENT,
         recipe.envs,
         candidates=recipe.candidates,
         window=recipe.window,
@@ -88,4 +103,5 @@ SYSTEM = TrainableSystem(
     card=card_details,
     train=train,
     policies=("sched2",),
+    agent=agent,
 )

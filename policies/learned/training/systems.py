@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from policies.api import Policy
 from policies.errors import TrainingError
+from policies.learned.training.agents import AgentInEnvironment, Scheduler
 from policies.learned.training.run.early_stop import Better
 from policies.model import ClusterState, FloatColumn
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from policies.learned.training.run.training_run import TrainingRun
     from policies.learned.weights.card import Setting
 
+TRAINED = "agent"
+"""Name of trained agents where policies are named."""
 SYSTEMS, BACKENDS = "headway.systems", "headway.grounds"
 FIGURE = "avg_jct_s"
 """The usual validation figure: mean of finish - submit, queueing and pauses included; lower is better."""
@@ -171,14 +174,15 @@ class SimulationBackend(Protocol):
         `keep` is called there after the run, and its result is returned.
         """
 
-    def validate(self, policy: Policy) -> Mapping[str, float]:
+    def validate(self, policy: Scheduler) -> Mapping[str, float]:
         """Return means over the validation traces, which are used neither for training nor for tests: FIGURE first, all finite.
 
-        Networks must be on the CPU. Raises TrainingError for a policy that leaves jobs unfinished.
+        An agent acts in its environment on these traces, with the backend's cluster. Networks must be on the CPU. Raises
+        TrainingError for a policy or an agent that leaves jobs unfinished.
         """
 
-    def compare(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
-        """Run every policy on the same test traces, in processes.
+    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, tell: OnProgress) -> Comparison:
+        """Run every policy, and every agent in its environment, on the same test traces, in processes.
 
         Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` windows, none of them used in
         training. None: five seeds, or all windows. Raises TrainingError.
@@ -236,6 +240,9 @@ class TrainableSystem:
     devices: tuple[str, ...] = ("cpu",)
     """Kinds of torch devices on which the system can train."""
     gym: Gym | None = None
+    agent: Callable[[str], AgentInEnvironment] | None = None
+    """From a folder of weights ('': those that come with Headway) to the agent in the environment that it was trained in.
+    Raises WeightsError."""
 
 
 def system_names() -> list[str]:
@@ -256,6 +263,16 @@ def find_system(name: str) -> TrainableSystem:
             f"system {name!r} ({entry.value}) is no policies.learned.training.systems.TrainableSystem; mend its package"
         )
     return system
+
+
+def trained_agent(text: str, options: Mapping[str, object]) -> AgentInEnvironment:
+    """Return the agent of `agent:system=NAME,weights=FOLDER`, read into its options. Raises TrainingError, WeightsError."""
+    if "system" not in options or set(options) - {"system", "weights"}:
+        raise TrainingError(f"{text!r} names no agent; give {TRAINED}:system=NAME,weights=FOLDER")
+    system = find_system(str(options["system"]))
+    if system.agent is None:
+        raise TrainingError(f"{system.name} has no agent that acts in an environment; give its policy instead")
+    return system.agent(str(options.get("weights", "")))
 
 
 def find_backend(setup: TrainingSetup, given: SetupOverrides) -> SimulationBackend:

@@ -26,7 +26,10 @@ _COLUMNS = {
 def evaluate(
     policies: Annotated[
         list[str],
-        typer.Argument(help="As headway-policy list has them; changes are against the first.", metavar="POLICY…"),
+        typer.Argument(
+            help="As headway-policy list has them, or agent:system=NAME,weights=FOLDER; changes are against the first.",
+            metavar="POLICY…",
+        ),
     ],
     weights: options.Weights = None,
     traces: options.Traces = None,

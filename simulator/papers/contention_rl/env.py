@@ -49,6 +49,7 @@ from simulator.envs.options import EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
+from simulator.papers.contention_rl.decisions import ContentionMapping
 from simulator.papers.contention_rl.features import JobFeatures
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.trace import NS_PER_S
@@ -140,6 +141,15 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
     def candidates(self) -> Sequence[ActiveJob]:
         """Return the jobs that can be started now, the head of the queue first."""
         return self._candidates
+
+    @property
+    def placements(self) -> PlacementActions[ActiveJob]:
+        """Return the placements of a candidate, by number."""
+        return self._choice
+
+    def decision_mapping(self) -> ContentionMapping:
+        """Return the mapping of policies' decisions to this environment's actions."""
+        return ContentionMapping(self)
 
     def action_masks(self) -> Mask:
         """Return which actions are possible now; waiting always is."""

@@ -49,6 +49,7 @@ from simulator.envs.outcome import outcome
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
 from simulator.kernel.job import ActiveJob
+from simulator.papers.dl2.decisions import ElasticMapping
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks, Where
 from simulator.slowdown.api import SlowdownModel
@@ -175,6 +176,14 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
         return self._observe(), reward, terminated, truncated, info
+
+    def shown_tasks(self) -> list[tuple[int, int]]:
+        """Return the jobs that the state shows, by row: the job's row in the trace, and its servers in this slot."""
+        return [(job.index, int(self._state[row, self._u])) for row, job in enumerate(self._batch)]
+
+    def decision_mapping(self) -> ElasticMapping:
+        """Return the mapping of policies' decisions to this environment's actions."""
+        return ElasticMapping(self)
 
     def action_masks(self) -> Mask:
         """Return which actions are possible now; void always is."""

@@ -50,6 +50,7 @@ from simulator.envs.options import EVENTS, EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS, Backlog
+from simulator.papers.sched2.decisions import Sched2Mapping
 from simulator.papers.sched2.dry_runs import DryRuns
 from simulator.papers.sched2.free_times import FreeTimes
 from simulator.papers.sched2.packing import pack
@@ -142,6 +143,10 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         """Return the jobs that can be chosen now, in the order of the actions."""
         self._update_window()
         return self._candidates
+
+    def decision_mapping(self) -> Sched2Mapping:
+        """Return the mapping of policies' decisions to this environment's actions."""
+        return Sched2Mapping(self)
 
     def fewest_nodes(self, gpus: int) -> int:
         """Return the nodes of a job with so many GPUs at its best locality; on more nodes its locality is relaxed (table III)."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from policies.learned.algorithms.actor_critic import ActorCriticSettings, AdvantageActorCritic
@@ -87,23 +88,33 @@ def sb3_a2c(seed: int) -> float:
     return returns_of(sb3_greedy(model.learn(2500 * 5 * 8)))
 
 
+DQN_STEPS, DQN_ENVS, DQN_WARM = 6_000, 4, 250
+"""Steps of each environment; from the `DQN_WARM`th on, each is followed by one gradient step, in ours and in theirs."""
+DQN_WIDTHS, DQN_RATE, DQN_BATCH, DQN_TAU = (64, 64), 1e-3, 64, 0.005
+DQN_EXPLORED, DQN_EPSILON = 0.2, 0.04
+"""Share of the steps over which epsilon falls from 1, and where it stays."""
+DQN_RATED = tuple(round(share * DQN_STEPS) for share in (0.6, 0.7, 0.8, 0.9, 1.0))
+"""Steps after which the greedy policy is rated: Q-learning swings, and one instant of it says little."""
+
+
 def dqn(seed: int) -> float:
     torch.manual_seed(seed)
-    rng, envs, steps = np.random.default_rng(seed), envs_of(4), 12_500
-    network = MlpQNetwork(4, 2, (256, 256))
-    memory = PrioritizedReplay(50_000, seed=seed, anneal=steps)
-    learner = Dqn(network, network.parameters(), memory, DqnSettings(batch=64), rate=5e-4)
-    masks = np.ones((4, 2), dtype=np.bool_)
+    rng, envs = np.random.default_rng(seed), envs_of(DQN_ENVS)
+    network = MlpQNetwork(4, 2, DQN_WIDTHS)
+    memory = PrioritizedReplay(50_000, seed=seed, anneal=DQN_STEPS)
+    learner = Dqn(network, network.parameters(), memory, DqnSettings(batch=DQN_BATCH, tau=DQN_TAU), rate=DQN_RATE)
+    masks = np.ones((DQN_ENVS, 2), dtype=np.bool_)
     returns = NStepReturns(3, shown=False, dtype=np.float32)
-    seen, _ = envs.reset(seed=[seed * 100 + place for place in range(4)])
-    for step in range(steps):
-        actions = learner.act(seen, masks, max(0.04, 1 - step / 2000), rng)
+    seen, _ = envs.reset(seed=[seed * 100 + place for place in range(DQN_ENVS)])
+    ratings = []
+    for step in range(1, DQN_STEPS + 1):
+        actions = learner.act(seen, masks, max(DQN_EPSILON, 1 - step / (DQN_EXPLORED * DQN_STEPS)), rng)
         following, rewards, terminated, truncated, infos = envs.step(actions)
         after = following.copy()
         for row in np.flatnonzero(terminated | truncated):
             after[row] = infos["final_obs"][row]
         rows = returns.step(
-            {"seen": seen, "masks": masks, "actions": actions, "kept": np.ones(4, dtype=np.bool_)},
+            {"seen": seen, "masks": masks, "actions": actions, "kept": np.ones(DQN_ENVS, dtype=np.bool_)},
             rewards,
             np.where(terminated, 0.0, 0.99),
             {"seen": after, "masks": masks, "is_over": terminated | truncated},
@@ -111,19 +122,37 @@ def dqn(seed: int) -> float:
         if rows is not None:
             memory.add(rows)
         seen = following
-        if len(memory) > 1000:
+        if step >= DQN_WARM:
             learner.learn()
-    return returns_of(lambda one: int(learner.act(one[None], masks[:1], 0.0, rng)[0]))
+        if step in DQN_RATED:
+            ratings.append(returns_of(lambda one: int(learner.act(one[None], masks[:1], 0.0, rng)[0]), episodes=10))
+    return float(np.mean(ratings))
+
+
+class Rating(BaseCallback):
+    """Rates stable-baselines3's greedy policy at the same steps as ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ratings: list[float] = []
+
+    def _on_step(self) -> bool:
+        if self.n_calls in DQN_RATED:
+            self.ratings.append(returns_of(sb3_greedy(self.model), episodes=10))
+        return True
 
 
 def sb3_dqn(seed: int) -> float:
-    # rl-zoo's settings for this task, at the same number of steps.
+    # gradient_steps=1 after each step of all environments: as many gradient steps as in ours, on batches of equal size.
     model = DQN(
-        "MlpPolicy", make_vec_env(TASK, 1, seed=seed), learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
-        learning_starts=1000, target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16,
-        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
+        "MlpPolicy", make_vec_env(TASK, DQN_ENVS, seed=seed), learning_rate=DQN_RATE, batch_size=DQN_BATCH,
+        buffer_size=50_000, learning_starts=DQN_WARM * DQN_ENVS, tau=DQN_TAU, target_update_interval=DQN_ENVS, train_freq=1,
+        gradient_steps=1, exploration_fraction=DQN_EXPLORED, exploration_final_eps=DQN_EPSILON,
+        policy_kwargs={"net_arch": list(DQN_WIDTHS)}, seed=seed, device="cpu",
     )  # fmt: skip
-    return returns_of(sb3_greedy(model.learn(50_000)))
+    rating = Rating()
+    model.learn(DQN_STEPS * DQN_ENVS, callback=rating)
+    return float(np.mean(rating.ratings))
 
 
 def sb3_greedy(model: Any) -> Greedy:

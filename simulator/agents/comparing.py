@@ -1,0 +1,106 @@
+"""Comparison of agents in one environment: the same seeds, and so the same traces, for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from policies.learned.evaluation.statistics import Mean, change
+from policies.learned.training.agents import Agent
+from simulator.agents.episodes import Episode, make, play
+from simulator.runs.process_pool import in_parallel
+
+RETURN, JCT = "return", "avg_jct_s"
+FIGURES = (RETURN, JCT, "p90_jct_s", "avg_wait_s", "makespan_s", "utilization", "effectiveness", "steps", "deviations")
+"""Figures of an agent; those of jobs are missing in environments without jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentComparison:
+    """Episodes of several agents. Invariant: entry i of each agent's episodes is that of seed i."""
+
+    env: str
+    seeds: tuple[int, ...]
+    episodes: Mapping[str, Sequence[Episode]]
+
+    def mean(self, agent: str, figure: str) -> Mean | None:
+        """Return the mean over seeds; None where the figure is not defined, or an episode was cut off."""
+        values = self._values(agent, figure)
+        return Mean.of(values) if values else None
+
+    def change(self, agent: str, first: str) -> Mean | None:
+        """Return the relative change of the average JCT against another agent, seed by seed; None where one is not defined."""
+        mine, others = self._values(agent, JCT), self._values(first, JCT)
+        return change(mine, others) if mine and others else None
+
+    def truncated(self, agent: str) -> int:
+        """Return the number of the agent's episodes that were cut off."""
+        return sum(episode.truncated for episode in self.episodes[agent])
+
+    def _values(self, agent: str, figure: str) -> list[float]:
+        if figure not in (RETURN, "steps", "deviations") and self.truncated(agent):
+            return []
+        values = [_figure(episode, figure) for episode in self.episodes[agent]]
+        return values if all(map(isfinite, values)) else []
+
+
+def compare_agents(
+    env: str,
+    options: Mapping[str, Any],
+    agents: Mapping[str, Agent],
+    seeds: Sequence[int],
+    tell: Callable[[float], None],
+) -> AgentComparison:
+    """Let every agent play one episode for each seed, in processes. Raises SimulatorError, and PolicyError of the policies."""
+    make(env, **options).close()  # what is wrong with id and options is found here, not in a worker
+    work = {
+        f"{name} with seed {seed}": partial(_played, env, options, agent, seed)
+        for name, agent in agents.items()
+        for seed in seeds
+    }
+    shares = dict.fromkeys(work, 0.0)
+
+    def add(label: str, share: float) -> None:
+        shares[label] = share
+        tell(sum(shares.values()) / len(shares))
+
+    found = iter(in_parallel(list(work), lambda label, _tell: work[label](), add))
+    return AgentComparison(env, tuple(seeds), {name: [next(found) for _ in seeds] for name in agents})
+
+
+def as_json(found: AgentComparison) -> dict[str, object]:
+    """Return the results for programs: every mean with half of its 95 % interval."""
+    first = next(iter(found.episodes))
+    return {
+        "env": found.env,
+        "seeds": list(found.seeds),
+        "agents": [
+            {
+                "agent": name,
+                **{figure: _pair(found.mean(name, figure)) for figure in FIGURES},
+                "change": None if name == first else _pair(found.change(name, first)),
+                "truncated": found.truncated(name),
+            }
+            for name in found.episodes
+        ],
+    }
+
+
+def _played(env: str, options: Mapping[str, Any], agent: Agent, seed: int) -> Episode:
+    made = make(env, **options)
+    try:
+        return play(made, agent, seed)
+    finally:
+        made.close()
+
+
+def _figure(episode: Episode, figure: str) -> float:
+    own = {RETURN: episode.total_reward, "steps": float(episode.steps), "deviations": float(episode.deviations)}
+    return own[figure] if figure in own else episode.outcome.get(figure, float("nan"))
+
+
+def _pair(mean: Mean | None) -> dict[str, float | None] | None:
+    return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}

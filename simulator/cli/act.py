@@ -1,0 +1,108 @@
+"""headway-sim act: agents and policies in one environment."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simulator.cli import options as shared
+
+if TYPE_CHECKING:
+    from policies.learned.evaluation.statistics import Mean
+    from simulator.agents.comparing import AgentComparison
+
+_HOUR_S = 3600.0
+_COLUMNS = {
+    "return": ("return", 1.0, 3),
+    "avg_jct_s": ("average JCT, h", 1 / _HOUR_S, 3),
+    "p90_jct_s": ("p90 JCT, h", 1 / _HOUR_S, 3),
+    "utilization": ("GPUs busy, %", 100.0, 1),
+    "deviations": ("deviations", 1.0, 1),
+}
+"""Title, factor and digits of each figure."""
+
+
+def act(
+    agents: Annotated[
+        list[str],
+        typer.Argument(
+            help="Policies as for run; uniform; agent:system=NAME,weights=FOLDER for trained agents.", metavar="AGENT…"
+        ),
+    ],
+    env: Annotated[
+        str | None, typer.Option(help="Gymnasium's id.", metavar="ID", show_default="the trained agent's")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the environment. May be repeated.", metavar="NAME=VALUE"),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="Jobs of the episodes: a generator of headway-sim trace generate.",
+            metavar="GENERATOR[:k=v,…]",
+            show_default="the environment's",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of test seeds.")] = 5,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Let policies, trained agents and a random control act in one environment, on the same seeds."""
+    from policies.learned.training.systems import TEST_SEEDS
+    from simulator.agents.comparing import as_json as json_of
+    from simulator.agents.comparing import compare_agents
+    from simulator.agents.named import env_options, named_agents
+    from simulator.runs.progress import Bar
+
+    named = named_agents(agents, env, env_options(settings or (), workload))
+    with Bar(f"acting in {named.env}") as bar:
+        found = compare_agents(
+            named.env, named.options, named.agents, TEST_SEEDS[:seeds], bar.on_progress or (lambda _share: None)
+        )
+    if as_json:
+        typer.echo(json.dumps(json_of(found), indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: AgentComparison) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    first = next(iter(found.episodes))
+    shown = [figure for figure in _COLUMNS if any(found.mean(name, figure) for name in found.episodes)]
+    table = Table("agent", box=None, header_style="bold", title=found.env, title_justify="left", title_style="")
+    for figure in shown:
+        table.add_column(_COLUMNS[figure][0], justify="right", no_wrap=True)
+    has_jobs = "avg_jct_s" in shown
+    if has_jobs:
+        table.add_column(f"JCT against {first}", justify="right", no_wrap=True)
+    for name in found.episodes:
+        cells = [_text(found.mean(name, figure), *_COLUMNS[figure][1:]) for figure in shown]
+        table.add_row(name, *cells, *([_share(found.change(name, first), name == first)] if has_jobs else []))
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+    for name in found.episodes:
+        if (cut := found.truncated(name)) and has_jobs:
+            typer.echo(
+                f"{cut} episodes of {name} were cut off before all jobs finished, so its figures of jobs are left out"
+            )
+    typer.echo(
+        f"means over {len(found.seeds)} seeds; ± half of the 95 % interval (Student's t); deviations: actions an episode that are "
+        "not exactly what the policy decided"
+    )
+
+
+def _text(mean: Mean | None, unit: float, digits: int) -> str:
+    if mean is None:
+        return "-"
+    about = "" if mean.ci95 is None else f" ± {unit * mean.ci95:,.{digits}f}"
+    return f"{unit * mean.mean:,.{digits}f}{about}"
+
+
+def _share(mean: Mean | None, is_first: bool) -> str:
+    if is_first or mean is None:
+        return "" if is_first else "-"
+    return f"{mean.mean:+.1%}" + ("" if mean.ci95 is None else f" ± {mean.ci95:.1%}")

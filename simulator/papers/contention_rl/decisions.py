@@ -1,0 +1,48 @@
+"""Decisions of policies as actions of `headway/Contention-v0`.
+
+A candidate is the first waiting job of its number of GPUs. Where a policy starts a later one, the candidate stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from policies.model import Placement
+from simulator.engine.simulation import Simulation
+from simulator.envs.decisions import StartMapping
+from simulator.kernel.job import ActiveJob
+
+if TYPE_CHECKING:
+    from simulator.papers.contention_rl.env import ContentionEnv
+
+
+class ContentionMapping(StartMapping):
+    """See `simulator.envs.decisions`."""
+
+    def __init__(self, env: ContentionEnv) -> None:
+        super().__init__()
+        self._env = env
+
+    @property
+    def simulation(self) -> Simulation:
+        """The simulation of the present episode."""
+        return self._env.simulation
+
+    def starts(self) -> Iterator[tuple[int, ActiveJob, Placement]]:
+        """Return the possible starts: action, job and placement."""
+        mask, choice = self._env.action_masks(), self._env.placements
+        for which, job in enumerate(self._env.candidates):
+            for number in range(choice.size):
+                action = 1 + which * choice.size + number
+                where = choice.place(job, number) if mask[action] else None
+                if where is not None:
+                    yield action, job, Placement.of(zip(*where, strict=True))
+
+    def stands_for(self, job: ActiveJob, wanted: int) -> bool:
+        """Return whether both ask for the same number of GPUs."""
+        return bool(self._env.trace.num_gpus[wanted] == job.gpus)
+
+    def may_wait(self) -> bool:
+        """Return True: waiting is always possible."""
+        return True

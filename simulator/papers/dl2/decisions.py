@@ -1,0 +1,65 @@
+"""Decisions of policies as actions of `headway/ElasticAllocation-v0`: DL2's unrolling of an allocation into increments.
+
+A job gets as many workers as the decision gives it GPUs, each with one parameter server while there is room for one (the bundle
+action), else alone. Which nodes hold them is the environment's choice, so a decision's nodes are not compared. A policy sees the
+jobs as they ran in the last slot, and may pause and resize them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policies.api import Decision
+from policies.model import ClusterState
+from simulator.envs.decisions import MappedAction
+
+if TYPE_CHECKING:
+    from simulator.papers.dl2.env import ElasticAllocationEnv
+
+_WORKER, _BOTH = 0, 2
+
+
+class ElasticMapping:
+    """A `simulator.envs.decisions.DecisionMapping`."""
+
+    def __init__(self, env: ElasticAllocationEnv) -> None:
+        self._env = env
+        self._missing: dict[int, int] = {}
+        """Workers that the decision gives to each job, less those that it has in this slot."""
+        self._problem = ""
+
+    def instant(self) -> int:
+        """Return the time of the slot."""
+        return self._env.loop.now
+
+    def state(self) -> ClusterState:
+        """Return the state at the begin of the slot."""
+        return self._env.simulation.state()
+
+    def begin(self, decision: Decision) -> None:
+        """Take the decision of the slot. Workers that did not fit in the slot before are a deviation of this one's first action."""
+        self._problem = self._lacking("lacked {} workers in the slot before")
+        jobs = self._env.simulation.jobs()
+        wanted = [(jobs[row], where.num_gpus) for row, where in decision.allocation.items()]
+        self._missing = {job.index: gpus - (job.held if job.fixed else 0) for job, gpus in wanted}
+
+    def next(self) -> MappedAction:
+        """Return the next increment of the first shown job that lacks one; void when none can have more."""
+        problem, self._problem = self._problem, ""
+        mask = self._env.action_masks()
+        shown = self._env.shown_tasks()
+        for row, (job, servers) in enumerate(shown):
+            for kind in (_BOTH, _WORKER) if servers else (_BOTH,):
+                if self._missing.get(job, 0) > 0 and mask[3 * row + kind]:
+                    self._missing[job] -= 1
+                    return MappedAction(3 * row + kind, deviation=problem)
+        problem = problem or self._lacking("lacks {} workers, for which there is no room", [job for job, _ in shown])
+        self._missing = {job: missing for job, missing in self._missing.items() if job not in dict(shown)}
+        return MappedAction(len(mask) - 1, deviation=problem)
+
+    def _lacking(self, text: str, among: list[int] | None = None) -> str:
+        """Describe the first of these jobs (None: all) that lacks workers; empty if none does."""
+        for job, missing in self._missing.items():
+            if missing > 0 and (among is None or job in among):
+                return f"job {self._env.trace.job_ids[job]} {text.format(missing)}"
+        return ""
