@@ -25,7 +25,7 @@ class OwnRequests:
         self._clock = clock
 
     async def restore(self, keys: Iterable[JobKey], *, stay: bool = False) -> Failures:
-        """Give held jobs their own request back, where Slurm may have another one that Headway wrote. `stay`: they will be placed."""
+        """Give held jobs their own request back, where Slurm may have another one of Headway. `stay`: they will be placed."""
         originals = {key: self._ledger.originals[key] for key in keys if key in self._ledger.originals}
         if not originals:
             return {}
