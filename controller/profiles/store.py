@@ -68,6 +68,7 @@ class ProfileStore(ProfileReader):
         self.links = links
         self._thinned_s = 0.0
         self._gpu_models: dict[str, dict[int, str]] = {}
+        """By node, as in the file; only nodes that have reported since the last `prune`."""
         self._runs: dict[int, SlurmRun] = {}
         """Slurm's present runs as last stored, by job."""
         self._path = path
@@ -261,6 +262,7 @@ class ProfileStore(ProfileReader):
         # One window more than the latest report: no window is computed from a part of its samples.
         sights_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
+        self._gpu_models.clear()  # it is read again for the nodes that are still there
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))

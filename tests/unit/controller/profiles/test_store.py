@@ -517,9 +517,11 @@ def test_old_things_are_dropped(store: ProfileStore) -> None:
     store.take(agents.watch([training(1)], T0, T0 + 60))
     store.take([agents.arrival("n1", training(1).profile(T0, STEP, {}))])
     store.work_out(T0 + 600)
+    assert store._gpu_models_of("n1") == {}
     store.prune(T0 + 3 * 3600)
     assert store._db.execute("SELECT COUNT(*) FROM sight").fetchone() == (0,)
     assert len(rates(store)) == 2
+    assert not store._gpu_models  # nodes may have left the cluster for good
     store.prune(T0 + 91 * DAY_S)
     assert (rates(store), list(store.profiles()), store.highest("n1", agents.run_id)) == ([], [], 0)
 
