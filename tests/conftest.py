@@ -1,7 +1,7 @@
 """Setup for every test.
 
 Programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests, and how one test has set up
-logging must not decide what the next one sees.
+logging must not decide what the next one sees. Hypothesis must not take a busy machine for a slow test.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
