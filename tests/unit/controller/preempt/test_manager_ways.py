@@ -78,9 +78,7 @@ async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: C
     assert world.slurm.job(job.key.job_id).signals == ["USR1"]
 
 
-async def test_many_jobs_are_signalled_a_few_at_a_time(
-    world: ControllerWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_jobs_are_signalled_a_few_at_a_time(world: ControllerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop_orders, "_SIGNALS_AT_ONCE", 2)
     jobs = [await declared(world, gpus_per_node=1) for _ in range(5)]
     for job in jobs:
