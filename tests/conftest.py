@@ -1,8 +1,9 @@
 """Setup for every test.
 
 Programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests, and how one test has set up
-logging must not decide what the next one sees. What has been imported stays for the whole run, so that the garbage collector need
-not go through it again and again: a story of tests/campaign, which collects often, would take three times as long.
+logging must not decide what the next one sees. Hypothesis must not take a busy machine for a slow test. What has been imported
+stays for the whole run, so that the garbage collector need not go through it again and again: a story of tests/campaign, which
+collects often, would take three times as long.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -179,4 +179,4 @@ def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
 
 
 def _may_go(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
-    return job is not None and any(may_unblock(other, job, refusal.reason) for other in ended)
+    return job is not None and any(may_unblock(other, job, refusal.slurm_reason) for other in ended)

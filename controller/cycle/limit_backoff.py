@@ -40,14 +40,21 @@ def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger)
     return found
 
 
-def may_unblock(ended: SlurmJob, job: SlurmJob, reason: str) -> bool:
-    """Return whether the end of one job may lift the limit for which `job` was refused with this reason."""
-    return (
-        ended.user == job.user
-        or ("AssocGrp" in reason and ended.account == job.account)
-        or ("QOSGrp" in reason and ended.qos == job.qos)
-        or ("Licenses" in reason and bool(ended.licenses))
-    )
+def may_unblock(ended: SlurmJob, job: SlurmJob, slurm_reason: str) -> bool:
+    """Return whether the end of one job may lift the limit for which Slurm refused `job`.
+
+    `slurm_reason`: Slurm's own words, separated by commas; empty when it gave none: then only jobs of the same user count.
+    """
+    if ended.user == job.user:
+        return True
+    for word in slurm_reason.split(","):
+        if word.startswith("AssocGrp") and ended.account == job.account:
+            return True
+        if word.startswith("QOSGrp") and ended.qos == job.qos:
+            return True
+        if word == "Licenses" and ended.licenses:
+            return True
+    return False
 
 
 def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:

@@ -220,7 +220,7 @@ class PreemptionManager:
         """Follow what Slurm shows of the jobs. Raises JournalError."""
         present = {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None}
         open_ids = frozenset(self._open.rows)
-        self._agents.reports.keep(present | open_ids)
+        self._agents.reports.keep(present | open_ids, {node.name for node in snapshot.nodes})
         self.called_off.look(snapshot, open_ids)
         if self._open:
             wanted = {attempt.row.job_id for attempt in self._open.all}

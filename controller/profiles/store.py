@@ -67,7 +67,10 @@ class ProfileStore(ProfileReader):
         self.settings = StoreSettings() if settings is None else settings
         self.links = links
         self._thinned_s = 0.0
+        self._pruned_profile = 0
+        """Number of the newest profile at the last `prune`."""
         self._gpu_models: dict[str, dict[int, str]] = {}
+        """By node, as in the file; only nodes that have reported since the last `prune`."""
         self._runs: dict[int, SlurmRun] = {}
         """Slurm's present runs as last stored, by job."""
         self._path = path
@@ -113,6 +116,7 @@ class ProfileStore(ProfileReader):
             log.error("profiles_set_aside", problem=str(error), file=str(aside), effect="they are measured again")
             self._db = self._open()
             self._thinned_s = 0.0
+            self._pruned_profile = 0
             self._gpu_models.clear()
             self._runs = {}
         return ProfileStoreError(f"profiles cannot be {verb}: {error}; is the disk full?")
@@ -261,6 +265,7 @@ class ProfileStore(ProfileReader):
         # One window more than the latest report: no window is computed from a part of its samples.
         sights_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
+        self._gpu_models.clear()  # it is read again for the nodes that are still there
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))
@@ -268,8 +273,11 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
             self._thin(db, now_s - self.settings.keep_all_hours * 3600)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
+            db.execute(tables.SURPLUS, {"since": self._pruned_profile, "most": tables.MAX_PROFILES})
+            (newest,) = db.execute("SELECT IFNULL(MAX(id), 0) FROM profile").fetchone()
             db.execute("DELETE FROM run WHERE start_s < ? AND job_id NOT IN (SELECT job_id FROM present)", (kept_s,))
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+        self._pruned_profile = newest
 
     def _thin(self, db: sqlite3.Connection, until_s: float) -> None:
         """Delete older windows that are not to be kept. Every later call keeps what one call has kept."""

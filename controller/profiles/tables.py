@@ -81,6 +81,15 @@ THIN = (
     ") WHERE start_s >= :since AND place > :first AND CAST(round(start_s / :window) AS INTEGER) % :one_in != 0)"
 )
 """Delete the windows between two times, except the first of each run, alone and with neighbours, and one in every `one_in`."""
+MAX_PROFILES = 100
+"""Profiles of one run on one node that are kept, the newest: a job can send another one with every report."""
+SURPLUS = (
+    "DELETE FROM profile WHERE id IN (SELECT id FROM ("
+    " SELECT id, ROW_NUMBER() OVER (PARTITION BY job_id, restart, node ORDER BY id DESC) AS place"
+    " FROM profile WHERE job_id IN (SELECT DISTINCT job_id FROM profile WHERE id > :since)"
+    ") WHERE place > :most)"
+)
+"""Delete all but the newest profiles of each run and node, of the jobs with a profile since the given one."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
     " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"

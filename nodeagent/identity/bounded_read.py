@@ -17,6 +17,7 @@ _QUICK_S = 0.01
 """A read that takes no longer is not counted: a usual one takes a fifth of a millisecond."""
 _SLOW_S = 0.25
 """Total time of slow reads for one user at once."""
+_MAX_SLOW = 256
 _SLOW_PER_S = 0.02
 """Time of slow reads for one user in each second, for long."""
 
@@ -50,7 +51,7 @@ class BoundedReader:
         self._hung: set[int] = set()
         """Uids."""
         self._slow: dict[int, TokenBucket] = {}
-        """By uid, in seconds; only users with slow reads lately."""
+        """By uid, in seconds; users with slow reads lately, and at most _MAX_SLOW others."""
 
     def call(self, uid: int, work: Callable[[], T]) -> T:
         """Return or raise what `work` does.
@@ -73,6 +74,8 @@ class BoundedReader:
     def _count(self, uid: int, started_s: float) -> None:
         now_s = self._monotonic()
         if now_s - started_s > _QUICK_S:
+            if len(self._slow) >= _MAX_SLOW:  # users who never come again
+                self._slow = {each: left for each, left in self._slow.items() if left.left(now_s) < self._slow_s}
             bucket = self._slow.setdefault(uid, TokenBucket(_SLOW_PER_S, self._slow_s, started_s))
             bucket.spend(now_s, now_s - started_s)
         elif uid in self._slow and self._slow[uid].left(now_s) >= self._slow_s:

@@ -14,6 +14,8 @@ from nodeagent.wire.frames import Checkpoint, Hello, Model, Profile, Steps
 from nodeagent.wire.report import CheckpointReport, JobReport, ProcessState, RankReport
 
 _MAX_CLAIMS = 8
+_MAX_PROGRAM = 8192
+"""Processes of one program that are remembered; beyond that, those that have been gone for a while are not."""
 _NOT_KNOWN = -1
 
 
@@ -91,7 +93,8 @@ class JobRun:
     claims: set[str] = field(default_factory=set)
     """Other job ids that its processes claimed."""
     program: set[tuple[int, int]] = field(default_factory=set)
-    """Keys of the processes that have stepped in the present program of the run. One that connects again still belongs to it."""
+    """Keys of the processes that have stepped in the present program of the run. One that connects again still belongs to it.
+    At most _MAX_PROGRAM, and those in `processes`."""
     base_steps: int = 0
     """Steps of the earlier programs of this run."""
     most_steps: int = 0
@@ -136,6 +139,8 @@ class JobRun:
             if not self.stepping():  # another program of the same run: its steps are added
                 self.program.clear()
                 self.base_steps = self.most_steps
+            if len(self.program) >= _MAX_PROGRAM:  # a job can begin new processes for months
+                self.program.intersection_update(each.key for each in self.processes.values())
             self.program.add(process.key)
         process.steps = frame
         self.note_start(process)

@@ -291,11 +291,9 @@ def _remember(known: OrderedDict[str, _T], key: str, value: _T) -> None:
 
 
 def _why(ranks: Iterable[_Rank]) -> str:
-    """Return the best reason of the ranks: the rank that could not write knows it."""
-    failed = [
-        (rank.rank, rank.answer.problem) for rank in ranks if rank.answer is not None and not rank.answer.complete
-    ]
-    rank, problem = min(failed, key=lambda item: (not item[1].startswith("could not"), item))
+    """Return the best reason of the ranks: the rank that has failed itself knows it."""
+    failed = [rank for rank in ranks if rank.answer is not None and not rank.answer.complete]
+    _, rank, problem = min((not rank.answer.own, rank.rank, rank.answer.problem) for rank in failed if rank.answer)
     return f"{_named([rank])}: {problem}"
 
 

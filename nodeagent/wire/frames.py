@@ -179,6 +179,8 @@ class Saved:
     complete: bool
     """The checkpoint is complete on all ranks, and this process has been paused since."""
     problem: _Text
+    own: bool = False
+    """This rank is the one that failed, and its problem is the cause. Older versions of headway_job do not say so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class AgentAddresses:
         self._look_up = _look_up if look_up is None else look_up
         self._monotonic = monotonic
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
+        """Names that were looked up, with the time and the addresses; at most one more than there are nodes."""
         self._listed: dict[str, str] = {}
         """Nodes from which the following fields were made."""
         self._node_at: dict[str, str] = {}
@@ -61,6 +62,9 @@ class AgentAddresses:
         nodes = self._nodes()
         if self._check == "off" or not caller or ip_address(caller).is_loopback or node not in nodes:
             return ""
+        if len(self._known) > len(nodes):  # nodes have left the cluster, or have other names now
+            names = set(nodes.values())
+            self._known = {name: found for name, found in self._known.items() if name in names}
         own = await self._addresses(nodes[node])
         if caller in own:
             return ""

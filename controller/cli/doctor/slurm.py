@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from controller.slurm.client import SlurmFacts
 
 OLDEST_SLURM = (22, 5)
+_MOST_DIGITS = 20
 PROGRAMS = ("scontrol", "squeue", "scancel")
+MOST_JOBS = 150_000
+"""Jobs whose text Headway can surely read at once: scontrol prints about 1.6 KB for each, and 256 MiB are read at most."""
 _SETUP = "headway-setup slurm --apply"
 
 
@@ -65,6 +68,15 @@ def _slurmctld(seen: Seen) -> Iterator[Finding]:
         yield Finding("slurm-version", Level.ERROR, f"Slurm {version} is older than 22.05", mend)
     else:
         yield Finding("slurmctld", Level.OK, f"slurmctld of cluster {facts.cluster_name} answers: Slurm {version}")
+    jobs = facts.settings.get("MaxJobCount", "")
+    if jobs.isdecimal() and len(jobs) < _MOST_DIGITS and int(jobs) > MOST_JOBS:
+        yield Finding(
+            "max-job-count",
+            Level.WARNING,
+            f"MaxJobCount is {jobs}; Headway cannot read a queue of many more than {MOST_JOBS:,} jobs, and then neither the "
+            "controller nor the watchdog releases jobs that are held",
+            f"set MaxJobCount to at most {MOST_JOBS} in slurm.conf, then restart slurmctld",
+        )
 
 
 def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> Iterator[Finding]:

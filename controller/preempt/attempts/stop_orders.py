@@ -18,6 +18,9 @@ from controller.state.preemption import Preemption, Stage, moved
 
 log = structlog.get_logger(__name__)
 
+_SIGNALS_AT_ONCE = 32
+"""Most jobs signalled in one turn: each signal is a process of its own, and the cycle waits for all of them."""
+
 
 class StopOrders:
     """Invariant: an attempt is busy from its order until the cycle has reported it, or all orders are over."""
@@ -36,7 +39,7 @@ class StopOrders:
         now = self._monotonic()
         due = [attempt for attempt in self._open.all if attempt.due(now)]
         stops = first_to_stop(due, now)
-        signals = self._recorded([attempt for attempt in due if not attempt.to_stop(now)])
+        signals = self._recorded([attempt for attempt in due if not attempt.to_stop(now)][:_SIGNALS_AT_ONCE])
         for attempt in (*stops, *signals):
             attempt.busy = True
         return [attempt.row for attempt in stops], [attempt.row for attempt in signals]

@@ -44,7 +44,7 @@ class NodeReport:
 
 
 class ReportTable:
-    """Invariant: for each run and node only the newest report is kept, and none for runs that are gone."""
+    """Invariant: for each run and node only the newest report is kept, and none for runs and nodes that are gone."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
@@ -74,8 +74,9 @@ class ReportTable:
         """Return the reports about a run, by node."""
         return self._runs.get(run, _NOBODY)
 
-    def keep(self, job_ids: Collection[int]) -> None:
-        """Forget runs of other jobs than these, by Slurm's own numbers."""
+    def keep(self, job_ids: Collection[int], nodes: Collection[str]) -> None:
+        """Forget runs of other jobs than these, by Slurm's own numbers, and what is known of other nodes' agents."""
+        self.watching.intersection_update(nodes)
         for run in [run for run in self._runs if run.job_id not in job_ids]:
             del self._runs[run]
 

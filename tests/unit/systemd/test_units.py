@@ -72,6 +72,11 @@ def test_controller_and_watchdog_are_the_same_user_and_share_no_unit() -> None:
     assert controller["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
 
 
+def test_the_watchdog_can_read_the_queue_that_the_controller_reads() -> None:
+    limits = [unit(f"headway-{name}.service")["Service"]["MemoryMax"] for name in ("controller", "watchdog")]
+    assert limits == ["2G", "2G"]
+
+
 def test_slurmctlds_user_reads_the_lease_and_only_the_controller_its_state() -> None:
     service = unit("headway-controller.service")["Service"]
 

@@ -45,6 +45,8 @@ class AsyncWriter:
         self._ended = ended
         self._problem = ""
         """Why the current save will not be complete, as far as this rank knows; empty = no reason known."""
+        self._own = False
+        """The problem is this rank's own failure."""
         self._thread: Optional[threading.Thread] = None
         self._exchanges: List[Callable[[], bool]] = []
         """Exchanges that this rank began without a thread; each function says if all ranks have taken part."""
@@ -104,11 +106,11 @@ class AsyncWriter:
             messages = (encode(self._ranks.rank, None), bytes([_FAILED]))
             self._exchanges = [self._ranks.begin_exchange(data) for data in messages]
         finally:
-            self._ended(SaveOutcome(save.step, problem))
+            self._ended(SaveOutcome(save.step, problem, own=True))
 
     def _write(self, save: Save) -> None:
         begun_s = time.monotonic()
-        self._problem = ""
+        self._problem, self._own = "", False
         try:
             own = self._write_own(save)
             self._own_end_s = time.monotonic()
@@ -117,13 +119,13 @@ class AsyncWriter:
         except Exception as error:
             # A rank is gone, in whatever way torch reports it. The training itself will notice it, too.
             _log.warning("The checkpoint of step %d is not complete: %s", save.step, error)
-            self._problem = f"not complete on all ranks: {error}"
+            self._problem, self._own = f"not complete on all ranks: {error}", False
         except BaseException as error:
             # A store's client that ends its thread: a rank that pauses must be informed.
             self._problem = f"the writing was ended by {type(error).__name__}"
             raise
         finally:
-            self._ended(SaveOutcome(save.step, self._problem))
+            self._ended(SaveOutcome(save.step, self._problem, own=self._own))
 
     def _conclude(self, save: Save, receipts: List[Optional[Written]], begun_s: float) -> None:
         """Complete the checkpoint on rank 0, and let all ranks know how the save ended."""
@@ -142,7 +144,7 @@ class AsyncWriter:
     def _write_own(self, save: Save) -> Optional[Written]:
         state, save.state = save.state, None
         if state is None:
-            self._problem = "could not copy the state"
+            self._problem, self._own = "could not copy the state", True
             return None
         try:
             if self._ranks.rank == 0:
@@ -154,7 +156,7 @@ class AsyncWriter:
             _log.warning(
                 "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
             )
-            self._problem = f"could not write: {error}"
+            self._problem, self._own = f"could not write: {error}", True
             return None
 
     def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> int:
@@ -169,7 +171,7 @@ class AsyncWriter:
                 return _FAILED
             invisible = self._first_invisible(save.folder, receipts)
             if invisible is not None:
-                self._problem = f"rank 0 does not see the file of rank {invisible}: {_NOT_SHARED}"
+                self._problem, self._own = f"rank 0 does not see the file of rank {invisible}: {_NOT_SHARED}", True
                 _log.warning(
                     "There is no checkpoint of step %d in %s: %s.", save.step, self._catalog.store.where, self._problem
                 )
@@ -182,7 +184,7 @@ class AsyncWriter:
                 save.step,
                 error,
             )
-            self._problem = f"could not write: {error}"
+            self._problem, self._own = f"could not write: {error}", True
             return _FAILED
         try:
             self._catalog.tidy(before=save.number)

@@ -27,9 +27,11 @@ _CONTINUED = "it has continued to train since then"
 class SaveOutcome:
     """Result of a save. Without a problem, it is complete on all ranks."""
 
-    def __init__(self, step: int, problem: str) -> None:
+    def __init__(self, step: int, problem: str, *, own: bool = False) -> None:
         self.step = step
         self.problem = problem
+        self.own = own
+        """This rank is the one that failed."""
 
 
 class Pause:
@@ -54,7 +56,7 @@ class Pause:
     def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
         """Return the fields of a saved frame; None = not known yet."""
         if self.outcome is not None and self.outcome.problem:
-            return answer(request_id, self.step, self.outcome.problem)
+            return answer(request_id, self.step, self.outcome.problem, own=self.outcome.own)
         if self.over:
             return answer(request_id, self.step, _CONTINUED)
         return None if self.outcome is None else answer(request_id, self.step, "")

@@ -128,9 +128,12 @@ class SaveRequests:
         return key in self._cancelled
 
 
-def answer(request_id: str, step: int, problem: str) -> Dict[str, Any]:
-    """Return the fields of a saved frame. Without a problem, the save is complete and this rank pauses."""
-    return {"id": request_id, "step": step, "complete": not problem, "problem": problem[:_MAX_ID_CHARS]}
+def answer(request_id: str, step: int, problem: str, *, own: bool = False) -> Dict[str, Any]:
+    """Return the fields of a saved frame. Without a problem, the save is complete and this rank pauses.
+
+    `own`: this rank is the one that failed, and the problem is the cause.
+    """
+    return {"id": request_id, "step": step, "complete": not problem, "problem": problem[:_MAX_ID_CHARS], "own": own}
 
 
 def request_key(request_id: str) -> int:

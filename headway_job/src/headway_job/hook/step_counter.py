@@ -16,7 +16,8 @@ Gradient accumulation needs no special case, since optimizer steps are counted. 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from collections import OrderedDict
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 _SWITCH_AFTER_STEPS = 256
 _MAX_OPTIMIZERS = 4096
@@ -66,8 +67,9 @@ class StepCounter:
         """Called by the training thread in the first step."""
         self.closed = False
         """True in a forked child, and at exit: nothing is counted any more."""
-        self.other_optimizers: Dict[OptimizerKey, Tuple[int, int]] = {}
-        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then."""
+        self.other_optimizers: OrderedDict[OptimizerKey, Tuple[int, int]] = OrderedDict()
+        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then. The
+        newest _MAX_OPTIMIZERS."""
         self.parameters: List[TensorFacts] = []
         self.optimizers = 0
         self.optimizer_ids: Set[int] = set()
@@ -94,8 +96,10 @@ class StepCounter:
             if self.first_step_callback is not None:
                 self.first_step_callback()
         elif key not in self.other_optimizers:
-            if len(self.other_optimizers) < _MAX_OPTIMIZERS:
-                self.other_optimizers[key] = (steps, 1)
+            if len(self.other_optimizers) >= _MAX_OPTIMIZERS:
+                self.other_optimizers.popitem(last=False)
+            self.other_optimizers[key] = (steps, 1)
+            if len(self.optimizer_ids) < _MAX_OPTIMIZERS:
                 self._describe(optimizer)
         else:
             begun, row = self.other_optimizers[key]

@@ -72,14 +72,17 @@ def test_tasks_of_an_array_that_runs_as_many_as_it_may_are_not_tried():
 @pytest.mark.parametrize(
     ("ended", "reason", "concerned"),
     [
-        ({}, "Slurm refuses it: QOSMaxGRESPerUser", True),
-        ({"user": "bob"}, "Slurm refuses it: QOSMaxGRESPerUser", False),
-        ({"user": "bob"}, "Slurm refuses it: AssocGrpGRES", True),
-        ({"user": "bob", "account": "other"}, "Slurm refuses it: AssocGrpGRES", False),
-        ({"user": "bob"}, "Slurm refuses it: QOSGrpGRES", True),
-        ({"user": "bob", "qos": "high"}, "Slurm refuses it: QOSGrpGRES", False),
-        ({"user": "bob", "licenses": "sim:1"}, "Slurm refuses it: Licenses", True),
-        ({"user": "bob"}, "Slurm refuses it: Licenses", False),
+        ({}, "QOSMaxGRESPerUser", True),
+        ({"user": "bob"}, "QOSMaxGRESPerUser", False),
+        ({"user": "bob"}, "AssocGrpGRES", True),
+        ({"user": "bob", "account": "other"}, "AssocGrpGRES", False),
+        ({"user": "bob"}, "QOSGrpGRES", True),
+        ({"user": "bob", "qos": "high"}, "QOSGrpGRES", False),
+        ({"user": "bob", "licenses": "sim:1"}, "Licenses", True),
+        ({"user": "bob"}, "Licenses", False),
+        ({"user": "bob"}, "", False),
+        ({"user": "bob"}, "could not be released: AssocGrpGRES", False),
+        ({"user": "bob"}, "Resources,AssocGrpGRES", True),
     ],
 )
 def test_jobs_whose_end_a_refused_job_waits_for(ended, reason, concerned):

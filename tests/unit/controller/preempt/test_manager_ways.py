@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from controller.admin.metrics.exporter import make_registry
+from controller.preempt.attempts import stop_orders
 from controller.preempt.manager import UNWATCHED_S
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, PreemptionMethod, RelocationConstraint, Stage
@@ -75,6 +76,24 @@ async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: C
     assert (row.stage, row.step, world.phase(job.key)) == (Stage.STARTED, None, Phase.RUNNING)
     assert row.asked_s <= row.stopped_s <= row.started_s
     assert world.slurm.job(job.key.job_id).signals == ["USR1"]
+
+
+async def test_many_jobs_are_signalled_a_few_at_a_time(world: ControllerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_orders, "_SIGNALS_AT_ONCE", 2)
+    jobs = [await declared(world, gpus_per_node=1) for _ in range(5)]
+    for job in jobs:
+        world.preemptions.begin(job, Cause.OPERATOR, "by hand")
+    begun: list[int] = []
+    begin = world.journal.begin
+
+    def counted(verb: str, details: Any, time_s: float) -> Any:
+        begun.extend([len(details)] if verb == "signal" else [])
+        return begin(verb, details, time_s)
+
+    monkeypatch.setattr(world.journal, "begin", counted)
+    await world.go_on(5)
+    assert begun == [2, 2, 1]
+    assert [world.slurm.job(job.key.job_id).signals for job in jobs] == [["USR1"]] * 5
 
 
 async def test_who_does_not_requeue_itself_in_time_is_left_alone(world: ControllerWorld) -> None:

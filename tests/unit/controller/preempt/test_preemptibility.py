@@ -211,7 +211,7 @@ def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
     assert known.of(RunKey(5, 1)) == {}
     known.take("n2", agent_pb2.AgentReport(ended=agent_pb2.JobEnded(job=agent_pb2.JobName(job_id=5))))
     assert list(known.of(RunKey(5, 0))) == ["n1"]
-    known.keep({6})
+    known.keep({6}, NODES)
     assert known.of(RunKey(5, 0)) == {}
 
 
@@ -223,6 +223,8 @@ def test_an_agent_that_reports_signals_is_recognized() -> None:
     known.take("n2", report)
     assert (known.of(RunKey(5, 0))["n1"].usr1, known.of(RunKey(6, 0))["n2"].usr1) == (None, Usr1(2, 0))
     assert known.watching == {"n2"}
+    known.keep({5, 6}, {"n1"})  # n2 has left the cluster
+    assert known.watching == set()
 
 
 def test_a_node_that_knows_of_no_checkpoint_leaves_it_open_which_is_the_newest() -> None:

@@ -517,11 +517,29 @@ def test_old_things_are_dropped(store: ProfileStore) -> None:
     store.take(agents.watch([training(1)], T0, T0 + 60))
     store.take([agents.arrival("n1", training(1).profile(T0, STEP, {}))])
     store.work_out(T0 + 600)
+    assert store._gpu_models_of("n1") == {}
     store.prune(T0 + 3 * 3600)
     assert store._db.execute("SELECT COUNT(*) FROM sight").fetchone() == (0,)
     assert len(rates(store)) == 2
+    assert not store._gpu_models  # nodes may have left the cluster for good
     store.prune(T0 + 91 * DAY_S)
     assert (rates(store), list(store.profiles()), store.highest("n1", agents.run_id)) == ([], [], 0)
+
+
+def test_a_job_that_profiles_without_end_fills_no_disk(store: ProfileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_PROFILES", 3)
+    agents = Agents()
+    for turn in range(2):
+        for job_id in (1, 2):
+            for number in range(5):
+                made = training(job_id).profile(T0 + turn * 100 + number, STEP, {})
+                store.take([agents.arrival("n1", made), agents.arrival("n2", made)])
+        store.prune(T0 + 1000)
+        rows = store._db.execute("SELECT job_id, node, time_s FROM profile ORDER BY job_id, node, id").fetchall()
+        # the newest of each job on each node are kept
+        assert len(rows) == 12
+        assert [row[2] - T0 for row in rows[:3]] == [turn * 100 + number for number in (2, 3, 4)]
+        assert {row[:2] for row in rows} == {(1, "n1"), (1, "n2"), (2, "n1"), (2, "n2")}
 
 
 @pytest.mark.parametrize("at_once", [True, False])

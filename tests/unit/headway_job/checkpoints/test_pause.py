@@ -186,7 +186,7 @@ def test_without_a_run() -> None:
     requests = SaveRequests()
     assert requests.state() is None
     requests.receive_save("p1.1", 30.0)
-    assert requests.answer() == {"id": "p1.1", "step": -1, "complete": False, "problem": NOT_REGISTERED}
+    assert requests.answer() == {"id": "p1.1", "step": -1, "complete": False, "problem": NOT_REGISTERED, "own": False}
     assert "headway_job.checkpoint was not called" in NOT_REGISTERED
 
 

@@ -62,3 +62,11 @@ def test_a_user_is_forgiven_in_time() -> None:
     clock.now_s += 60.0
     assert read_often(reader, clock, 1000, 0.0002) == 64
     assert reader._slow == {}
+
+
+def test_users_with_one_slow_reading_are_not_remembered_for_ever() -> None:
+    clock = Clock()
+    reader = BoundedReader(monotonic=clock)
+    for uid in range(1000, 2000):
+        assert read_often(reader, clock, uid, 0.02, times=1) == 1
+    assert len(reader._slow) <= 256

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import start_ticks, started_ns
+from nodeagent.jobsocket import job_run
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import parse
 from nodeagent.wire.report import CheckpointReport
@@ -268,6 +269,27 @@ def test_programs_that_claim_many_steps_one_after_the_other_never_claim_too_many
         assert node.row().steps == MAX_STEPS
         node.close(rank)
         node.now_s += 1
+
+
+def test_processes_without_end_beside_one_that_trains_are_not_all_remembered(node, monkeypatch):
+    monkeypatch.setattr(job_run, "_MAX_PROGRAM", 20)
+    stays = node.connect(rank=0)
+    node.train([stays], 1, 3)
+    for _ in range(20):
+        for _ in range(5):
+            short = node.connect(rank=1)
+            node.say(short, "steps", steps=2, first_ns=1, last_ns=node.now_ns)
+            node.close(short)
+        node.now_s += 61
+        node.say(stays, "steps", steps=100, first_ns=1, last_ns=node.now_ns)
+        assert node.row().num_connected == 1
+    assert len(node.jobs._runs[7].program) <= 20
+    # and the one that trains still belongs to its program, also when it connects again
+    node.close(stays)
+    assert node.row().steps == 100
+    again = node.connect(rank=0, pid=100 + stays)
+    node.say(again, "steps", steps=110, first_ns=1, last_ns=node.now_ns)
+    assert node.row().steps == 110
 
 
 def test_a_row_that_cannot_be_made_costs_no_other_job_its_row(node, monkeypatch):

@@ -68,9 +68,9 @@ class Desk:
         self.jobs.closed(self.ranks[rank], round(self.now_s * S))
         self.saves.closed(self.ranks[rank], round(self.now_s * S))
 
-    def saved(self, rank, step=40, save_id="p1.1", problem="", world=2):
+    def saved(self, rank, step=40, save_id="p1.1", problem="", world=2, own=False):
         self.say(self.ranks[rank], "checkpoint", rank=rank, world_size=world, saving=True, saved=step)
-        self.say(self.ranks[rank], "saved", id=save_id, step=step, complete=not problem, problem=problem)
+        self.say(self.ranks[rank], "saved", id=save_id, step=step, complete=not problem, problem=problem, own=own)
 
     def ask(self, save_id="p1.1", job=JOB, restart=0, within_s=60.0):
         self.saves.start(SaveRequest(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
@@ -191,11 +191,11 @@ def test_a_rank_that_is_late(two):
 
 def test_of_several_reasons_the_direct_one_is_reported(two):
     two.ask()
-    two.saved(0, problem="rank 1 could not write")
+    two.saved(0, problem="could not go on: another rank has failed")  # its words do not matter
     assert two.answers == []
-    two.saved(1, problem="could not write: no room")
+    two.saved(1, problem="the disk is full", own=True)
     two.wait(0.3)
-    assert two.problem == "rank 1: could not write: no room"
+    assert two.problem == "rank 1: the disk is full"
 
 
 def test_a_rank_that_says_one_thing_and_then_the_other(two):

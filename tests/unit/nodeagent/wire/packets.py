@@ -44,7 +44,7 @@ def fields(kind: str, seq: int = 0, **changes: Any) -> dict[str, Any]:
         },
         "no_profile": {"reason": "graph"},
         "checkpoint": {"rank": 0, "world_size": 2, "start": 0, "saved": -1, "saving": False, "open": True},
-        "saved": {"id": "p1.1", "step": 40, "complete": True, "problem": ""},
+        "saved": {"id": "p1.1", "step": 40, "complete": True, "problem": "", "own": False},
         "bye": {},
     }
     return {"v": 1, "type": kind, "seq": seq, **bodies.get(kind, {}), **changes}

@@ -1,6 +1,7 @@
 """The scripts that slurmctld and slurmd run, under the machine's own sh."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ HOOKS = SHIPPED / "hooks"
 def test_every_shipped_script_carries_the_version_that_doctor_looks_for() -> None:
     for name in ("job_submit.lua", f"hooks/{installed_files.EVENT_HOOK}", f"hooks/{installed_files.TASK_PROLOG}"):
         assert installed_files.script_version((SHIPPED / name).read_text()) == installed_files.VERSION, name
+    loaded = re.findall(r"headway_job_submit = \{ version = (\d+)", (SHIPPED / "job_submit.lua").read_text())
+    assert loaded == [str(installed_files.VERSION)]
 
 
 @pytest.mark.parametrize("name", [installed_files.EVENT_HOOK, installed_files.TASK_PROLOG])

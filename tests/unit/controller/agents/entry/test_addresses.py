@@ -84,6 +84,16 @@ async def test_names_are_looked_up_once_in_a_while_and_one_that_is_lost_keeps_it
     assert names.asked == ["n2.cluster"] * 2
 
 
+async def test_names_of_nodes_that_have_left_are_not_kept() -> None:
+    names, nodes = Names(), {"n1": "n1.cluster"}
+    addresses = AgentAddresses(lambda: nodes, "required", names)
+    for number in range(50):
+        nodes["n1"] = f"host{number}.cluster"
+        await addresses.problem("n1", "ipv4:10.0.0.2:1")
+    assert len(names.asked) == 50
+    assert len(addresses._known) <= len(nodes) + 1
+
+
 async def test_a_call_from_no_nodes_address_is_cheap_once_the_nodes_are_known() -> None:
     # given a large cluster, half of it known by name, whose agents dial from another network
     now_s, asked, nodes = 1000.0, [], {f"n{i}": f"n{i}.cluster" if i % 2 else f"10.0.0.{i}" for i in range(200)}

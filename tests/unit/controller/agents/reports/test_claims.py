@@ -314,5 +314,5 @@ def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) ->
         ideal_of(store, item.run.job_id, item.trained, item.shape, item.nodes, Priors())
         assert contention(store, item, Priors()).value != inf
     assert 500 < screen.counted["bounds"] < 3500
-    told.keep({5})
+    told.keep({5}, {"n1", "n2"})
     assert all(len(told.of(RunKey(5, restart))) <= 2 for restart in range(10))

@@ -267,6 +267,18 @@ def test_old_slurm(house: Installation) -> None:
     assert finding.what == "Slurm 21.08.8 is older than 22.05"
 
 
+@pytest.mark.parametrize(
+    ("jobs", "warned"), [("10000", False), ("150000", False), ("1000000", True), ("9" * 5000, False)]
+)
+def test_a_queue_that_could_not_be_read(house: Installation, jobs: str, warned: bool) -> None:
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    house.slurm(facts=replace(facts, settings={**facts.settings, "MaxJobCount": jobs}))
+
+    assert house.wrong() == ([("max-job-count", Level.WARNING)] if warned else [])
+
+
 def test_without_slurmctld_the_rest_is_still_checked(house: Installation) -> None:
     house.see(slurm=SlurmSeen(problem="scontrol: no answer in 10 s"))
 
