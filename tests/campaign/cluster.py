@@ -32,11 +32,10 @@ from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals
-from policies.api import load_policy
 from policies.serving.runtime.sdnotify import Notifier
 from tests.campaign.fleet import Fleet
 from tests.campaign.model import Model, Promise
-from tests.campaign.policy import StoryEndpoint, StoryServer
+from tests.campaign.policy import StoryEndpoint, StoryServer, make_policy
 from tests.campaign.processes import Process
 from tests.campaign.story import JobSpec, Story
 from tests.campaign.virtual_loop import LoopClock, VirtualLoop
@@ -204,7 +203,7 @@ class Cluster:
             process.resources = (journal, wake)
             decider = Decider(
                 StoryEndpoint(self.servers[self.current_policy]),
-                load_policy("fifo-skip"),
+                make_policy("fifo-skip"),
                 self.settings.policy_deadline_s,
                 self.clock,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 import time
@@ -63,10 +62,7 @@ def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -
 def _play_seed(seed: int, defect: str) -> Played:
     be_quiet()
     with DEFECTS[defect]() if defect else nullcontext():
-        played = play(make_story(seed))
-    if not gc.get_freeze_count():
-        gc.freeze()  # modules and caches, which every start of a controller would examine anew
-    return played
+        return play(make_story(seed))
 
 
 def be_quiet() -> None:

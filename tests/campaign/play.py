@@ -33,6 +33,8 @@ _CALM_S = 60.0
 _PATIENCE_S = 600.0
 """A queue in which nothing has changed for so long stands still."""
 _LOOK_EVERY_S = 20.0
+_COLLECTIONS = 20
+"""Most collections of garbage after a story; the coroutines of killed processes need several."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ def play(story: Story) -> Played:
     with tempfile.TemporaryDirectory(prefix="headway-story-", dir=memory if memory.is_dir() else None) as folder:
         loop = VirtualLoop()
         loop.set_task_factory(Process.factory)
-        with captured_errors() as errors, quiet():
+        with captured_errors() as errors, quiet(), own_garbage():
             try:
                 asyncio.set_event_loop(loop)
                 return loop.run_until_complete(_play(story, Path(folder), loop, errors))
@@ -65,9 +67,6 @@ def play(story: Story) -> Played:
                 clear(loop)
                 asyncio.set_event_loop(None)
                 loop.close()
-                # Here, where what the dead would still say is kept quiet; what one says may leave another behind.
-                while gc.collect():
-                    pass
 
 
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
@@ -254,6 +253,30 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+@contextmanager
+def own_garbage() -> Iterator[None]:
+    """Collect the story's objects at its end, and no others in between.
+
+    It is collected within `quiet`: coroutines of killed processes refuse to end (their `finally` awaits again), and
+    Python would print that. Each controller that starts collects everything once; modules and tests are much more than
+    the story, and are left out. A killed controller does not switch the collector on again, so that is done here.
+    """
+    was_on, frozen = gc.isenabled(), gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        left = _COLLECTIONS
+        while (
+            left and gc.collect()
+        ):  # a coroutine that refuses to end keeps what it refers to until the next collection
+            left -= 1
+        if not frozen:
+            gc.unfreeze()
+        if was_on:
+            gc.enable()
 
 
 def clear(loop: VirtualLoop) -> None:
