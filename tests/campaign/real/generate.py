@@ -31,7 +31,7 @@ _PROGRAMS = ("scontrol", "scontrol", "scancel")
 def make_real_story(seed: int, operations: int | None = None) -> RealStory:
     """Return the story of a seed; `operations` is their number if the seed is not to choose it."""
     chance = random.Random(f"headway real story {seed}")
-    preemption = "automatic" if chance.random() < 0.5 else "off"
+    preemption = "automatic" if chance.random() < 0.7 else "off"
     policy = chance.choice(_POLICIES)
     maker = _Maker(chance)
     drawn = chance.randint(OPERATIONS_AT_LEAST, OPERATIONS_AT_LEAST + 10)
@@ -59,7 +59,7 @@ class _Maker:
             (5, lambda: self._of_job("user_release")),
             (4, lambda: self._of_job("cancel")),
             (2.5, lambda: self._of_job("requeue")),
-            (8, self._preempt),
+            (11, self._preempt),
             (0.7, lambda: self._step("policy_use", other=self._chance.random() < 0.5)),
             (0.7, lambda: self._step("reload_settings", poll_interval_s=float(self._chance.randint(2, 6)))),
             (0.7, lambda: self._step("drain", node=self._node())),

@@ -33,6 +33,8 @@ class RealTally:
     runs: int = 0
     saves: int = 0
     preemptions: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    continues: int = 0
     took_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     known: list[tuple[int, str]] = field(default_factory=list)
@@ -46,6 +48,8 @@ class RealTally:
         self.runs += played.runs
         self.saves += played.saves
         self.preemptions += played.preemptions
+        self.refused.update(played.refused)
+        self.continues += played.continues
         self.took_s += played.took_s
         self.faults.update(played.faults)
         self.known += [(played.seed, text) for text in played.known]
@@ -92,7 +96,9 @@ def _report(story: RealStory, played: RealPlayed) -> None:
         "jobs": played.jobs,
         "runs": played.runs,
         "preemptions by hand": played.preemptions,
+        "refused": played.refused.total(),
         "saves": played.saves,
+        "continues": played.continues,
     }
     said = ", ".join(f"{count} {what}" for what, count in counts.items())
     print(f"{time.strftime('%H:%M:%S')} story {story.seed}: {said}, {played.took_s:.0f} s", flush=True)
@@ -109,7 +115,9 @@ def _record(tally: RealTally) -> dict[str, object]:
         "jobs": tally.jobs,
         "starts": tally.runs,
         "saves": tally.saves,
+        "continues": tally.continues,
         "preemptions_by_hand": tally.preemptions,
+        "preemptions_refused": dict(tally.refused.most_common()),
         "seconds": round(tally.took_s),
         "faults": dict(sorted(tally.faults.items())),
         "known": [{"seed": seed, "text": text} for seed, text in tally.known],
@@ -119,7 +127,10 @@ def _record(tally: RealTally) -> dict[str, object]:
 
 def _print(tally: RealTally) -> None:
     print(f"\n{tally.stories} stories on a real Slurm, {tally.operations} operations, {tally.jobs} jobs, {tally.runs} starts, "
-          f"{tally.preemptions} preemptions by hand, {tally.saves} saves, {tally.took_s / 60:.1f} minutes")  # fmt: skip
+          f"{tally.saves} saves, {tally.continues} continues from a saved step, {tally.took_s / 60:.1f} minutes")  # fmt: skip
+    print(f"{tally.preemptions} preemptions by hand accepted, {tally.refused.total()} not accepted")
+    for reason, count in tally.refused.most_common():
+        print(f"  {count:5} {reason}")
     print(f"{tally.faults.total()} faults")
     for name, count in sorted(tally.faults.items()):
         print(f"  {name:28} {count:7}")

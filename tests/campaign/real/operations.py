@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.campaign.real.model import Expected, Hold, RealPromise
+from tests.campaign.real.records import parse_log
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.story import Submission, submission_of
 from tests.campaign.real.world import MANAGED, UNMANAGED, Answer
 
 Operation = Callable[..., None]
+_ABLE_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.3
 
 
 def submit(scene: Scene, **args: Any) -> None:
@@ -108,9 +111,10 @@ def requeue(scene: Scene, label: int, task: int = 0) -> None:
 
 
 def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool = False) -> None:
-    """Headway preempt, move and resize, of one of the jobs that run."""
-    able = [job for job_id in running(scene) if (job := scene.model.jobs.get(job_id)) and (force or job.spec.saves)]
+    """Headway preempt, move and resize, of one of the jobs that run, if possible one that has taken steps."""
+    able = _wait_for_able(scene, force)
     if not able:
+        scene.refuse("not requested: no job runs that can be preempted")
         return
     job = able[pick % len(able)]
     words = [
@@ -123,12 +127,34 @@ def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool 
     done, text = scene.world.operator(*words)
     scene.note(f"headway {' '.join(words)}: {done} {text}")
     scene.preemptions += done
+    if not done:
+        scene.refuse(text)
     job.preempted_s.append(now_s)  # also without an answer, it may have been carried out
     if force:
         job.requeues_s.append(now_s)
     if gpus:
         job.gpus.add(gpus)
         job.resized = True
+
+
+def _wait_for_able(scene: Scene, force: bool) -> list[Expected]:
+    """Return the jobs that can be preempted, once one has taken a step and the lease is fresh, or after a few seconds."""
+    deadline = time.monotonic() + _ABLE_WITHIN_S
+    while True:
+        able = [job for job_id in running(scene) if (job := scene.model.jobs.get(job_id)) and (force or job.spec.saves)]
+        ready = [job for job in able if _has_taken_steps(scene, job)]
+        if ready and scene.world.lease_is_fresh():
+            return ready
+        if time.monotonic() > deadline:
+            return ready or able
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _has_taken_steps(scene: Scene, job: Expected) -> bool:
+    """Return whether the last thing that the job did was a step."""
+    log = scene.folder / f"{job.job_id}.log"
+    lines = parse_log(log.read_text()) if log.exists() else []
+    return bool(lines) and lines[-1].what == "step"
 
 
 def policy_use(scene: Scene, other: bool) -> None:

@@ -40,6 +40,10 @@ class RealPlayed:
     saves: int
     preemptions: int
     """Requests of operators that Headway accepted."""
+    refused: Counter[str]
+    """Reason → requests of operators that were not accepted."""
+    continues: int
+    """Runs that began at a saved step."""
     known: list[str]
     """Events that the known limits explain."""
     took_s: float
@@ -78,6 +82,8 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
         runs=sum(row.ran for job_id in scene.model.jobs for row in rows.get(job_id, ())),
         saves=sum(line.what == "saved" for lines in logs.values() for line in lines),
         preemptions=scene.preemptions,
+        refused=scene.refused,
+        continues=sum(line.what == "start" and line.step > 0 for lines in logs.values() for line in lines),
         known=scene.model.known,
         took_s=time.time() - scene.begun_s,
         notes=scene.notes,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from tests.campaign.real.world import World
 
 AFTERMATH_S = 3.0
 """How long after a daemon of Slurm is back its nodes and jobs may still be affected."""
+
+_REASON_CHARACTERS = 100
 
 
 @dataclass
@@ -31,6 +35,8 @@ class Scene:
     controller_stopped: bool = False
     preemptions: int = 0
     """Requests of operators that Headway accepted."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reason → requests of operators for a preemption that were not accepted."""
     asks_nodes: bool = False
     """A fault killed something that Slurm notices only when it asks its nodes again."""
     notes: list[str] = field(default_factory=list)
@@ -39,6 +45,11 @@ class Scene:
     def note(self, text: str) -> None:
         """Write down what was done."""
         self.notes.append(f"{time.time():.2f} {text}")
+
+    def refuse(self, text: str) -> None:
+        """Count a preemption that was not accepted; numbers of jobs do not distinguish reasons."""
+        first = text.strip().partition("\n")[0]
+        self.refused[re.sub(r"\d[\d_.]*", "N", first)[:_REASON_CHARACTERS] or "no answer"] += 1
 
     def job_name(self, label: int) -> str:
         """Name of the jobs of a submission, unique among all stories of the cluster."""
