@@ -24,6 +24,7 @@ def submit(cluster: Cluster, **args: Any) -> None:
 def user_hold(cluster: Cluster, label: int, task: int = 0) -> None:
     """The job's user: scontrol hold."""
     for job_id in _some(cluster, label, task):
+        cluster.find(job_id)  # what slurmctld has done by now comes first
         expected = cluster.model.jobs[job_id]
         if expected.ended:
             continue
@@ -45,6 +46,7 @@ def user_release(cluster: Cluster, label: int, task: int = 0) -> None:
 def cancel(cluster: Cluster, label: int, task: int = 0) -> None:
     """scancel."""
     for job_id in _some(cluster, label, task):
+        cluster.find(job_id)  # what slurmctld has done by now comes first
         expected = cluster.model.jobs[job_id]
         if expected.ended:
             continue
