@@ -46,15 +46,7 @@ def user_release(cluster: Cluster, label: int, task: int = 0) -> None:
 def cancel(cluster: Cluster, label: int, task: int = 0) -> None:
     """scancel."""
     for job_id in _some(cluster, label, task):
-        cluster.find(job_id)  # what slurmctld has done by now comes first
-        expected = cluster.model.jobs[job_id]
-        if expected.ended:
-            continue
-        before, expected.cancelled_s = expected.cancelled_s, cluster.model.time_s
-        try:
-            cluster.slurm.cancel(job_id)
-        except SlurmError:
-            expected.cancelled_s = before
+        _cancel(cluster, job_id)
 
 
 def cancel_preempted(cluster: Cluster) -> None:
@@ -62,17 +54,22 @@ def cancel_preempted(cluster: Cluster) -> None:
     controller = cluster.controller
     if controller is None:
         return
-    for job_id, expected in cluster.model.jobs.items():
+    for job_id in list(cluster.model.jobs):
         found = cluster.find(job_id)
-        if (
-            found is not None
-            and found.raw_id in controller.preemptions.open
-            and not expected.ended
-            and expected.cancelled_s is None
-        ):
-            expected.cancelled_s = cluster.model.time_s
-            with suppress(SlurmError):
-                cluster.slurm.cancel(job_id)
+        if found is not None and found.raw_id in controller.preemptions.open:
+            _cancel(cluster, job_id)
+
+
+def _cancel(cluster: Cluster, job_id: str) -> None:
+    cluster.find(job_id)  # what slurmctld has done by now comes first
+    expected = cluster.model.jobs[job_id]
+    if expected.ended:
+        return
+    before, expected.cancelled_s = expected.cancelled_s, cluster.model.time_s
+    try:
+        cluster.slurm.cancel(job_id)
+    except SlurmError:
+        expected.cancelled_s = before
 
 
 def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
