@@ -166,6 +166,11 @@ class SlurmJob:
         return self.held and not self.is_impossible and not self.marks and not self.has_pin_mark
 
     @property
+    def is_its_users(self) -> bool:
+        """True when Headway has handed the job over: its user holds it, and no mark says that Headway holds it too."""
+        return self.held and USER_HOLD_MARK in self.marks and HOLD_MARK not in self.marks
+
+    @property
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)

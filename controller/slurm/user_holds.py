@@ -199,12 +199,13 @@ async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJo
     """
     keys = [job.key for job in jobs]
     failed = await holder.hold(keys)
-    # Where the user's own hold has come first, only the mark is missing.
-    held = [key for key in keys if key not in failed or failed[key].not_ours]
+    # Where the user's own hold has come first, only the mark is missing, or the watchdog has been faster.
+    own = {key for key in keys if key in failed and failed[key].not_ours}
+    held = [key for key in keys if key not in failed or key in own]
     failed = await holder.mark(held, USER_HOLD_MARK) if held else {}
     holds = folder.read()
     marked = [job for job in jobs if job.key in held and job.key not in failed]
-    theirs = [job.key for job in marked if is_held_by_user(job, holds)]
+    theirs = [job.key for job in marked if job.key in own or is_held_by_user(job, holds)]
     taken_back = [job.key for job in marked if job.key not in theirs]
     if theirs:
         await holder.unmark(theirs, HOLD_MARK)

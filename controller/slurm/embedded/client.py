@@ -115,6 +115,8 @@ class EmbeddedClient:
             return commands.NOT_PENDING
         if refusal := _held_by_others(job):
             return refusal
+        if (shown := view.job_view(job)).is_its_users:
+            return held_by_others(shown)
         return commands.uhold(job) or self._comment(job, _exchanged(job, PIN_MARK, HOLD_MARK))
 
     def _pin(self, job: Job, order: Pin) -> str | Failure | None:

@@ -115,7 +115,7 @@ def hold_step(found: Found, mark: str) -> Step:
     job = found.job
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
-    if job.is_held_by_others:
+    if job.is_held_by_others or job.is_its_users:
         return held_by_others(job)
     # A job that Slurm itself has put on hold as impossible is free again at the next change of it (seen on 22.05).
     words = [] if job.held and not job.is_impossible else ["Priority=0"]
