@@ -141,6 +141,13 @@ class Holding:
         await bench.user_hold(key)
         await self._is_left_alone(bench, replace(job, held=True, reason="JobHeldUser"))
 
+    async def test_a_job_that_was_handed_over_to_its_user_is_not_held_for_headway(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        await bench.user_hold(key)
+        assert await bench.client.mark([key], USER_HOLD_MARK) == {}
+        assert (await bench.client.hold([key]))[key].reason is FailureReason.NOT_OURS
+        assert (await seen(bench, key)).admin_comment == USER_HOLD_MARK
+
     async def _is_left_alone(self, bench: SlurmBench, job: SlurmJob) -> None:
         client, key = bench.client, job.key
         answers = [

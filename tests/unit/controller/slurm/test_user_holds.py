@@ -365,6 +365,20 @@ async def test_a_hold_that_is_taken_back_while_it_is_seen_to_is_none(world, verb
     assert world.journal.decisions_of(key), "the policy placed it"
 
 
+async def test_a_hold_that_the_watchdog_sees_to_first_is_kept(world):
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+
+    def watchdog():
+        world.slurm.job(key.job_id).admin_comment = USER_HOLD_MARK
+        world.holds.remove([key.job_id])
+
+    when(world, "hold", watchdog)
+    await is_the_users_own(world, key.job_id)
+
+
 async def with_both_marks(world):
     """A job whose hold was taken back while it was seen to, which was broken off then."""
     world.sbatch(20.0, gpus_per_node=8, nodes=4)
