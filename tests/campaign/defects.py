@@ -46,10 +46,10 @@ def _patched(*patches: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def exponent_overflows() -> AbstractContextManager[None]:
-    """The pause of a refused job is a power that overflows (after 3.6 days; here after five refusals)."""
+    """The pause of a refused job is a power that overflows (after 3.6 days; here after three refusals)."""
 
     def pause_s(self: Backoff, doublings: int) -> float:
-        if self.longest_s >= role.LAST_RETRY_S and doublings >= 5:
+        if self.longest_s >= role.LAST_RETRY_S and doublings >= 3:
             raise OverflowError(34, "Numerical result out of range")
         return min(self.first_s * 2.0**doublings, self.longest_s)
 

@@ -161,8 +161,8 @@ class _Maker:
         gone = self._chance.choice(
             (self.fault("kill_controller", back_in_s=back_s), self.fault("stop_controller", seconds=back_s))
         )
-        jobs = [self.submit() for _ in range(self._chance.randint(1, 3))]
-        return [gone, self._step("wait"), *jobs, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(3))]
+        jobs = [self.submit() for _ in range(self._chance.randint(2, 4))]
+        return [gone, self._step("wait"), *jobs, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(6))]
 
     def _soon(self, step: Step) -> Step:
         return replace(step, after_s=round(self._chance.uniform(0.0, 0.5), 4))

@@ -115,7 +115,7 @@ def agent_on_node(cgroup: str) -> Iterator[AgentOnNode]:
         agent = AgentOnNode(cluster, folder)
         agent.until(lambda: agent.reports, "the first report")
         yield agent
-        cluster.run_on("n1", "kill", "-TERM", started.stdout.strip())
+        cluster.run_on("n1", "sh", "-c", f"kill -TERM {started.stdout.strip()}")
         agent.until(lambda: not agent.socket.exists(), "the agent ends on SIGTERM")
 
 
