@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -160,6 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"tests on a real Slurm will be skipped: {reason}")
     if not reasons:
         _say("a mini-cluster with a real Slurm can be booted here")
+        if closed := closed_folder(Path(__file__)):
+            _say(
+                f"tests of agents and users on a real Slurm will fail: other users cannot enter {closed}; "
+                "put the checkout into a folder that all users can enter, such as /srv"
+            )
         for reason in missing(accounting=True):
             _say(f"tests of limits on a real Slurm will be skipped: {reason}")
         for reason in _missing_to_build():
@@ -167,6 +173,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for reason in _missing_for_containers():
             _say(f"tests of jobs in containers will be skipped: {reason}")
     return 0
+
+
+def closed_folder(path: Path) -> Path | None:
+    """Return the outermost folder on the way to a path that other users cannot enter; None: there is none."""
+    return next(
+        (folder for folder in reversed(path.resolve().parents) if not folder.stat().st_mode & stat.S_IXOTH), None
+    )
 
 
 def _say(text: str) -> None:

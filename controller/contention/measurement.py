@@ -110,7 +110,7 @@ class Measurement:
             try:
                 return work(store)
             except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a damaged row
-                raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
+                raise ProfileStoreError(f"{self._path}: cannot be read: {error}; check the disk") from error
 
     async def go_on(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
         """Update `known` at regular intervals until cancelled."""

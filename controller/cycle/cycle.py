@@ -117,7 +117,7 @@ class Cycle:
                 why = {observation.rows[row].key: "no policy could decide" for row in rows}
                 await self._applier.give_to_slurm(observation.jobs, why)
             return None
-        # A plan may start thousands: the rest is decided on again, once these are on their way.
+        # A plan may start thousands of jobs: the next cycle decides again on those that are left out here.
         decided = replace(decided, plan=decided.plan.first(self.verbs.most_starts))
         self._decisions.record(observation, decided)
         if decided.plan.starts:

@@ -85,7 +85,7 @@ def _never(job: SlurmJob, under_way: Preemption | None) -> str:
         return "was submitted with --no-requeue: Slurm would not start it again"
     if not job.batch or job.het_job_id is not None:
         return "is interactive, or part of a heterogeneous job: Slurm does not requeue it"
-    return "has no number that its agents know it by" if job.raw_id is None else ""
+    return "has no job number in Slurm by which agents could recognise it" if job.raw_id is None else ""
 
 
 def _lacking_ranks(reports: Mapping[str, NodeReport]) -> str:
@@ -120,7 +120,7 @@ def _why_usr1_fails(
     fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
     if fatal:
         return (
-            f"would be ended by USR1: on {_few(sorted(fatal))} a process that Slurm started neither catches nor ignores it (yet); "
+            f"would be ended by USR1: on {_few(sorted(fatal))}, a process that Slurm started neither catches nor ignores it yet; "
             "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
         )
     if not shown and there and all(node in watching for node in there):
@@ -135,7 +135,7 @@ def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) 
     if silent and not reports:
         return f"cannot come back: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
     if not reports:
-        return f"cannot come back: no process in it has told its agent that it trains, {declared}"
+        return f"cannot come back: no process of it has reported to the agent of its node, {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
     return f"cannot come back: {lacking}{also}, {declared}"
 

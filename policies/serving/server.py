@@ -124,7 +124,7 @@ class PolicyServer:
         try:
             outcome = wire.decode_outcome(policy_pb2.Outcome.FromString(request))
         except DecodeError as error:
-            raise WireError(f"Outcome: {len(request)} bytes that are no such message") from error
+            raise WireError(f"Outcome: {len(request)} bytes that cannot be decoded as one") from error
         if isinstance(self._policy, Learner):
             self._policy.learn(outcome)
 

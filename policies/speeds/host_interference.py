@@ -49,7 +49,7 @@ def slowdown(
     constant: float | None = None,
     most_exponent: float,
 ) -> float:
-    """Return S of MARL's model, for policies and for `simulator.slowdown.interference` alike; 0 for a worker alone.
+    """Return S of MARL's model, for policies and for `simulator.slowdown.neighbours.interference` alike; 0 for a worker alone.
 
     `alpha` are the scale and the exponents by the others' cores and by the worker's own; `beta` the factors of the others' use of
     PCIe and of its own. Without a `constant` it is the one by which a worker alone is not slowed down. The exponent is cut at

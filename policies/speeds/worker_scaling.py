@@ -6,7 +6,7 @@ Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a synchronous step wi
 
 whose coefficients, none negative, are fitted by least squares to a few speeds measured at different sizes. With one server a
 worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w). The general law is
-in `simulator.slowdown.parameter_server`; with two unknowns the fit has a closed form, here for all jobs of a decision at once.
+in `simulator.slowdown.links.parameter_server`. With two unknowns the fit has a closed form, here for all jobs of a decision.
 """
 
 from __future__ import annotations

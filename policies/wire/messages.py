@@ -106,7 +106,7 @@ def parse_decision(data: bytes, state: ClusterState) -> tuple[int, Decision]:
     try:
         message = policy_pb2.Decision.FromString(data)
     except DecodeError as error:
-        raise WireError(f"Decision: {len(data)} bytes that are no such message") from error
+        raise WireError(f"Decision: {len(data)} bytes that cannot be decoded as one") from error
     return message.sequence, decode_decision(message, state)
 
 

@@ -108,7 +108,7 @@ def parse_state(data: bytes) -> ClusterState:
             # does so. Converted to the common form such a message reads like any other; a really wrong one stays wrong.
             return decode_state(snapshot_pb2.ClusterSnapshot.FromString(data))
     except DecodeError as error:
-        raise WireError(f"ClusterSnapshot: {len(data)} bytes that are no such message") from error
+        raise WireError(f"ClusterSnapshot: {len(data)} bytes that cannot be decoded as one") from error
 
 
 def state_digest(state: ClusterState) -> str:

@@ -111,7 +111,7 @@ class Admission:
         hello = _hello(first.body)
         if not self._knows(hello.node):
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"there is no node {hello.node}; check node_name")
-        # A clock that is ahead, or is said to be, must not make a stream the latest for as long as it is ahead.
+        # A node whose clock is ahead must not count as the newest connection until ours has caught up.
         said_s = min(hello.time_s if ticket is None else ticket.time_s, self._now())
         return Admitted(hello, key, verifier, said_s)
 

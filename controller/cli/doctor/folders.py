@@ -56,7 +56,7 @@ def _reachable(
         yield Finding("wake-pipe", Level.WARNING, what, "start the controller; it makes the pipe")
     elif wake.kind != "pipe":
         mend = f"rm {settings.wake_path}, then restart the controller"
-        yield Finding("wake-pipe", Level.ERROR, f"{settings.wake_path} is no named pipe", mend)
+        yield Finding("wake-pipe", Level.ERROR, f"{settings.wake_path} is not a named pipe", mend)
     elif not wake.lets(slurm_user, 2):
         what = f"{settings.wake_path} cannot be written by {slurm_user.name}, the user of slurmctld"
         yield Finding("wake-pipe", Level.WARNING, what, f"run the controller as {slurm_user.name}")

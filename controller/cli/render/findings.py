@@ -24,7 +24,7 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
         )
         table.add_row(*cells)
         if finding["mend"]:
-            table.add_row("", "", safe_text(f"mend: {finding['mend']}", "bold"))
+            table.add_row("", "", safe_text(f"what to do: {finding['mend']}", "bold"))
     put(console, table)
     tally = Counter(str(finding["level"]) for finding in findings)
     numbers = (f"{tally['ok']} ok", count(tally["warning"], "warning"), count(tally["error"], "error"))

@@ -18,7 +18,7 @@ from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn
 class NodeCapacity:
     """Capacity of each node that foreign jobs and some of ours leave free. Below zero: they use more than the node has.
 
-    Invariant: a node whose CPUs or memory Slurm does not tell has infinitely much of them.
+    Invariant: where Slurm does not show the CPUs or the memory of a node, they count as unlimited.
     """
 
     free_gpus: IntColumn

@@ -149,4 +149,4 @@ def _make_fifo(path: Path) -> None:
         os.mkfifo(path, 0o600)
     else:
         if not stat.S_ISFIFO(found.st_mode):
-            raise ConfigurationError(f"{path}: is there and is no named pipe; remove it")
+            raise ConfigurationError(f"{path}: this is not a named pipe; remove it")

@@ -128,7 +128,7 @@ class PrioritizedReplay:
         """Go on from such a state. Raises ValueError for a memory of another capacity."""
         if state["capacity"] != self.capacity:
             raise ValueError(
-                f"a memory of {state['capacity']} rows is no state of one of {self.capacity}; give that capacity"
+                f"the saved replay memory has room for {state['capacity']} rows, this one for {self.capacity}"
             )
         self._columns = {}
         self._count = 0

@@ -260,7 +260,8 @@ def find_system(name: str) -> TrainableSystem:
     system = _load(entry.load, f"system {name!r} ({entry.value})")
     if not isinstance(system, TrainableSystem):
         raise TrainingError(
-            f"system {name!r} ({entry.value}) is no policies.learned.training.systems.TrainableSystem; mend its package"
+            f"system {name!r} ({entry.value}) is not a policies.learned.training.systems.TrainableSystem; "
+            "correct the package that registers it"
         )
     return system
 
@@ -293,4 +294,4 @@ def _load(load: Callable[[], Any], what: str) -> Any:
     except ModuleNotFoundError as error:
         raise TrainingError(f"{what} needs {error.name}, which is not installed; {_MEND}") from error
     except (ImportError, AttributeError) as error:
-        raise TrainingError(f"{what} cannot be loaded: {error}; mend its package") from error
+        raise TrainingError(f"{what} cannot be loaded: {error}; correct the package that registers it") from error

@@ -105,7 +105,7 @@ def _print(answer: Evaluation) -> None:
     means = (
         f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"
     )
-    typer.echo(means if answer.seeds > 1 else "one seed or window: there is no interval")
+    typer.echo(means if answer.seeds > 1 else "one seed or window: an interval needs at least two")
     for note in answer.notes:
         typer.echo(note, err=True)
 

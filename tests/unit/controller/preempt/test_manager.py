@@ -119,7 +119,7 @@ async def test_who_cannot_come_back_is_not_preempted(folder: Path) -> None:
         code, text = await refused(admin.Preempt(pb.PreemptRequest(job_id=key.job_id)))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert text == (
-            f"job {key.job_id} cannot come back: no process in it has told its agent that it trains, nor does its comment say "
+            f"job {key.job_id} cannot come back: no process of it has reported to the agent of its node, nor does its comment say "
             "headway=preemptible"
         )
         async with asking(folder / "status.sock") as status:

@@ -51,7 +51,7 @@ def test_a_job_whose_ranks_all_save_is_asked() -> None:
         (reports(world=8), "ranks 4, 5, 6, 7 of 8 have not called headway_job.checkpoint"),
         (reports((0, 1), (1, 2, 3)), "several programs train in it, and only one can be asked to save"),
         ({**reports(), "n2": replace(reports()["n2"], world_size=2)}, "several programs train in it"),
-        ({}, "no process in it has told its agent that it trains"),
+        ({}, "no process of it has reported to the agent of its node"),
     ],
 )
 def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeReport], why: str) -> None:
@@ -81,8 +81,8 @@ HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
     ("usr1", "connected", "why"),
     [
         ({"n1": HEEDS, "n2": LETS_IT_PASS}, NODES, ""),
-        ({"n1": HEEDS, "n2": ENDS}, NODES, "would be ended by USR1: on n2 a process"),
-        ({"n1": ENDS, "n2": ENDS}, NODES, "would be ended by USR1: on n1, n2 a process"),
+        ({"n1": HEEDS, "n2": ENDS}, NODES, "would be ended by USR1: on n2, a process"),
+        ({"n1": ENDS, "n2": ENDS}, NODES, "would be ended by USR1: on n1, n2, a process"),
         ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),
         ({"n1": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),  # no rank is on n2
         ({}, NODES, "cannot be sent USR1 yet"),
@@ -128,7 +128,7 @@ def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
         (running(phase=Phase.ENDED, state="FAILED"), "has ended (FAILED)"),
         (running(requeue=False), "was submitted with --no-requeue: Slurm would not start it again"),
         (running(het_job_id=4), "is interactive, or part of a heterogeneous job: Slurm does not requeue it"),
-        (running(raw_id=None), "has no number that its agents know it by"),
+        (running(raw_id=None), "has no job number in Slurm by which agents could recognise it"),
     ],
 )
 def test_what_slurm_does_not_requeue_is_not_even_forced(job: SlurmJob, why: str) -> None:

@@ -63,3 +63,13 @@ def test_without_headers_or_a_compiler_the_plugin_cannot_be_built(monkeypatch: p
 
     assert any("no C compiler" in reason for reason in prerequisites.missing(spank=True))
     assert not any("no C compiler" in reason for reason in prerequisites.missing())
+
+
+def test_a_checkout_that_other_users_cannot_enter_is_noticed(tmp_path: Path) -> None:
+    assert prerequisites.closed_folder(Path("/usr/bin/env")) is None
+    home = tmp_path / "home"
+    (home / "checkout").mkdir(parents=True)
+    home.chmod(0o700)
+    closed = prerequisites.closed_folder(home / "checkout" / "file")
+    assert closed is not None
+    assert closed in (home, *home.parents)

@@ -35,7 +35,7 @@ def loads(text: str, read: Callable[[List[TensorShape]], List[torch.Tensor]]) ->
     try:
         return _decode(coded, tensors)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"its text is no state ({type(error).__name__}: {error})") from error
+        raise ValueError(f"its text does not describe a state ({type(error).__name__}: {error})") from error
 
 
 def _encode(value: Any, tensors: List[torch.Tensor]) -> Any:

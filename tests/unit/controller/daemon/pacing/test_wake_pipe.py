@@ -73,7 +73,7 @@ async def test_writers_do_not_block_while_the_pipe_is_not_read(pipe, tmp_path):
 async def test_something_else_in_its_place_is_refused(tmp_path, name):
     (tmp_path / name).write_text("")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(ConfigurationError, match="is there and is no named pipe; remove it"):
+    with pytest.raises(ConfigurationError, match="this is not a named pipe; remove it"):
         WakePipe(tmp_path / "wake")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 

@@ -74,7 +74,7 @@ def test_impossible_options_are_refused() -> None:
         replay.add({"seen": np.zeros((1, 2), dtype=np.float32), "action": np.zeros(2, dtype=np.int64)})
     with pytest.raises(ValueError, match="all of one length"):
         replay.add({})
-    with pytest.raises(ValueError, match="a memory of 4 rows is no state of one of 5"):
+    with pytest.raises(ValueError, match="the saved replay memory has room for 4 rows, this one for 5"):
         prioritized(5).load_state_dict(replay.state_dict())
     with pytest.raises(ValueError, match="holds nothing"):
         prioritized(0)

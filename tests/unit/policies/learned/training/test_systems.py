@@ -48,7 +48,7 @@ def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> N
     [
         (
             "tests.unit.policies.learned.toy_system:Recipe",
-            ["'bad'", "is no policies.learned.training.systems.TrainableSystem"],
+            ["'bad'", "is not a policies.learned.training.systems.TrainableSystem"],
         ),
         ("tests.unit.policies.learned.toy_system:NOTHING", ["'bad'", "cannot be loaded", "NOTHING"]),
         ("no_such_package_at_all:SYSTEM", ["'bad'", "needs no_such_package_at_all", "pip install"]),
