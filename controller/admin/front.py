@@ -83,7 +83,7 @@ class Front:
         if len(self._sides) > MOST or sum(side.number == uid for side in self._sides) > MOST_A_USER:
             outer.end()
             return
-        outer.transport.pause_reading()
+        outer.wait()
         self._opening.begin(self._join(outer, uid), broken=outer.end)
 
     async def _join(self, outer: Side, uid: int) -> None:

@@ -21,6 +21,8 @@ from policies.serving.runtime.task_groups import Handlers
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""
 _WAITING = 16
+_MOST_EARLY = 1 << 20
+"""Bytes that may arrive before both halves are there; gRPC sends some hundred."""
 
 
 class Relay:
@@ -78,7 +80,7 @@ class Relay:
         if pid != os.getpid():  # an abstract socket has no mode: any process can find it
             inner.transport.abort()
             return
-        inner.transport.pause_reading()
+        inner.wait()
         self._opening.begin(self._open(inner), broken=inner.transport.abort)
 
     async def _open(self, inner: Side) -> None:
@@ -137,12 +139,27 @@ class Side(asyncio.Protocol):
         self._made = made
         self._among = set[Side]() if among is None else among
         self._other: Side | None = None
+        self._early = bytearray()
+        """What was read before `join`."""
         self.number = number
         self.transport: asyncio.Transport
+
+    def wait(self) -> None:
+        """Read no more until `join`. To be called when the half is connected."""
+        # Not at once: asyncio before 3.11.3 begins to read after connection_made, whatever that has said.
+        asyncio.get_running_loop().call_soon(self._pause)
+
+    def _pause(self) -> None:
+        if self._other is None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def join(self, other: Side) -> None:
         """Let bytes through in both directions."""
         self._other, other._other = other, self
+        for one, another in ((self, other), (other, self)):
+            if one._early:
+                another.transport.write(bytes(one._early))
+                one._early.clear()
         other.transport.resume_reading()
 
     def end(self) -> None:
@@ -159,6 +176,10 @@ class Side(asyncio.Protocol):
         """Called by the event loop."""
         if self._other is not None:
             self._other.transport.write(data)
+            return
+        self._early += data
+        if len(self._early) > _MOST_EARLY:
+            self.end()
 
     def pause_writing(self) -> None:
         """Called by the event loop."""

@@ -19,6 +19,11 @@ class Word(str, Enum):
         word._name_ = word._value_ = value
         return word
 
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return type(self), (
+            self._value_,
+        )  # by its name, as Python before 3.11.4 does it, a new word is not found again
+
     @property
     def known(self) -> bool:
         """True when this version of the package knows the word. The empty one means that none was sent."""

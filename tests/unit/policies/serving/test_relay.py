@@ -1,0 +1,70 @@
+"""Halves of relayed connections: nothing that a client sends before both are there is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from policies.serving.relay import Side
+
+
+async def connected(path: Path) -> tuple[Side, socket.socket]:
+    """A half that waits, and the client at its other end."""
+    made: asyncio.Future[Side] = asyncio.get_running_loop().create_future()
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Side(made.set_result), path)
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    await asyncio.get_running_loop().sock_connect(client, str(path))
+    side = await made
+    server.close()
+    return side, client
+
+
+async def test_what_comes_before_the_other_half_is_there_is_passed_on(tmp_path: Path) -> None:
+    # given a half that has read before it could be told to wait, as with Python 3.11.2
+    first, client = await connected(tmp_path / "first")
+    first.data_received(b"PRI * HTTP/2.0")
+    first.wait()
+    await asyncio.sleep(0.01)
+    assert not first.transport.is_reading()
+    # when the other half comes
+    second, server = await connected(tmp_path / "second")
+    second.join(first)
+    # then it gets everything, in order
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(client, b", and more")
+    found = b""
+    while len(found) < 24:
+        found += await asyncio.wait_for(loop.sock_recv(server, 100), 5.0)
+    assert found == b"PRI * HTTP/2.0, and more"
+    first.end()
+    second.end()
+    client.close()
+    server.close()
+
+
+async def test_who_sends_too_much_before_that_is_cut_off(tmp_path: Path) -> None:
+    first, client = await connected(tmp_path / "first")
+    first.data_received(bytes(1 << 20))
+    assert not first.transport.is_closing()
+    first.data_received(b"x")
+    assert first.transport.is_closing()
+    client.close()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_a_half_that_was_joined_at_once_goes_on_reading(tmp_path: Path, begins: bool) -> None:
+    first, client = await connected(tmp_path / "first")
+    second, server = await connected(tmp_path / "second")
+    first.wait()
+    (first if begins else second).join(second if begins else first)
+    await asyncio.sleep(0.01)
+    assert first.transport.is_reading()
+    assert second.transport.is_reading()
+    first.end()
+    second.end()
+    client.close()
+    server.close()
