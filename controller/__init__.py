@@ -1,1 +1,1 @@
-"""Beside slurmctld: observe, decide, plan, apply."""
+"""Beside slurmctld: observe, decide, plan, apply. Imports `nodeagent`, `policies`, `protos` and `simulator`."""

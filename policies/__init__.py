@@ -1,1 +1,3 @@
-"""Scheduling policies: their interface, published heuristics, learned policies, and the server that answers over gRPC."""
+"""Scheduling policies: their interface, published heuristics, learned policies, and the server that answers over gRPC.
+Imports `protos`.
+"""

@@ -1,3 +1,3 @@
 """Modules that every part of the controller uses: clock, settings, errors, events, the lease, text helpers.
-Imports no other folder of the controller.
+Imports `policies`.
 """

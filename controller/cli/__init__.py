@@ -1,1 +1,3 @@
-"""The `headway` command: `app.py` lists its commands. Imports what it shows; nothing imports it."""
+"""The `headway` command: `app.py` lists its commands.
+Imports `admin`, `base`, `daemon`, `profiles` and `slurm`; of other packages `nodeagent`, `policies`, `protos` and `simulator`.
+"""

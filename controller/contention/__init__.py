@@ -1,5 +1,3 @@
 """The contention threshold: which running job is slowed down so much that it should move, and where to.
-
-Imports `cycle` and all below it.
-
+Imports `agents`, `base`, `cycle`, `observe`, `preempt`, `profiles`, `slurm` and `state`; of other packages `policies`.
 """

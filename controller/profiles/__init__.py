@@ -1,5 +1,3 @@
 """Measurements of jobs by agents, and results from them: windows, sensitivities, fits, and the store on disk.
-
-Imports `slurm` and `base`.
-
+Imports `base` and `slurm`; of other packages `nodeagent`, `policies`, `protos` and `simulator`.
 """

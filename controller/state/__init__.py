@@ -1,1 +1,1 @@
-"""State that must survive a restart: the ledger, the journal, and the table of preemptions. Imports `slurm` and `base`."""
+"""State that must survive a restart: the ledger, the journal, and the table of preemptions. Imports `base` and `slurm`."""

@@ -1,1 +1,3 @@
-"""Saves that the controller requests from jobs, and early rows of jobs with news. Imports `jobsocket` and `wire`."""
+"""Saves that the controller requests from jobs, and early rows of jobs with news.
+Imports `identity`, `jobsocket` and `wire`; of other packages `policies`.
+"""

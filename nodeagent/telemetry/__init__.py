@@ -1,3 +1,3 @@
 """Measurements of the node by the kernel and the devices: GPUs, network interfaces, Slurm jobs, topology.
-Imports `jobsocket`, `identity` and `wire`.
+Imports `errors`, `identity`, `jobsocket` and `wire`; of other packages `policies`.
 """

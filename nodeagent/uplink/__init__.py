@@ -1,3 +1,3 @@
 """The stream to the controller: credentials, sessions, the outbox, and the encoding of rows as messages.
-Imports `saves`, `jobsocket`, `identity` and `wire`.
+Imports `errors`, `saves` and `wire`; of other packages `policies` and `protos`.
 """

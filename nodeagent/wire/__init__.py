@@ -1,3 +1,3 @@
 """Messages as frozen rows: the frames between a job and its agent, the rows of a report to the controller, and their limits.
-Imports nothing of the agent but its errors.
+Imports `errors`; of other packages `policies`.
 """

@@ -1,1 +1,3 @@
-"""Heuristics from the literature, and one of our own. Imports `ordering`, `placement` and `speeds`, nothing learned."""
+"""Heuristics from the literature, and one of our own.
+Imports `api`, `model`, `options`, `ordering`, `placement`, `rule`, `selection` and `speeds`.
+"""

@@ -1,1 +1,3 @@
-"""Decisions from orders of jobs: EASY backfilling, preemption, resizing. Imports `placement` and `selection`."""
+"""Decisions from orders of jobs: EASY backfilling, preemption, resizing.
+Imports `api`, `model`, `options`, `placement`, `rule` and `selection`.
+"""

@@ -1,1 +1,1 @@
-"""Placement of one job: requests, best fit, the papers' placement rules, candidates. Imports `model`, `rule` and `state`."""
+"""Placement of one job: requests, best fit, the papers' placement rules, candidates. Imports `model` and `rule`."""

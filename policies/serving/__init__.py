@@ -1,1 +1,3 @@
-"""Policies over gRPC: the server, the client and the command line. Imports all other folders of `policies`."""
+"""Policies over gRPC: the server, the client and the command line.
+Imports `api`, `documents`, `errors`, `learned`, `model` and `wire`; of other packages `protos`.
+"""

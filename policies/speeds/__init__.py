@@ -1,1 +1,1 @@
-"""Predicted speeds of jobs, alone and beside others, from a cluster state. Imports `placement` and `state`."""
+"""Predicted speeds of jobs, alone and beside others, from a cluster state. Imports `model`, `placement` and `state`."""

@@ -1,1 +1,1 @@
-"""Tables that policies keep of job pairs and of ring reductions. Imports the model."""
+"""Tables that policies keep of job pairs and of ring reductions. Imports nothing of Headway."""

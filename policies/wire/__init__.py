@@ -1,1 +1,3 @@
-"""Cluster states, decisions and profiles as messages of protos/headway/v1, in both directions. Imports the model and the API."""
+"""Cluster states, decisions and profiles as messages of protos/headway/v1, in both directions.
+Imports `api`, `errors`, `model` and `state`; of other packages `protos`.
+"""

@@ -1,1 +1,3 @@
-"""Agents in environments: policies that drive them, episodes, demonstrations. Imports `simulator.envs` and folders below it."""
+"""Agents in environments: policies that drive them, episodes, demonstrations.
+Imports `envs`, `errors`, `runs` and `traces`; of other packages `policies`.
+"""

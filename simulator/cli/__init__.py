@@ -1,1 +1,1 @@
-"""The `headway-sim` command."""
+"""The `headway-sim` command. Imports `agents`, `errors`, `reproducing`, `runs` and `traces`; of other packages `policies`."""

@@ -1,4 +1,5 @@
 """Gymnasium environments over the simulator's engine. Importing this package registers them.
+Imports `cluster`, `engine`, `errors`, `kernel`, `results`, `slowdown` and `traces`; of other packages `policies`.
 
 import gymnasium, simulator.envs
 env = gymnasium.make("headway/Contention-v0", branch="B")

@@ -1,1 +1,4 @@
-"""One folder for each published system: its environment, baselines and experiment. Imports `envs` and everything below it."""
+"""One folder for each published system: its environment, baselines and experiment.
+Imports `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of other
+packages `policies`.
+"""

@@ -1,1 +1,3 @@
-"""Results of runs: rows, files, metrics, fragmentation, tables. Imports `engine` and `traces`."""
+"""Results of runs: rows, files, metrics, fragmentation, tables.
+Imports `engine`, `errors`, `kernel` and `traces`; of other packages `policies`.
+"""

@@ -1,1 +1,3 @@
-"""Runs from the command line: options, one policy, several in parallel, benchmarks, reports. Imports `results` and below."""
+"""Runs from the command line: options, one policy, several in parallel, benchmarks, reports.
+Imports `cluster`, `engine`, `errors`, `kernel`, `results`, `slowdown` and `traces`; of other packages `policies`.
+"""

@@ -1,1 +1,3 @@
-"""Job traces: one form for all, loaders of published logs, generators of workloads. Imports only the simulator's errors."""
+"""Job traces: one form for all, loaders of published logs, generators of workloads.
+Imports `errors`; of other packages `policies`.
+"""

@@ -1,1 +1,4 @@
-"""The simulator as a training ground for learned policies, and its data sets. Imports `envs`, `runs` and everything below."""
+"""The simulator as a training ground for learned policies, and its data sets.
+Imports `agents`, `cluster`, `engine`, `envs`, `errors`, `results`, `runs`, `slowdown` and `traces`; of other packages
+`policies`.
+"""

@@ -1,1 +1,4 @@
-"""The demonstration: a dozen training jobs through Headway, then the same jobs through Slurm alone. May import all of slurm."""
+"""The demonstration: a dozen training jobs through Headway, then the same jobs through Slurm alone.
+Imports `errors`, `minicluster`, `prerequisites` and `testbed`; of other packages `controller`, `policies`, `protos` and
+`simulator`.
+"""

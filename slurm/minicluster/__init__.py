@@ -1,1 +1,3 @@
-"""A real Slurm cluster on one machine: its specification, boot, use and end. Imports no other package of Headway."""
+"""A real Slurm cluster on one machine: its specification, boot, use and end.
+Imports `errors`, `prerequisites` and `processes`; of other packages `policies`.
+"""

@@ -1,4 +1,5 @@
-"""Headway on a mini-cluster, for the demonstration, the benchmarks and the tests. May import all of slurm but the demonstration.
+"""Headway on a mini-cluster, for the demonstration, the benchmarks and the tests.
+Imports `minicluster`, `processes` and `setup`; of other packages `controller`.
 
 with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(nodes=4)) as cluster:
     headway.configure(cluster)

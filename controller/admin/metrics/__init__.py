@@ -1,1 +1,3 @@
-"""Prometheus metrics, and the server that answers scrapes. Imports what `admin` may import; nothing here changes anything."""
+"""Prometheus metrics, and the server that answers scrapes.
+Imports `admin/explain`, `agents`, `base`, `contention`, `cycle`, `observe`, `preempt`, `profiles`, `slurm` and `state`.
+"""

@@ -1,1 +1,3 @@
-"""Decides which calls become an agent's stream: limits, credentials, addresses. Imports `base` only."""
+"""Decides which calls become an agent's stream: limits, credentials, addresses.
+Imports `agents/reports` and `base`; of other packages `nodeagent`, `policies` and `protos`.
+"""

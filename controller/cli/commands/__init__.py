@@ -1,1 +1,3 @@
-"""The commands of `headway`, one module for each subject. Imports the rest of `cli` but `app.py`, mostly when a command runs."""
+"""The commands of `headway`, one module for each subject.
+Imports `cli/client`, `cli/cluster`, `cli/doctor`, `cli/profile_export` and `cli/render`; of other packages `protos`.
+"""

@@ -1,1 +1,3 @@
-"""From an observation to a plan: the decision, its checks, and its preemptions. Imports `preempt`, `observe`, `base`."""
+"""From an observation to a plan: the decision, its checks, and its preemptions.
+Imports `base`, `observe`, `preempt`, `profiles`, `slurm` and `state`; of other packages `policies`.
+"""

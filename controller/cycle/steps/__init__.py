@@ -1,1 +1,3 @@
-"""From a plan to changes in Slurm: every changing verb is journaled here. Imports `cycle.decision`, `preempt`, `slurm`, `base`."""
+"""From a plan to changes in Slurm: every changing verb is journaled here.
+Imports `base`, `cycle/decision`, `cycle/refusals`, `observe`, `preempt`, `slurm` and `state`.
+"""

@@ -1,3 +1,3 @@
 """When the next cycle begins: the wake pipe, the pause between two cycles, and the least time between readings of Slurm.
-Imports `cycle` and `base`.
+Imports `base` and `cycle`; of other packages `policies`.
 """

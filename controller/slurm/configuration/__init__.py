@@ -1,1 +1,3 @@
-"""Files of a Slurm installation: slurm.conf, topology.conf, and what Headway installs. Imports `client` and `base`."""
+"""Files of a Slurm installation: slurm.conf, topology.conf, and what Headway installs.
+Imports `base` and `slurm/client`; of other packages `simulator`.
+"""

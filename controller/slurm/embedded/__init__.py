@@ -1,4 +1,5 @@
 """An emulated Slurm in this process: the same verbs, states and delays as a real one, on a real or a virtual clock.
+Imports `base`, `slurm/client`, `slurm/updates` and `slurm/user_holds`; of other packages `policies` and `simulator`.
 
 What it knows of Slurm was measured on 22.05.8, and the contract suite (tests/contract) holds both to the same stories. Not
 emulated: fair share and multifactor priorities, preemption by partition or QOS, job steps, federation, and GPUs of several

@@ -1,1 +1,4 @@
-"""The client over pyslurm, which runs in a process of its own. Imports the protocol and the verbs of `controller.slurm`."""
+"""The client over pyslurm, which runs in a process of its own.
+Imports `base`, `slurm/client`, `slurm/hostlist`, `slurm/records`, `slurm/scontrol` and `slurm/updates`; of other packages
+`policies`.
+"""

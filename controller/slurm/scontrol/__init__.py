@@ -1,3 +1,3 @@
-"""The command-line client: runs scontrol and scancel, and parses what they print. Imports the protocol and the verbs of
-`controller.slurm`.
+"""The command-line client: runs scontrol and scancel, and parses what they print.
+Imports `base`, `slurm/client`, `slurm/hostlist`, `slurm/records` and `slurm/updates`.
 """

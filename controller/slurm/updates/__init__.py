@@ -1,1 +1,3 @@
-"""Changes of jobs in Slurm: what to write into a job, and the loop that writes until it is so. Imports `slurm`'s modules."""
+"""Changes of jobs in Slurm: what to write into a job, and the loop that writes until it is so.
+Imports `base`, `slurm/client`, `slurm/hostlist` and `slurm/records`.
+"""

@@ -1,1 +1,3 @@
-"""Policies that share out several resources, or resize jobs: DRF, Tetris, Optimus. Imports `ordering`, `placement` and `speeds`."""
+"""Policies that share out several resources, or resize jobs: DRF, Tetris, Optimus.
+Imports `api`, `model`, `options`, `ordering`, `placement` and `speeds`.
+"""

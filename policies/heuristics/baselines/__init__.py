@@ -1,1 +1,4 @@
-"""Baselines and controls that papers on learned schedulers compare with. Imports the other heuristics."""
+"""Baselines and controls that papers on learned schedulers compare with.
+Imports `api`, `heuristics/allocation`, `heuristics/orders`, `model`, `options`, `ordering`, `placement`, `selection` and
+`speeds`.
+"""

@@ -1,1 +1,1 @@
-"""Comparison of policies on the same traces, with intervals. Imports `training`."""
+"""Comparison of policies on the same traces, with intervals. Imports `api`, `errors` and `learned/training`."""

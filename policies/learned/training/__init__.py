@@ -1,1 +1,3 @@
-"""Training of learned systems: what can be trained, with which recipe, how often, and where. Imports `weights` and `algorithms`."""
+"""Training of learned systems: what can be trained, with which recipe, how often, and where.
+Imports `api`, `documents`, `errors`, `learned/weights` and `model`.
+"""

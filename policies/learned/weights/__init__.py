@@ -1,1 +1,1 @@
-"""Weights with a model card beside them, checked before they are loaded. Imports nothing else of `learned`, and no torch."""
+"""Weights with a model card beside them, checked before they are loaded. No torch is needed. Imports `documents` and `errors`."""

@@ -1,1 +1,1 @@
-"""The `headway-policy` command. Imports all other folders, inside the commands."""
+"""The `headway-policy` command. Imports `api`, `errors`, `learned`, `serving/client`, `serving/runtime` and `serving/server`."""

@@ -1,4 +1,6 @@
-"""The links of a cluster, inside nodes and between them, and the paths over them. Imports `errors` and `policies` only."""
+"""The links of a cluster, inside nodes and between them, and the paths over them.
+Imports `errors`; of other packages `policies`.
+"""
 
 from simulator.cluster.topology.bcube import BCubeRoutes, bcube
 from simulator.cluster.topology.generators import fat_tree, flat, rack_tree, rl_taps, vl2

@@ -1,1 +1,3 @@
-"""A simulation as policies see it: state, duration estimates, measured speeds and profiles. Imports `engine.settings`."""
+"""A simulation as policies see it: state, duration estimates, measured speeds and profiles.
+Imports `cluster`, `engine/settings`, `kernel`, `slowdown` and `traces`; of other packages `policies`.
+"""

@@ -1,1 +1,4 @@
-"""SCHED2 (Luan et al., GLOBECOM 2019): environment, baselines, packing, experiment."""
+"""SCHED2 (Luan et al., GLOBECOM 2019): environment, baselines, packing, experiment.
+Imports `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of other
+packages `policies`.
+"""

@@ -1,1 +1,3 @@
-"""Models of links that several jobs share, and the ring reduction over them. Imports `base`, `profiles` and `fitting`."""
+"""Models of links that several jobs share, and the ring reduction over them.
+Imports `cluster`, `slowdown/api`, `slowdown/base`, `slowdown/fitting`, `slowdown/gpu_groups` and `slowdown/profiles`.
+"""

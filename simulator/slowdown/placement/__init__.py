@@ -1,1 +1,3 @@
-"""Models that look at one job alone: how spread it is, at what size, on which kind of node. Imports `base` and `links.ring`."""
+"""Models that look at one job alone: how spread it is, at what size, on which kind of node.
+Imports `cluster`, `slowdown/api`, `slowdown/base`, `slowdown/fitting`, `slowdown/links` and `slowdown/profiles`.
+"""

@@ -1,1 +1,1 @@
-"""Profiles of trained models, those of the papers, and their files. Imports no slowdown model."""
+"""Profiles of trained models, those of the papers, and their files. Imports `errors`; of other packages `policies`."""

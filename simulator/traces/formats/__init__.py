@@ -1,4 +1,7 @@
-"""Published logs, and a cluster's own, as traces: one module a format, each with a function `load`."""
+"""Published logs, and a cluster's own, as traces: one module a format, each with a function `load`.
+Imports `errors`, `traces/files`, `traces/numbers`, `traces/read`, `traces/table`, `traces/trace` and `traces/write`; of other
+packages `policies`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workloads of the papers, drawn from their distributions: one module per paper, with its parameters and `generate`."""
+"""Workloads of the papers, drawn from their distributions: one module per paper, with its parameters and `generate`.
+Imports `errors` and `traces/trace`; of other packages `policies`.
+"""
 
 from __future__ import annotations
 

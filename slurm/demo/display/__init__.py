@@ -1,1 +1,3 @@
-"""The tables and pictures that the demonstration shows. Imports nothing that runs jobs."""
+"""The tables and pictures that the demonstration shows.
+Imports `demo/workload`; of other packages `controller` and `policies`.
+"""

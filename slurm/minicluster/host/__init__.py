@@ -1,1 +1,1 @@
-"""The parts of one host: namespaces, network, cgroups, files, daemons. Imports only the specification from its parent folder."""
+"""The parts of one host: namespaces, network, cgroups, files, daemons. Imports `errors`, `minicluster/spec` and `processes`."""

@@ -1,1 +1,3 @@
-"""The emulated slurmctld: its jobs, nodes, scheduler and commands. Imports the records of `controller.slurm`."""
+"""The emulated slurmctld: its jobs, nodes, scheduler and commands.
+Imports `base`, `slurm/client`, `slurm/embedded/description` and `slurm/user_holds`; of other packages `simulator`.
+"""

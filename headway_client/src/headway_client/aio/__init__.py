@@ -1,1 +1,1 @@
-"""The client for programs with asyncio. May import everything but `sync`."""
+"""The client for programs with asyncio. Imports `answers`, `calls`, `errors`, `limits`, `sockets`, `steps` and `wire`."""

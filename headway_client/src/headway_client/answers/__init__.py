@@ -1,1 +1,1 @@
-"""Requests and answers as frozen dataclasses, one for each message of the protocol. Imports only `errors`, `words` and `wire`."""
+"""Requests and answers as frozen dataclasses, one for each message of the protocol. Imports `errors`, `wire` and `words`."""

@@ -1,1 +1,1 @@
-"""The client for ordinary programs. May import everything but `aio`."""
+"""The client for ordinary programs. Imports `answers`, `calls`, `errors`, `limits`, `sockets`, `steps` and `wire`."""

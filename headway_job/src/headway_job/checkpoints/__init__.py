@@ -1,1 +1,1 @@
-"""Checkpoints of training scripts: when to save, what, where, and how it is restored. Imports hook, for the agent's requests."""
+"""Checkpoints of training scripts: when to save, what, where, and how it is restored. Imports `hook`."""

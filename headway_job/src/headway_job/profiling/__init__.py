@@ -1,1 +1,1 @@
-"""Profile windows: some steps are recorded and divided into compute and communication. Imports no other folder."""
+"""Profile windows: some steps are recorded and divided into compute and communication. Imports nothing of Headway."""

@@ -1,1 +1,1 @@
-"""Parts that environment and agent of SCHED2 share: the state, its features, placements and the window. Imports no torch."""
+"""Parts that environment and agent of SCHED2 share: the state, its features, placements and the window. No torch is needed. Imports `model`."""

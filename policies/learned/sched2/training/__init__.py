@@ -1,1 +1,3 @@
-"""Training of SCHED2's agent: recipe, search for a rule, Q-learning and demonstrations. Imports `state` and the network."""
+"""Training of SCHED2's agent: recipe, search for a rule, Q-learning and demonstrations.
+Imports `errors`, `learned/algorithms`, `learned/sched2/network`, `learned/sched2/state` and `learned/training`.
+"""

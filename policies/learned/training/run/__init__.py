@@ -1,1 +1,3 @@
-"""One training in its folder: settings, checkpoints, figures, seeds, early stopping. Imports `weights` alone."""
+"""One training in its folder: settings, checkpoints, figures, seeds, early stopping.
+Imports `documents`, `errors` and `learned/weights`.
+"""

@@ -23,6 +23,7 @@ from policies.serving.client import PolicyClient
 from policies.serving.peers import TrustedUsers, owner_in, peer_uid
 from policies.serving.relay import Relay
 from policies.serving.runtime.address import parse_address
+from tests.unit.open_files import open_files
 from tests.unit.policies.processes import ROOT, eventually, serve_command
 from tests.unit.policies.serving.test_server import DECIDED, STATE
 
@@ -226,10 +227,6 @@ async def test_a_client_is_closed_with_calls_under_way(address: str) -> None:
 @pytest.mark.parametrize("turns", [1, 2, 3, 10])
 async def test_a_relay_that_is_closed_while_it_dials_keeps_no_connection(turns: int) -> None:
     """The server listens and never accepts, so its owner is not known."""
-
-    def open_files() -> int:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         await asyncio.to_thread(open_files)  # what asyncio opens once is open
         before = open_files()
@@ -245,7 +242,7 @@ async def test_a_relay_that_is_closed_while_it_dials_keeps_no_connection(turns: 
             assert await asyncio.wait_for(reader.read(1), 60) == b""
         writer.close()
         await asyncio.sleep(0.05)
-        assert open_files() == before
+        assert open_files() <= before
 
 
 async def test_another_process_cannot_use_the_relay(folder: Path) -> None:

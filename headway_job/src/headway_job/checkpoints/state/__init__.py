@@ -1,1 +1,1 @@
-"""The content of a checkpoint: the state of models and optimizers, whole or in shards. Imports only checkpoints.errors."""
+"""The content of a checkpoint: the state of models and optimizers, whole or in shards. Imports `checkpoints/errors`."""
