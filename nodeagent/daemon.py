@@ -86,7 +86,7 @@ class AgentHealth:
 
 
 @dataclass(slots=True)
-class Agent:
+class NodeAgent:
     """The agent of a compute node, made of its parts."""
 
     settings: AgentSettings
@@ -242,7 +242,7 @@ class Agent:
                 notifier.watchdog()
 
 
-def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
+def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> NodeAgent:
     """Build the agent of this machine."""
     processes = ProcFiles(proc)
     cgroups = JobCgroups(processes, sys / "fs/cgroup")
@@ -267,11 +267,11 @@ def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Pat
     save_service = SaveService(jobs, job_socket, time.monotonic_ns)
     listeners.add(save_service.saves)
     jobs.on_change = save_service.job_changed
-    return Agent(settings, jobs, job_socket, sampler, save_service)
+    return NodeAgent(settings, jobs, job_socket, sampler, save_service)
 
 
 @contextmanager
-def stop_signals(agent: Agent) -> Iterator[None]:
+def stop_signals(agent: NodeAgent) -> Iterator[None]:
     """Let SIGTERM and SIGINT stop the agent after its present cycle."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from nodeagent.config import AgentSettings, load_settings
-from nodeagent.daemon import Agent, build_agent, stop_signals
+from nodeagent.daemon import NodeAgent, build_agent, stop_signals
 from nodeagent.telemetry.topology import read_topology
 from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
@@ -38,7 +38,7 @@ def with_node_name(settings: AgentSettings) -> AgentSettings:
     return settings.model_copy(update={"node_name": settings.node_name or socket.gethostname().partition(".")[0]})
 
 
-def controller_reporter(settings: AgentSettings, agent: Agent) -> ControllerReporter:
+def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> ControllerReporter:
     """Build the reporter that sends to the controller. Raises AgentError."""
     codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
     link = StreamSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)

@@ -172,7 +172,7 @@ class Jobs:
         begin, end = self.placement_offset[row : row + 2].tolist()
         offset = self.placement_offset.copy()
         offset[row + 1 :] -= end - begin
-        held = np.r_[0:begin, end : len(self.placement_node)]
+        kept = np.r_[0:begin, end : len(self.placement_node)]
         state, start_time_s, preemptible = self.state.copy(), self.start_time_s.copy(), self.preemptible.copy()
         state[row], start_time_s[row], preemptible[row] = JobState.PENDING, np.nan, False
         return replace(
@@ -181,9 +181,9 @@ class Jobs:
             start_time_s=start_time_s,
             preemptible=preemptible,
             placement_offset=offset,
-            placement_node=self.placement_node[held],
-            placement_gpus=self.placement_gpus[held],
-            placement_gpu_mask=self.placement_gpu_mask[held],
+            placement_node=self.placement_node[kept],
+            placement_gpus=self.placement_gpus[kept],
+            placement_gpu_mask=self.placement_gpu_mask[kept],
         )
 
 

@@ -75,7 +75,7 @@ class _Selection:
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
         self._state = state
-        self._base = Capacity(state, held=fixed)
+        self._base = Capacity(state, staying=fixed)
         self._free = self._base.copy()
         self._worst: dict[int, tuple[int, int]] = {}
         self._own = held_placements(state, state.running[state.jobs.preemptible[state.running]])

@@ -92,9 +92,11 @@ def agents_status(measurement: Measurement | None, names: Iterable[str], now_s: 
 
 def _troubles(node: NodeStatus, now_s: float) -> Iterator[str]:
     """Yield a sentence for each background task of that agent that failed within the last hour. The text is the agent's claim."""
-    for told in () if node.telemetry is None else node.telemetry.failed_tasks:
-        if abs(now_s - told.last_s) <= TROUBLE_S:
-            yield str(TaskFailure(clip(told.task), told.failures, told.in_a_row, told.last_s, clip(told.problem)))
+    for failed in () if node.telemetry is None else node.telemetry.failed_tasks:
+        if abs(now_s - failed.last_s) <= TROUBLE_S:
+            yield str(
+                TaskFailure(clip(failed.task), failed.failures, failed.in_a_row, failed.last_s, clip(failed.problem))
+            )
 
 
 def cluster(view: CycleView) -> admin_pb2.Status:

@@ -27,7 +27,7 @@ LONGEST_S = 3570.0
 
 def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
     """Return one preemption with all its fields."""
-    elsewhere = preemption.elsewhere
+    constraint = preemption.constraint
     return admin_pb2.PreemptionRecord(
         number=preemption.number,
         job_id=preemption.job_id,
@@ -36,9 +36,9 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
         way=preemption.way.value,
         force=preemption.force,
         nodes=preemption.nodes,
-        avoid=sorted(elsewhere.avoid),
-        only=sorted(elsewhere.only),
-        gpus=elsewhere.gpus,
+        avoid=sorted(constraint.avoid),
+        only=sorted(constraint.only),
+        gpus=constraint.gpus,
         within_s=preemption.within_s,
         stage=preemption.stage.value,
         open=preemption.open,
@@ -92,27 +92,27 @@ def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Colle
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
-def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Raise ResizeError when the job cannot have that many GPUs on this cluster."""
-    if elsewhere.gpus is None:
+    if constraint.gpus is None:
         return
     resized(
         view.ledger.originals.get(job.key, job.request),
-        elsewhere.gpus,
+        constraint.gpus,
         node_gpus=view.node_gpus,
         all_gpus=int(view.state.nodes.gpus.sum()),
         options=read_user_options(job.comment),
     )
 
 
-def check_place(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+def check_place(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Raise InvalidPreemptionError when the job would not fit on the nodes that are left for it, even if they were empty."""
     row = view.rows.get(job.key)
-    if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
+    if row is None or constraint.gpus is not None or not (constraint.avoid or constraint.only):
         return
     state = view.state
     there = [
-        name not in elsewhere.avoid and (not elsewhere.only or name in elsewhere.only) for name in state.nodes.names
+        name not in constraint.avoid and (not constraint.only or name in constraint.only) for name in state.nodes.names
     ]
     nodes = np.array(there, dtype=np.bool_)
     if (now := int(state.jobs.node_set[row])) >= 0:

@@ -132,11 +132,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         if job is None:
             await refuse(context, Reason.UNKNOWN_JOB, f"job {request.job_id} is not known to Slurm")
         try:
-            elsewhere, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
-            check_size(elsewhere, view, job)
-            check_place(elsewhere, view, job)
+            constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
+            check_size(constraint, view, job)
+            check_place(constraint, view, job)
             found = self._controller.preemptions.begin(
-                job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
+                job, Cause.OPERATOR, "by hand", constraint, force=request.force, within_s=within_s
             )
         except InvalidPreemptionError as error:
             await refuse(context, Reason.INVALID_PREEMPTION, str(error))

@@ -89,12 +89,12 @@ def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Clu
     above_nodes = switches_of(cluster.topology, cluster.names)
     below_one = {node for switch in above_nodes for node in switch.nodes}
     lone = [name for name in cluster.names if name not in below_one]
-    told = {switch.name for switch in parse_switches(text) if switch.uplink_gbs is not None}
+    with_uplink = {switch.name for switch in parse_switches(text) if switch.uplink_gbs is not None}
     tops = {switch.name for switch in above_nodes} - {name for switch in above_nodes for name in switch.switches}
     if len(tops) == 1 and not lone:
         # No link leads above the topmost switch, so its speed does not matter.
-        told |= tops
-    if unknown := [switch.name for switch in above_nodes if switch.name not in told]:
+        with_uplink |= tops
+    if unknown := [switch.name for switch in above_nodes if switch.name not in with_uplink]:
         yield f"LinkSpeed is not known of {fold(unknown)}: uplink_gbs = {UPLINK_GBS} is assumed."
     if lone:
         yield f"No switch is above {fold(lone)}: taken as one more rack, that no uplink limits."

@@ -1,8 +1,8 @@
 """Free places for a running job that should move: off some nodes, and away from other jobs that communicate. Pure.
 
-Places are found by the packing that policies share. Waiting jobs come first: a place may use only what is left after every waiting
-job that fits now has been placed in the policy's order. The GPUs that a moved job leaves are free for others, so a move takes room
-from no other job; but no job is made to wait for them.
+Places are found by best fit, the rule that policies share. Waiting jobs come first: a place may use only what is left after every
+waiting job that fits now has been placed in the policy's order. The GPUs that a moved job leaves are free for others, so a move
+takes room from no other job; but no job is made to wait for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Relocation:
     row: int
     placement: Placement
     nodes: tuple[str, ...]
-    elsewhere: RelocationConstraint
+    constraint: RelocationConstraint
     """Constraint that excludes every usable node outside the nodes of the search."""
     empty: bool
     """True when no other job is on these nodes."""

@@ -129,7 +129,7 @@ class ContentionService:
         if advice.mode != "automatic":
             return ""
         try:
-            self._controller.preemptions.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
+            self._controller.preemptions.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.constraint)
         except HeadwayError as error:
             log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
             return str(error)

@@ -78,7 +78,7 @@ class LedgerKeeper:
                 self._ledger.forget(forgotten)
                 touched |= forgotten
             self._record_ended(found, runs, jobs, snapshot.time_s, touched)
-            touched |= {key for key in list(self._ledger.elsewhere) if self._has_arrived(jobs.get(key))}
+            touched |= {key for key in list(self._ledger.relocations) if self._has_arrived(jobs.get(key))}
             if touched:
                 self._journal.save_jobs(self._ledger, touched)
             if self._first:

@@ -33,7 +33,7 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
     anywhere = Requests(replace(state, jobs=replace(state.jobs, node_set=node_set)))
     keys = {row: observation.rows[row].key for row in stuck}
     return {
-        key: f"may go anywhere again: {_text(ledger.elsewhere[key])}"
+        key: f"may go anywhere again: {_text(ledger.relocations[key])}"
         for row, key in keys.items()
         if anywhere.of(row).parts
     }

@@ -63,16 +63,18 @@ class Feasibility:
             tuple(self._reservations.values()),
         )
 
-    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: RelocationConstraint = ANYWHERE) -> int:
+    def node_set(
+        self, job: SlurmJob, holds: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE
+    ) -> int:
         """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
 
         Of several partitions, the first that is up and whose nodes can hold the job counts: Slurm tries them in that order.
         """
         names = job.partition.split(",")
         if len(names) == 1:
-            return self._row(job, names[0], elsewhere)
+            return self._row(job, names[0], constraint)
         for name in names:
-            row = self._row(job, name, elsewhere) if self._up(name) else None
+            row = self._row(job, name, constraint) if self._up(name) else None
             if row is not None and (row < 0 or holds(self.masks[row])):
                 return row
         raise UnsupportedRequestError(
@@ -83,7 +85,7 @@ class Feasibility:
         partition = self._partitions.get(name)
         return partition is not None and partition.up
 
-    def _row(self, job: SlurmJob, partition: str, elsewhere: RelocationConstraint) -> int:
+    def _row(self, job: SlurmJob, partition: str, constraint: RelocationConstraint) -> int:
         demand = _Demand(
             partition=partition,
             features=job.features,
@@ -92,8 +94,8 @@ class Feasibility:
             barred=self._barred(job),
             required=job.request.required_nodes,
             excluded=job.request.excluded_nodes,
-            avoid=elsewhere.avoid,
-            only=elsewhere.only,
+            avoid=constraint.avoid,
+            only=constraint.only,
         )
         row = self._rows.get(demand)
         if row is None:

@@ -214,7 +214,7 @@ def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) ->
 
 
 def _sent(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
-    if not ledger.elsewhere and not ledger.kept_off:
+    if not ledger.relocations and not ledger.kept_off:
         return {}
     return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
 

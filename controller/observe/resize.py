@@ -35,10 +35,10 @@ def request_now(job: SlurmJob, ledger: Ledger) -> ResourceRequest:
     """Return the request with which the job is placed next, or was placed last: the user's own, or the same in the size that the
     job was given."""
     first = ledger.originals.get(job.key, job.request)
-    elsewhere = ledger.elsewhere.get(job.key)
-    if elsewhere is None or elsewhere.gpus is None:
+    constraint = ledger.relocations.get(job.key)
+    if constraint is None or constraint.gpus is None:
         return first
-    return _scaled(first, elsewhere.gpus) or first
+    return _scaled(first, constraint.gpus) or first
 
 
 def resized(

@@ -12,7 +12,7 @@ _BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold
 def event_text(preemption: Preemption) -> str:
     """Return the text for the stage that the preemption has just come to."""
     stage, but = preemption.stage, _but(preemption)
-    at, where = at_step(preemption), constraint_text(preemption.elsewhere)
+    at, where = at_step(preemption), constraint_text(preemption.constraint)
     again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
     texts = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
@@ -36,7 +36,7 @@ def why_text(preemption: Preemption, now_s: float) -> str:
         case Stage.SAVED:
             return f" It is being preempted by {by}: saved{at_step(preemption)}, about to be requeued."
         case Stage.STOPPED:
-            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{constraint_text(preemption.elsewhere)}."
+            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{constraint_text(preemption.constraint)}."
         case Stage.STARTED | Stage.RESUMED:
             took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
             return f" It was preempted {ago} ago by {by} and came back{at_step(preemption)}{took}{_but(preemption)}."
@@ -79,11 +79,11 @@ def at_step(preemption: Preemption) -> str:
     return "" if preemption.step is None else f" at step {preemption.step}"
 
 
-def constraint_text(elsewhere: RelocationConstraint) -> str:
+def constraint_text(constraint: RelocationConstraint) -> str:
     """Return " on n1,n2 with 4 GPUs"; empty where there is no constraint."""
-    only = f" on {','.join(sorted(elsewhere.only))}" if elsewhere.only else ""
-    avoid = f" off {','.join(sorted(elsewhere.avoid))}" if elsewhere.avoid else ""
-    return f"{only}{avoid}" + (f" with {count(elsewhere.gpus, 'GPU')}" if elsewhere.gpus is not None else "")
+    only = f" on {','.join(sorted(constraint.only))}" if constraint.only else ""
+    avoid = f" off {','.join(sorted(constraint.avoid))}" if constraint.avoid else ""
+    return f"{only}{avoid}" + (f" with {count(constraint.gpus, 'GPU')}" if constraint.gpus is not None else "")
 
 
 def _asked(preemption: Preemption) -> str:

@@ -106,63 +106,65 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     """Return the profile in a report; None when there is none, or an impossible one."""
     if arrival.report.WhichOneof("kind") != "profile":
         return None
-    told = arrival.report.profile
-    times = (told.step_s, told.compute_s, told.comm_exposed_s, told.comm_hidden_s)
-    sizes = {use.kind: use.bytes for use in told.kinds if use.kind in RING_SHARES}
+    reported = arrival.report.profile
+    times = (reported.step_s, reported.compute_s, reported.comm_exposed_s, reported.comm_hidden_s)
+    sizes = {use.kind: use.bytes for use in reported.kinds if use.kind in RING_SHARES}
     if not all(isfinite(number) and number >= 0 for number in (*times, *sizes.values())):
         return None
-    if told.step_s < MIN_STEP_S or not 0 < told.steps <= MAX_STEPS or told.job.job_id > _MAX_INT:
+    if reported.step_s < MIN_STEP_S or not 0 < reported.steps <= MAX_STEPS or reported.job.job_id > _MAX_INT:
         return None
     return ProfileRow(
         time_s=arrival.reported_s,
         node=arrival.node,
-        run=RunKey(told.job.job_id, told.job.restart),
-        trained=_trained(told.job, told.script, told.model),
-        param_bytes=min(told.model.param_bytes, _MAX_INT) if told.HasField("model") else None,
-        world_size=told.world_size if told.HasField("world_size") else None,
-        steps=told.steps,
-        step_s=told.step_s,
-        compute_s=told.compute_s,
-        exposed_s=told.comm_exposed_s,
-        hidden_s=told.comm_hidden_s,
+        run=RunKey(reported.job.job_id, reported.job.restart),
+        trained=_trained(reported.job, reported.script, reported.model),
+        param_bytes=min(reported.model.param_bytes, _MAX_INT) if reported.HasField("model") else None,
+        world_size=reported.world_size if reported.HasField("world_size") else None,
+        steps=reported.steps,
+        step_s=reported.step_s,
+        compute_s=reported.compute_s,
+        exposed_s=reported.comm_exposed_s,
+        hidden_s=reported.comm_hidden_s,
         kinds=sizes,
-        busy_s=told.busy_s if told.HasField("busy_s") and isfinite(told.busy_s) and told.busy_s > 0 else None,
+        busy_s=reported.busy_s
+        if reported.HasField("busy_s") and isfinite(reported.busy_s) and reported.busy_s > 0
+        else None,
     )
 
 
-def _sample(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sample | None:
-    times = (told.last_step_ns, told.monotonic_ns, told.first_seen_ns)
-    if max(told.job.job_id, *times) > _MAX_INT or told.steps > MAX_STEPS:
+def _sample(arrival: Arrival, reported: agent_pb2.JobReport, models: Mapping[int, str]) -> Sample | None:
+    times = (reported.last_step_ns, reported.monotonic_ns, reported.first_seen_ns)
+    if max(reported.job.job_id, *times) > _MAX_INT or reported.steps > MAX_STEPS:
         return None
     numa = dict(arrival.numa_of_gpu)
-    places = [numa.get(index) for index in told.gpus.index]
+    places = [numa.get(index) for index in reported.gpus.index]
     return Sample(
         time_s=arrival.reported_s,
         node=arrival.node,
-        job_id=told.job.job_id,
-        claimed_restart=told.job.restart,
-        trained=_trained(told.job, told.script, told.model),
-        num_ranks=len(told.ranks),
-        world_size=told.world_size if told.HasField("world_size") else None,
-        gpus=len(told.gpus.index) if told.HasField("gpus") else None,
-        idle_gpus=len(told.idle_gpus.index) if told.HasField("idle_gpus") else None,
+        job_id=reported.job.job_id,
+        claimed_restart=reported.job.restart,
+        trained=_trained(reported.job, reported.script, reported.model),
+        num_ranks=len(reported.ranks),
+        world_size=reported.world_size if reported.HasField("world_size") else None,
+        gpus=len(reported.gpus.index) if reported.HasField("gpus") else None,
+        idle_gpus=len(reported.idle_gpus.index) if reported.HasField("idle_gpus") else None,
         sockets=len(set(places)) if places and None not in places else None,
-        steps=told.steps if told.HasField("steps") else None,
-        last_step_ns=told.last_step_ns if told.HasField("last_step_ns") else None,
-        monotonic_ns=told.monotonic_ns,
-        first_seen_ns=told.first_seen_ns or None,
-        gpu_model=_gpu_model(told, models),
-        several=len(set(told.ranks)) < len(told.ranks),
+        steps=reported.steps if reported.HasField("steps") else None,
+        last_step_ns=reported.last_step_ns if reported.HasField("last_step_ns") else None,
+        monotonic_ns=reported.monotonic_ns,
+        first_seen_ns=reported.first_seen_ns or None,
+        gpu_model=_gpu_model(reported, models),
+        several=len(set(reported.ranks)) < len(reported.ranks),
     )
 
 
-def _gpu_model(told: agent_pb2.JobReport, models: Mapping[int, str]) -> str:
+def _gpu_model(reported: agent_pb2.JobReport, models: Mapping[int, str]) -> str:
     """Return the model of the job's GPUs; when its GPUs are not known, the node's only model; else empty."""
-    if told.device == "cpu":
+    if reported.device == "cpu":
         return ""
-    its = set(told.gpus.index) if told.HasField("gpus") else set(models)
+    its = set(reported.gpus.index) if reported.HasField("gpus") else set(models)
     found = sorted({models[index] for index in its if index in models})
-    return " + ".join(found) if told.HasField("gpus") or len(found) == 1 else ""
+    return " + ".join(found) if reported.HasField("gpus") or len(found) == 1 else ""
 
 
 def _trained(job: agent_pb2.JobName, script: str, model: agent_pb2.JobModel) -> Trained:

@@ -203,12 +203,12 @@ class ProfileStore(ProfileReader):
         """
         slot = self._slot(time_s)
         rows = [(slot, node, job_id) for node, jobs in jobs_by_node.items() for job_id in jobs]
-        noted = {told.run.job_id: told for told in runs}
+        noted = {run.run.job_id: run for run in runs}
         with self._writing() as db:
             db.executemany("INSERT OR IGNORE INTO present VALUES (?, ?, ?)", rows)
-            for job_id, told in noted.items():
-                if self._runs.get(job_id) != told:
-                    tables.insert_run(db, told)
+            for job_id, run in noted.items():
+                if self._runs.get(job_id) != run:
+                    tables.insert_run(db, run)
         self._runs = noted
 
     def note_node(self, name: str, link_bits_per_s: int | None) -> None:

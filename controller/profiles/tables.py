@@ -182,12 +182,12 @@ def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
     )
 
 
-def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
+def insert_run(db: sqlite3.Connection, noted: SlurmRun) -> None:
     """Insert a run as Slurm knows it, and correct rows since its beginning that have the job's own claim."""
-    job_id, restart = told.run.job_id, told.run.restart
-    db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, told.start_s))
+    job_id, restart = noted.run.job_id, noted.run.restart
+    db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, noted.start_s))
     for statement in FILE_ANEW:
-        db.execute(statement, (restart, job_id, told.start_s, restart))
+        db.execute(statement, (restart, job_id, noted.start_s, restart))
 
 
 def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[SlurmRun]]:

@@ -273,11 +273,11 @@ def _rate(samples: Sequence[Sample], start_s: float) -> tuple[int, float] | None
 
 def _is_mixture(samples: Sequence[Sample]) -> bool:
     """Return whether a node saw more than one program. (Nodes of a pipeline may differ: each has a part of the model.)"""
-    told = [sample.trained for sample in samples]
+    trained = [sample.trained for sample in samples]
     known = (
-        {one.script for one in told if one.script},
-        {one.signature for one in told if one.signature},
-        {one.batch_size for one in told if one.batch_size is not None},
+        {one.script for one in trained if one.script},
+        {one.signature for one in trained if one.signature},
+        {one.batch_size for one in trained if one.batch_size is not None},
     )
     return any(sample.several for sample in samples) or any(len(values) > 1 for values in known)
 

@@ -145,7 +145,7 @@ class SlurmJob:
     het_job_id: int | None
     raw_id: int | None = None
     """Slurm's own number of the record, which the job's processes know as SLURM_JOB_ID: of a task of an array its own once the
-    task has started. None: not told."""
+    task has started. None: Slurm has not shown it."""
 
     @property
     def marks(self) -> frozenset[str]:
@@ -231,7 +231,7 @@ class SlurmSnapshot:
 class Pin:
     """Order to Slurm: when this job starts, it starts on these nodes with that many GPUs on each.
 
-    `gpus_per_node` None leaves the division of a --gpus job to Slurm (it cannot be told an uneven one).
+    `gpus_per_node` None leaves the division of a --gpus job to Slurm (Slurm accepts no uneven one).
     """
 
     key: JobKey

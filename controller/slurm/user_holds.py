@@ -30,8 +30,9 @@ _NEW = ".anew"
 """In a folder that was made anew: holds of before may have gone with the folder of before."""
 _MOST_READ = 10 * MOST_HOLDS
 _HELD_BY_USER = "JobHeldUser"
-_CLOCK_S = 2.0
-"""A file may be older than its job's submit time by so much: Slurm tells times in whole seconds."""
+_CLOCK_S = 0.05
+"""A file may be older than its job's submit time by so much, for the kernel's ticks. Not by more: a slurmctld that was killed may
+have lost its newest job, and a second later another job has that id."""
 
 Holds = Mapping[str, float]
 """Job id as users see it → when its user asked for the hold, seconds since the Unix epoch. "12" is for all tasks of array 12."""

@@ -29,7 +29,7 @@ def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
         return True
     if job.request.required_nodes and set(job.request.required_nodes) != set(original.required_nodes):
         # Pinned, and the pin is not known any more: the form may be Headway's, and so may be the size of a resized job.
-        constraint = ledger.elsewhere.get(former)
+        constraint = ledger.relocations.get(former)
         resized = constraint is not None and constraint.gpus is not None
         return resized or job.request.least_gpus == original.least_gpus or _form(job.request) == _form(original)
     return _form(job.request) == _form(original)

@@ -20,14 +20,14 @@ from controller.slurm.client import Failures, JobKey
 from controller.state.journal_file import JournalFile
 from controller.state.journal_rows import (
     RowError,
-    decode_elsewhere,
+    decode_constraint,
     decode_key,
     decode_pin,
     decode_refusal,
     decode_request,
     decode_served,
     encode,
-    encode_elsewhere,
+    encode_constraint,
     encode_key,
     lenient_key,
     well_typed,
@@ -48,11 +48,11 @@ _DECODERS: dict[str, Callable[[object], Any]] = {
     "refusal": decode_refusal,
     "served": decode_served,
     "yielded": whole_number,
-    "elsewhere": decode_elsewhere,
+    "elsewhere": decode_constraint,
 }
 """Columns of a job; each is a dictionary of the ledger."""
 _ENCODERS: dict[str, Callable[[Any], str | int]] = {
-    "original": encode, "pin": encode, "refusal": encode, "served": encode, "yielded": int, "elsewhere": encode_elsewhere,
+    "original": encode, "pin": encode, "refusal": encode, "served": encode, "yielded": int, "elsewhere": encode_constraint,
 }  # fmt: skip
 _JOB_COLUMNS = ", ".join(("job_id", "submit_time_s", *_DECODERS))
 _RUN_COLUMNS = "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state"
@@ -378,5 +378,5 @@ def _facts(ledger: Ledger) -> dict[str, dict[JobKey, Any]]:
         "refusal": ledger.refusals,
         "served": ledger.served,
         "yielded": ledger.yielded,
-        "elsewhere": ledger.elsewhere,
+        "elsewhere": ledger.relocations,
     }

@@ -118,7 +118,7 @@ def decode_served(text: object) -> Served:
     return _decode(_SERVED, text)
 
 
-def decode_elsewhere(text: object) -> RelocationConstraint:
+def decode_constraint(text: object) -> RelocationConstraint:
     """Return a relocation constraint. Raises RowError."""
     found = _decode(_ELSEWHERE, text)
     _require_nodes((*found.avoid, *found.only))
@@ -129,23 +129,23 @@ def decode_preemption(row: Mapping[str, Any]) -> Preemption:
     """Return a preemption from the columns of its row. Raises RowError."""
     try:
         values = {
-            **row,
+            **{name: value for name, value in row.items() if name != "elsewhere"},
             "nodes": json.loads(row["nodes"]),
-            "elsewhere": json.loads(row["elsewhere"]),
+            "constraint": json.loads(row["elsewhere"]),
             "force": {0: False, 1: True}[row["force"]],
         }
         text = json.dumps(values)
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         raise RowError(_short(error)) from error
     found = _decode(_PREEMPTION, text)
-    _require_nodes((*found.nodes, *found.elsewhere.avoid, *found.elsewhere.only))
+    _require_nodes((*found.nodes, *found.constraint.avoid, *found.constraint.only))
     key = decode_key(found.job_id, found.submit_time_s)
     return replace(found, job_id=key.job_id, cluster=key.cluster)
 
 
-def encode_elsewhere(elsewhere: RelocationConstraint) -> str:
-    """Return a relocation constraint as text; `decode_elsewhere` reads it."""
-    return json.dumps({"avoid": sorted(elsewhere.avoid), "only": sorted(elsewhere.only), "gpus": elsewhere.gpus})
+def encode_constraint(constraint: RelocationConstraint) -> str:
+    """Return a relocation constraint as text; `decode_constraint` reads it."""
+    return json.dumps({"avoid": sorted(constraint.avoid), "only": sorted(constraint.only), "gpus": constraint.gpus})
 
 
 def encode(facts: Any) -> str:

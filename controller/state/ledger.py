@@ -85,7 +85,7 @@ class Ledger:
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
     """Restart count of each job that was given to Slurm to place; it holds for that run."""
-    elsewhere: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
+    relocations: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
     """Constraint on the next placement of each job, with its number of GPUs when that has changed."""
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
     """Nodes that each job avoids for now, because their agents are silent. Computed in every cycle; not in the journal."""
@@ -94,26 +94,26 @@ class Ledger:
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
         """Give the job its new identity after a requeue: its request and usage are kept, its pins and refusals are not."""
-        original, elsewhere = self.originals.get(old), self.elsewhere.get(old)
+        original, constraint = self.originals.get(old), self.relocations.get(old)
         self.forget({old})
         self.served[new] = served
         if original is not None:
             self.originals[new] = original
-        if elsewhere is not None:
-            self.elsewhere[new] = elsewhere
+        if constraint is not None:
+            self.relocations[new] = constraint
 
-    def set_constraint(self, key: JobKey, elsewhere: RelocationConstraint) -> None:
+    def set_constraint(self, key: JobKey, constraint: RelocationConstraint) -> None:
         """Set where a stopped job must go. Without a number of GPUs it keeps the number that it was given before."""
-        if elsewhere.gpus is None and (before := self.elsewhere.get(key)) is not None:
-            elsewhere = replace(elsewhere, gpus=before.gpus)
-        if elsewhere != RelocationConstraint():
-            self.elsewhere[key] = elsewhere
+        if constraint.gpus is None and (before := self.relocations.get(key)) is not None:
+            constraint = replace(constraint, gpus=before.gpus)
+        if constraint != RelocationConstraint():
+            self.relocations[key] = constraint
         else:
-            self.elsewhere.pop(key, None)
+            self.relocations.pop(key, None)
 
     def constraints(self) -> dict[JobKey, RelocationConstraint]:
-        """Return where jobs must go now: `elsewhere`, without the nodes that they avoid for now."""
-        found = dict(self.elsewhere)
+        """Return where jobs must go now: `relocations`, without the nodes that they avoid for now."""
+        found = dict(self.relocations)
         for key, nodes in self.kept_off.items():
             there = found.get(key, RelocationConstraint())
             found[key] = replace(there, avoid=there.avoid | nodes)
@@ -121,20 +121,20 @@ class Ledger:
 
     def clear_constraint(self, key: JobKey) -> bool:
         """Let the job go anywhere; its number of GPUs stays. Returns whether anything has changed."""
-        elsewhere = self.elsewhere.get(key)
-        if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
+        constraint = self.relocations.get(key)
+        if constraint is None or not (constraint.avoid or constraint.only):
             return False
-        self.elsewhere.pop(key)
-        self.set_constraint(key, RelocationConstraint(gpus=elsewhere.gpus))
+        self.relocations.pop(key)
+        self.set_constraint(key, RelocationConstraint(gpus=constraint.gpus))
         return True
 
     def note_start(self, key: JobKey, num_gpus: int) -> bool:
         """Record that the job runs on that many GPUs, and may go anywhere next time. Returns whether anything has changed."""
         changed = self.clear_constraint(key)
-        elsewhere = self.elsewhere.get(key)
-        if elsewhere is None or elsewhere.gpus == num_gpus:
+        constraint = self.relocations.get(key)
+        if constraint is None or constraint.gpus == num_gpus:
             return changed
-        del self.elsewhere[key]  # it was started without Headway, as its user had asked
+        del self.relocations[key]  # it was started without Headway, as its user had asked
         return True
 
     def keep_off(self, nodes: Mapping[JobKey, frozenset[str]]) -> None:
@@ -168,10 +168,10 @@ class Ledger:
 
     def keys(self) -> set[JobKey]:
         """Return every job of which a fact is known."""
-        return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded, self.elsewhere)
+        return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded, self.relocations)
 
     def forget(self, gone: set[JobKey]) -> None:
         """Drop every fact about these jobs."""
-        for facts in (self.originals, self.pins, self.refusals, self.served, self.yielded, self.elsewhere):
+        for facts in (self.originals, self.pins, self.refusals, self.served, self.yielded, self.relocations):
             for key in gone & facts.keys():
                 del facts[key]

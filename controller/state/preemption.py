@@ -94,7 +94,7 @@ class Preemption:
     """Stop the job even if it does not save in time."""
     nodes: tuple[str, ...]
     """Nodes of the run that is to be stopped."""
-    elsewhere: RelocationConstraint
+    constraint: RelocationConstraint
     within_s: float
     """Time to save, in seconds after `asked_s`."""
     stage: Stage

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.state.journal_rows import RowError, decode_preemption, encode_elsewhere, encode_key
+from controller.state.journal_rows import RowError, decode_preemption, encode_constraint, encode_key
 from controller.state.preemption import Preemption
 
 log = structlog.get_logger(__name__)
@@ -27,7 +27,9 @@ CREATE INDEX IF NOT EXISTS preemption_open ON preemption (number) WHERE ended_s 
 CREATE INDEX IF NOT EXISTS preemption_job ON preemption (raw_id, number);
 CREATE INDEX IF NOT EXISTS preemption_asked ON preemption (asked_s);
 """
-_COLUMNS = tuple(field.name for field in fields(Preemption) if field.name != "cluster")
+_COLUMN = {"constraint": "elsewhere"}
+"""Column of each field that has another name; files keep the names with which they were made."""
+_COLUMNS = tuple(_COLUMN.get(field.name, field.name) for field in fields(Preemption) if field.name != "cluster")
 """The cluster is part of the column `job_id`, as in all tables."""
 MAX_PREEMPTIONS = 100_000
 """Maximum number of rows of ended preemptions; the oldest are dropped, whatever their age."""
@@ -60,7 +62,7 @@ class PreemptionTable:
         self._writing = writing
         self._open: dict[int, Preemption] = {}
         """Open preemptions, as they were last written."""
-        self._told: set[int] = set()
+        self._logged: set[int] = set()
 
     def add(self, preemption: Preemption) -> Preemption:
         """Store a new preemption. Returns it with its number; the number that it came with does not count."""
@@ -119,8 +121,8 @@ class PreemptionTable:
 
     def _tell(self, number: object, job_id: object, error: Exception) -> None:
         """Log a row that cannot be decoded, once."""
-        if isinstance(number, int) and number not in self._told and len(self._told) <= _NAMED:
-            self._told.add(number)
+        if isinstance(number, int) and number not in self._logged and len(self._logged) <= _NAMED:
+            self._logged.add(number)
             log.error("journal_row_not_understood", column="preemption", job=str(job_id)[:24], problem=str(error))
 
 
@@ -143,6 +145,6 @@ def _values(preemption: Preemption) -> tuple[object, ...]:
     written = {
         "job_id": encode_key(preemption.key)[0],
         "nodes": json.dumps(preemption.nodes),
-        "elsewhere": encode_elsewhere(preemption.elsewhere),
+        "elsewhere": encode_constraint(preemption.constraint),
     }
-    return tuple(written.get(name, getattr(preemption, name)) for name in _COLUMNS)
+    return tuple(written[name] if name in written else getattr(preemption, name) for name in _COLUMNS)

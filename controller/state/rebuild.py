@@ -29,8 +29,8 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
         if not may_lack(job.key):
             continue
         ledger.originals[job.key] = replace(job.request, required_nodes=())
-        if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.elsewhere:
-            ledger.elsewhere[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
+        if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
+            ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
         found.append(job.key)
     return found
 

@@ -1,12 +1,12 @@
-"""Contention-greedy: start a job where the cluster gains most speed by it, and hold it while that is too little.
+"""Contention-greedy: start a job where the cluster gains most speed by it, and defer it while that is too little.
 
 Not from a paper: the simple rule that a contention-aware scheduler has to beat. A job's gain at a placement is the speed that
 it would have there minus the speed that others would lose by it, both predicted (`policies.speeds.contention_model`); it starts
 at the best of a handful of placements (`policies.placement.candidates`) if that gains at least `threshold` of its ideal speed.
 
 No job waits for ever:
-- a job that would neither be slowed down by others nor slow them down is never held, so that one starts whenever nothing runs;
-- the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it until it fits;
+- a job that would neither be slowed down by others nor slow them down is never deferred, so one starts whenever nothing runs;
+- the job that is late and was submitted first comes before all others, is not deferred, and has nodes reserved until it fits;
   `policies.ordering.patience` says when a job is late, and how long a job can wait.
 
 Numbers that were not measured are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
@@ -47,7 +47,7 @@ class _Best:
 
 
 class ContentionGreedy:
-    """Waiting jobs where they add most speed, losses of others deducted; held while that gain is below `threshold`."""
+    """Waiting jobs where they add most speed, losses of others deducted; deferred while that gain is below `threshold`."""
 
     spec = PolicySpec(
         name="contention-greedy",
@@ -84,7 +84,7 @@ class ContentionGreedy:
         if head is not None:
             search.start_first(head)
         for row in queue:
-            search.start(row, hold=True)
+            search.start(row, defer=True)
         allocation = held_placements(state, state.running) | search.started
         return Decision(allocation, search.reasons, tuple(queue) if head is None else (head, *queue))
 
@@ -103,7 +103,7 @@ class ContentionGreedy:
 class _Search:
     """One decision while it is made.
 
-    A kind of job that found no placement, or was held, is not tried again: free GPUs only decrease, and sharing only increases.
+    A kind of job that found no placement, or was deferred, is not tried again: free GPUs only decrease, and sharing only increases.
     Invariant: `_unreserved` is `_capacity` without the nodes reserved for the head; only jobs that are expected to end before
     the head can start take these.
     """
@@ -117,13 +117,13 @@ class _Search:
         self._until_s = 0.0
         self._remaining_s = state.remaining_s
         self._full: set[tuple[int, bool]] = set()
-        self._held: dict[tuple[int, tuple[int, float]], str] = {}
+        self._deferred: dict[tuple[int, tuple[int, float]], str] = {}
         self.started: dict[int, Placement] = {}
         self.reasons: dict[int, str] = {}
 
     def start_first(self, row: int) -> None:
         """Start that job without regard to its gain; if it does not fit, reserve the nodes where it fits soonest."""
-        if not self.start(row, hold=False):
+        if not self.start(row, defer=False):
             self.reasons[row] = RESERVED
             reservation = reserve(self._state, self._capacity, row, self._state.running)
             self._unreserved = self._capacity.copy()
@@ -131,22 +131,22 @@ class _Search:
             # Where the start of the head is not known, no job is known to end before it.
             self._until_s = reservation.wait_s if math.isfinite(reservation.wait_s) else 0.0
 
-    def start(self, row: int, *, hold: bool) -> bool:
-        """Start that job if it fits and, with `hold`, gains enough. Returns whether it started."""
+    def start(self, row: int, *, defer: bool) -> bool:
+        """Start that job if it fits and, with `defer`, gains enough. Returns whether it started."""
         key = self._capacity.requests.keys[row]
         kind = key, self._model.kind(row)
         short = bool(self._remaining_s[row] < self._until_s)
         if (key, short) in self._full:
             return False
-        if hold and kind in self._held:
-            self.reasons[row] = self._held[kind]
+        if defer and kind in self._deferred:
+            self.reasons[row] = self._deferred[kind]
             return False
         best = self._best(row, self._capacity if short else self._unreserved)
         if best is None:
             self._full.add((key, short))
             return False
-        if hold and best.disturbed and best.effect.net < self._threshold:
-            self._held[kind] = self.reasons[row] = self._why_held(row, best)
+        if defer and best.disturbed and best.effect.net < self._threshold:
+            self._deferred[kind] = self.reasons[row] = self._why_deferred(row, best)
             return False
         self._capacity.take(row, best.placement)
         if self._unreserved is not self._capacity:
@@ -174,6 +174,6 @@ class _Search:
         where = nodes_text(self._state, best.placement)
         return f"{where}: {effect_text(self._state, best.effect)}{usual_text(self._model, row)}"
 
-    def _why_held(self, row: int, best: _Best) -> str:
+    def _why_deferred(self, row: int, best: _Best) -> str:
         effect, usual = effect_text(self._state, best.effect), usual_text(self._model, row)
-        return f"held back: at best {effect}; {self._threshold:.0%} must be gained{usual}"
+        return f"deferred: at best {effect}; {self._threshold:.0%} must be gained{usual}"

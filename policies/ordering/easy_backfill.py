@@ -43,13 +43,13 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = 
 class _PassHead:
     """The jobs behind a blocked head. Invariant: `_later` is what will be free at T, given the jobs that started."""
 
-    def __init__(self, now: Capacity, placing: PlacementRule, head: int, held: dict[int, Placement]) -> None:
+    def __init__(self, now: Capacity, placing: PlacementRule, head: int, staying: dict[int, Placement]) -> None:
         self._now = now
         self._placing = placing
         self._head = head
         self._remaining: list[int] = whole_ns(now.state.remaining_s).tolist()
         self._later = now.copy()
-        self._wait = self._reserve(held)
+        self._wait = self._reserve(staying)
 
     @property
     def promise(self) -> str:
@@ -57,12 +57,12 @@ class _PassHead:
         when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s by estimates"
         return f"first in the queue; it fits {when}, and no job that delays it may pass it"
 
-    def _reserve(self, held: dict[int, Placement]) -> int:
+    def _reserve(self, staying: dict[int, Placement]) -> int:
         """Return how long the head has to wait, ns; NEVER when no known finish makes room for it."""
-        by_end = sorted(held, key=self._remaining.__getitem__)
+        by_end = sorted(staying, key=self._remaining.__getitem__)
         for remaining, rows in groupby(by_end, key=self._remaining.__getitem__):
             for row in rows:
-                self._later.give_back(row, held[row])
+                self._later.give_back(row, staying[row])
             if self._placing.place(self._later, self._head) is not None:
                 return remaining
         return NEVER

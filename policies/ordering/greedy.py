@@ -18,7 +18,7 @@ from policies.selection import held_placements
 
 Score = Callable[[Capacity, IntColumn], FloatColumn]
 """From free capacity and rows of waiting jobs to their scores, least first; ties go by submission."""
-HELD = "held back: {}"
+DEFERRED = "deferred: {}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Greedy:
             why = self.hold(capacity, row, placement) if self.hold is not None else None
             if why is not None:
                 closed[best] = True
-                reasons[row] = HELD.format(why)
+                reasons[row] = DEFERRED.format(why)
                 continue
             reasons[row] = self.placing.explain(state, self.placing.take(capacity, row, placement))
             allocation[row] = placement

@@ -69,7 +69,7 @@ def head_of(state: ClusterState, late: BoolColumn) -> int | None:
         waiting = waiting[waiting < running[0]]
     if not len(waiting):
         return None
-    idle = Capacity(state, held=state.running[:0])
+    idle = Capacity(state, staying=state.running[:0])
     keys, failed = idle.requests.keys, set[int]()
     for row in waiting.tolist():
         if keys[row] not in failed:
@@ -87,15 +87,15 @@ class Reservation:
     wait_s: float = math.inf
 
 
-def reserve(state: ClusterState, capacity: Capacity, row: int, held: IntColumn) -> Reservation:
+def reserve(state: ClusterState, capacity: Capacity, row: int, staying: IntColumn) -> Reservation:
     """Return the nodes on which that job can start soonest when running jobs end; none when it fits now, or never will.
 
-    `capacity` is what the running jobs in `held` leave. Jobs without an estimate are expected to end last.
+    `capacity` is what the running jobs in `staying` leave. Jobs without an estimate are expected to end last.
     """
     if _somewhere(capacity, row) is not None:
         return Reservation()
     later = capacity.copy()
-    own = held_placements(state, held[np.argsort(state.remaining_s[held], kind="stable")])
+    own = held_placements(state, staying[np.argsort(state.remaining_s[staying], kind="stable")])
     for other, placement in own.items():
         later.give_back(other, placement)
         if (found := later.place(row)) is not None:

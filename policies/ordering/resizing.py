@@ -111,7 +111,7 @@ def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
 class _Places:
     """Placements of the jobs while sizes are decided.
 
-    Invariants: jobs in `kept` hold what they held; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
+    Invariants: jobs in `kept` hold what they had; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
     is free beside them and `_staying`. Requests and capacity are computed when the first job needs a placement, and shared by all
     tries.
     """
@@ -120,7 +120,7 @@ class _Places:
         self._state = state
         self._placing = placing
         self._own = own
-        self._held = {row: placement.num_gpus for row, placement in own.items()}
+        self._before = {row: placement.num_gpus for row, placement in own.items()}
         self._asked: list[int] = state.jobs.num_gpus.tolist()
         self.kept = set(kept.tolist())
         self.free_gpus = free_gpus(state, kept)
@@ -140,12 +140,12 @@ class _Places:
 
         Running jobs that have the size stay where they are.
         """
-        held = self._held
-        coming = sorted([(size, row) for row, size in sizes.items() if held.get(row) != size])
+        before = self._before
+        coming = sorted([(size, row) for row, size in sizes.items() if before.get(row) != size])
         if not coming:
             return [], []
         rows = [row for _, row in coming]
-        stayed = self._beside(self.kept | (sizes.keys() & held.keys()).difference(rows))
+        stayed = self._beside(self.kept | (sizes.keys() & before.keys()).difference(rows))
         resized = {row: size for size, row in coming if size != self._asked[row]}
         if resized:
             found = self._placing.claim(stayed.copy(stayed.requests.resized(resized)), rows)
@@ -162,7 +162,7 @@ class _Places:
         """Return what is free beside these running jobs."""
         capacity = self._stayed
         if capacity is None:
-            capacity = self._stayed = Capacity(self._state, held=np.array(sorted(rows), dtype=np.int64))
+            capacity = self._stayed = Capacity(self._state, staying=np.array(sorted(rows), dtype=np.int64))
         elif rows != self._staying:
             for row in self._staying - rows:
                 capacity.give_back(row, self._own[row])

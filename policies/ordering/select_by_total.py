@@ -32,7 +32,7 @@ def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
     requests = Requests(state)
     refused: set[int] = set()
     while True:
-        base = Capacity(state, held=fixed, requests=requests)
+        base = Capacity(state, staying=fixed, requests=requests)
         kept, newcomers = _count_off(base, movable.tolist(), own, refused)
         fits = ANYWHERE.claim(base, newcomers)
         if len(fits) == len(newcomers):
@@ -44,7 +44,7 @@ def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
 def _count_off(
     base: Capacity, order: list[int], own: dict[int, Placement], refused: set[int]
 ) -> tuple[dict[int, Placement], list[int]]:
-    """Return the selected running jobs, which are then held in `base`, and the selected newcomers."""
+    """Return the selected running jobs, which are then placed in `base`, and the selected newcomers."""
     left = base.total_free()
     num_gpus = base.state.jobs.num_gpus.tolist()
     kept: dict[int, Placement] = {}

@@ -44,15 +44,15 @@ class Capacity:
     once taken are given back with the same placement; `copy` shares nothing that changes.
     """
 
-    def __init__(self, state: ClusterState, held: IntColumn | None = None, requests: Requests | None = None) -> None:
-        """Begin with all that foreign use and the running jobs in `held` (rows; default: all that run) leave free."""
+    def __init__(self, state: ClusterState, staying: IntColumn | None = None, requests: Requests | None = None) -> None:
+        """Begin with all that foreign use and the running jobs in `staying` (rows; default: all that run) leave free."""
         self._requests = Requests(state) if requests is None else requests
         self._state = state
         nodes, jobs = state.nodes, state.jobs
-        held = state.running if held is None else held
+        staying = state.running if staying is None else staying
         entry_job = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
         kept = np.zeros(len(jobs), dtype=np.bool_)
-        kept[held] = True
+        kept[staying] = True
         entries = kept[entry_job]
         job, node, gpus = entry_job[entries], jobs.placement_node[entries], jobs.placement_gpus[entries]
 
@@ -237,7 +237,7 @@ class Capacity:
                 self._levels[0] ^= bit
 
     def give_back(self, row: int, placement: Placement) -> None:
-        """Free these GPUs, which the job of that row held."""
+        """Free these GPUs, which the job of that row had."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             self._change(node, -gpus, -1, request)
@@ -313,17 +313,17 @@ class Capacity:
         return tuple(chosen) or None
 
 
-def free_gpus(state: ClusterState, held: IntColumn) -> int:
-    """Return what `Capacity(state, held).total_free()` returns, without making a Capacity."""
+def free_gpus(state: ClusterState, staying: IntColumn) -> int:
+    """Return what `Capacity(state, staying).total_free()` returns, without making a Capacity."""
     nodes, jobs = state.nodes, state.jobs
     offset = jobs.placement_offset
     kept = np.zeros(len(jobs), dtype=np.bool_)
-    kept[held] = True
+    kept[staying] = True
     entries = np.repeat(kept, offset[1:] - offset[:-1])
     node = jobs.placement_node[entries]
     free = nodes.gpus - nodes.foreign_gpus
     np.subtract.at(free, node, jobs.placement_gpus[entries])
-    exclusive = held[jobs.exclusive[held]]
+    exclusive = staying[jobs.exclusive[staying]]
     for row in exclusive.tolist():
         free[jobs.placement_node[offset[row] : offset[row + 1]]] = 0
     return int(np.maximum(free, 0)[nodes.available].sum())

@@ -64,6 +64,6 @@ def holdings(state: ClusterState) -> IntColumn:
     """Return the GPUs that each job holds."""
     jobs = state.jobs
     rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
-    held = np.zeros(len(jobs), dtype=np.int64)
-    np.add.at(held, rows, jobs.placement_gpus)
-    return held
+    occupied = np.zeros(len(jobs), dtype=np.int64)
+    np.add.at(occupied, rows, jobs.placement_gpus)
+    return occupied

@@ -111,10 +111,13 @@ class ContentionModel:
         state: ClusterState,
         law: Law = Law.AUTO,
         weights: Sequence[float] | None = None,
-        held: IntColumn | None = None,
+        staying: IntColumn | None = None,
     ) -> None:
-        """Begin with the running jobs in `held` (rows; default: all that run). A loss of another job counts by its weight over that
-        of the job that causes it; `weights` has one entry per job. None: all weights are equal."""
+        """Begin with the running jobs in `staying` (rows; default: all that run).
+
+        A loss of another job counts by its weight over that of the job that causes it; `weights` has one entry per job. None: all
+        weights are equal.
+        """
         self._weights = weights
         self._network = NetworkLinks(state)
         self._trainings = StepModels(state)
@@ -128,7 +131,7 @@ class ContentionModel:
         self._timings: dict[tuple[int, int, int, float], _Timing] = {}
         self._shapes: dict[tuple[int, Placement], _Run] = {}
         """By kind and placement, the job as it would run alone; copies of the model share this cache."""
-        for row in (state.running if held is None else held).tolist():
+        for row in (state.running if staying is None else staying).tolist():
             placement = state.jobs.placement(row)
             if placement is not None:
                 self._enter(row, self._run(row, placement).copy())

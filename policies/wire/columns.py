@@ -119,6 +119,6 @@ def entries_per_row(field: str, offset: npt.NDArray[np.int64], end: int) -> npt.
     """Return the entries of each row, from offsets that must rise from 0 to `end`."""
     if offset[0] != 0 or offset[-1] != end:
         refuse(field, f"goes from {offset[0]} to {offset[-1]}, not from 0 to {end}")
-    held = np.diff(offset)
-    check(field, np.append(True, held >= 0), offset, "less than the entry before it")
-    return held
+    counts = np.diff(offset)
+    check(field, np.append(True, counts >= 0), offset, "less than the entry before it")
+    return counts

@@ -58,14 +58,14 @@ def reproduce(
 
     chosen = registry.reproduction_of(system)
     with Bar(f"reproducing {system}") as bar:
-        outcome = registry.reproduce(
+        results = registry.reproduce(
             chosen, quick=quick, seeds=seeds, profiles=profiles, on_progress=bar.on_progress or (lambda _share: None)
         )
     if out is not None:
-        page = registry.write(out, chosen, outcome, command_line())
+        page = registry.write(out, chosen, results, command_line())
     if as_json:
-        typer.echo(report.as_json(outcome))
+        typer.echo(report.as_json(results))
         return
-    report.print_outcome(outcome)
+    report.print_results(results)
     if out is not None:
         typer.echo(page)

@@ -101,7 +101,7 @@ def _is_there(job: ActiveJob, wanted: Placement) -> bool:
 def _count_move(job: ActiveJob, placement: Placement) -> None:
     """Count a stop that is followed by a start at the same instant as a move or a resize, not as a preemption."""
     job.stops -= 1
-    if placement.num_gpus != job.last_held:
+    if placement.num_gpus != job.last_occupied:
         job.resizes += 1
     else:
         job.moves += 1

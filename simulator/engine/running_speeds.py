@@ -55,7 +55,7 @@ class RunningSpeeds:
             if self._running.pop(job.index, None) is not None:
                 self._composite.leave(job.index)
         for job in loop.touched:
-            if job.held > 0 and job.index not in self._running:
+            if job.occupied > 0 and job.index not in self._running:
                 self._running[job.index] = job
                 self._composite.enter(self._resident(job))
         loop.touched = []

@@ -198,7 +198,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         loop = self.loop
         touched = loop.touched
         for job in touched:
-            if not job.held:
+            if not job.occupied:
                 self._gone(job)
         if self.world.settings.changes:
             self._nodes_changed()

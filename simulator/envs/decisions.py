@@ -95,11 +95,11 @@ class StartMapping(ABC):
         """See DecisionMapping. A decision to stop or move a running job is a deviation."""
         jobs = self.simulation.jobs()
         self._problem = ""
-        self._wanted = {jobs[row].index: where for row, where in decision.allocation.items() if not jobs[row].held}
+        self._wanted = {jobs[row].index: where for row, where in decision.allocation.items() if not jobs[row].occupied}
         for row, job in enumerate(jobs):
             wanted = decision.allocation.get(row)
-            held = dict(zip(job.nodes, job.counts, strict=True)) if job.state == RUNNING else None
-            if held is not None and (wanted is None or dict(wanted.items()) != held):
+            occupied = dict(zip(job.nodes, job.counts, strict=True)) if job.state == RUNNING else None
+            if occupied is not None and (wanted is None or dict(wanted.items()) != occupied):
                 self._problem = f"job {self._id(job.index)} is to stop or to move, and no action does that"
 
     def next(self) -> MappedAction:

@@ -7,7 +7,7 @@ cdef class ActiveJob:
     cdef public long long state, left, saved, left_before, worked, lost, overhead, overhead_served, service, attained, wait
     cdef public long long since, start, first_start, finish
     cdef public double speed
-    cdef public long long stops, moves, resizes, failures, held, last_held, key
+    cdef public long long stops, moves, resizes, failures, occupied, last_occupied, key
     cdef public list nodes, counts
     cdef public long long heap_place, running_place
 
@@ -30,4 +30,4 @@ cdef class ActiveJob:
     cpdef ActiveJob copy(self)
 
 cdef long long _sum(long long time, long long more) noexcept
-cdef long long _add(long long attained, long long passed, long long held) noexcept
+cdef long long _add(long long attained, long long passed, long long occupied) noexcept

@@ -47,7 +47,7 @@ class ActiveJob:
         self.service = 0
         """Time spent running, overhead included."""
         self.attained = 0
-        """GPU-ns held."""
+        """GPU-ns occupied."""
         self.wait = 0
         """Time spent waiting, until `since` while the job waits."""
         self.since = submit
@@ -61,10 +61,10 @@ class ActiveJob:
         self.moves = 0
         self.resizes = 0
         self.failures = 0
-        self.held = 0
-        """GPUs held now."""
-        self.last_held = 0
-        """GPUs held in the last run."""
+        self.occupied = 0
+        """GPUs occupied now."""
+        self.last_occupied = 0
+        """GPUs occupied in the last run."""
         self.key = 0
         """Place in the policy's order."""
         self.nodes: list[int] = []
@@ -82,7 +82,7 @@ class ActiveJob:
             self.wait += passed
             return
         self.service += passed
-        self.attained = _add(self.attained, passed, self.held)
+        self.attained = _add(self.attained, passed, self.occupied)
         if self.overhead > 0:
             served = min(passed, self.overhead)
             self.overhead -= served
@@ -151,8 +151,8 @@ class ActiveJob:
         twin.moves = self.moves
         twin.resizes = self.resizes
         twin.failures = self.failures
-        twin.held = self.held
-        twin.last_held = self.last_held
+        twin.occupied = self.occupied
+        twin.last_occupied = self.last_occupied
         twin.key = self.key
         twin.nodes = self.nodes
         twin.counts = self.counts
@@ -166,8 +166,8 @@ def _sum(time: int, more: int) -> int:
     return time + more if more <= NEVER - time else NEVER
 
 
-def _add(attained: int, passed: int, held: int) -> int:
+def _add(attained: int, passed: int, occupied: int) -> int:
     """Return GPU-ns increased by time x GPUs, at most 63 bits (290 years of a GPU)."""
-    if held > 0 and passed > (NEVER - attained) // held:
+    if occupied > 0 and passed > (NEVER - attained) // occupied:
         return NEVER
-    return attained + passed * held
+    return attained + passed * occupied

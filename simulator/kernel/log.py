@@ -19,7 +19,7 @@ _COLUMNS = (
 class FinishLog:
     """One entry per finished job in every column, in order of finishing; times in ns.
 
-    Job k held `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. Of the jobs that
+    Job k had `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. Of the jobs that
     finished before a fork, the last `prefix_length` are the first entries of `prefix`, and earlier ones are in its own prefix.
 
     Invariant: no log of such a chain is empty, and two neighbours have more than `_SHORT` entries together. So the chain of a run
@@ -66,10 +66,10 @@ class FinishLog:
         """Copy the first entries of another log."""
         for name in _COLUMNS:
             getattr(self, name).extend(getattr(log, name)[:count])
-        held, end = len(self.nodes), log.offset[count]
+        before, end = len(self.nodes), log.offset[count]
         self.nodes.extend(log.nodes[:end])
         self.counts.extend(log.counts[:end])
-        self.offset.extend([held + offset for offset in log.offset[1 : count + 1]])
+        self.offset.extend([before + offset for offset in log.offset[1 : count + 1]])
 
     def add(self, job: ActiveJob) -> None:
         """Add a job that has finished: it is settled, and still holds its GPUs."""

@@ -145,29 +145,29 @@ class Loop:
         pool = self.pool
         nodes: list[int] = []
         counts: list[int] = []
-        held = 0
+        occupied = 0
         for place in range(found):
             nodes.append(pool.chosen[place])
             counts.append(pool.chosen_gpus[place])
-            held += pool.chosen_gpus[place]
+            occupied += pool.chosen_gpus[place]
         pool.take_chosen(found)
-        self._run(job, nodes, counts, held)
+        self._run(job, nodes, counts, occupied)
 
     def start_on(self, job: ActiveJob, nodes: list[int], counts: list[int]) -> None:
         """Start a waiting job, already out of its queue, on those nodes with so many GPUs on each."""
-        held = 0
+        occupied = 0
         for place in range(len(nodes)):
             self.pool.take(nodes[place], counts[place])
-            held += counts[place]
-        self._run(job, nodes, counts, held)
+            occupied += counts[place]
+        self._run(job, nodes, counts, occupied)
 
-    def _run(self, job: ActiveJob, nodes: list[int], counts: list[int], held: int) -> None:
+    def _run(self, job: ActiveJob, nodes: list[int], counts: list[int], occupied: int) -> None:
         job.settle(self.now)
         job.state = RUNNING
         job.since = self.now
         job.nodes = nodes
         job.counts = counts
-        job.held = held
+        job.occupied = occupied
         job.start = self.now
         if job.first_start == NOWHERE:
             job.first_start = self.now
@@ -221,8 +221,8 @@ class Loop:
             self.spans.add(job)
         for place in range(len(job.nodes)):
             self.pool.take(job.nodes[place], -job.counts[place])
-        job.last_held = job.held
-        job.held = 0
+        job.last_occupied = job.occupied
+        job.occupied = 0
         job.state = WAITING
         self._out_of_running(job)
         self._out_of_heap(job)

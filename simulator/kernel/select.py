@@ -105,7 +105,7 @@ class Selection:
             while newcomer is not None and newcomer.before(job):
                 self._offer_newcomer(newcomer)
                 newcomer = self._next_newcomer(loop)
-            if self.free.total == 0 and self._held_up(job) > 0:
+            if self.free.total == 0 and self._occupied_up(job) > 0:
                 stopped.append(job)
                 continue
             kept = self._offer_running(job)
@@ -173,13 +173,13 @@ class Selection:
         job.counts = counts
         pool.take_chosen(found)
 
-    def _held_up(self, job: ActiveJob) -> int:
+    def _occupied_up(self, job: ActiveJob) -> int:
         """Return the running job's GPUs on nodes that take jobs."""
-        held = 0
+        occupied = 0
         for share in range(len(job.nodes)):
             if self.base.up[job.nodes[share]]:
-                held += job.counts[share]
-        return held
+                occupied += job.counts[share]
+        return occupied
 
     def _offer_running(self, job: ActiveJob) -> int:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is.
@@ -188,11 +188,11 @@ class Selection:
         """
         base = self.base
         free = self.free
-        held = self._held_up(job)
-        if held > free.total:
+        occupied = self._occupied_up(job)
+        if occupied > free.total:
             return 0
         if self.placement == ANYWHERE:
-            free.total -= held
+            free.total -= occupied
             self._take(base, job, 1)
             return 1
         if len(self.newcomers) == 0 or not self._disturbs(job):

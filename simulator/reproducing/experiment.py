@@ -1,8 +1,8 @@
 """An experiment: several policies on the same workloads in several settings, and the results of every run.
 
-outcome = perform(experiment, seeds=range(1000, 1005), on_progress=bar)
-outcome.rows()       # every figure: policy, setting, metric, mean, half of its 95 % interval
-outcome.findings()   # every claim: the paper's figure, the result here, whether the claim holds
+results = perform(experiment, seeds=range(1000, 1005), on_progress=bar)
+results.rows()       # every figure: policy, setting, metric, mean, half of its 95 % interval
+results.findings()   # every claim: the paper's figure, the result here, whether the claim holds
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ METRICS: Mapping[str, Metric] = {
     "avg_wait_s": Metric(metrics.average_wait_s, "average wait"),
     "makespan_s": Metric(metrics.makespan_s, "makespan"),
     "effectiveness": Metric(metrics.effectiveness, "execution effectiveness", lower=False),
-    "utilization": Metric(metrics.utilization, "share of GPU time held", lower=False),
+    "utilization": Metric(metrics.utilization, "share of GPU time in use", lower=False),
     "avg_contention_sensitivity": Metric(
         lambda result: float(metrics.contention_sensitivity(result).mean()), "contention sensitivity"
     ),
@@ -184,7 +184,7 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentResults:
     """Runs by setting and contender, one for each seed in their order."""
 
     experiment: Experiment
@@ -228,7 +228,7 @@ class Outcome:
 
 def perform(
     experiment: Experiment, seeds: Sequence[int], on_progress: OnProgress, processes: int | None = None
-) -> Outcome:
+) -> ExperimentResults:
     """Run every contender in every setting, in several processes. Raises SimulatorError."""
     work = {
         f"{contender.name} in {setting.name}": (setting, contender)
@@ -250,4 +250,4 @@ def perform(
 
     found = in_parallel(list(work), do, add, processes)
     keys = [(setting.name, contender.name) for setting, contender in work.values()]
-    return Outcome(experiment, tuple(seeds), dict(zip(keys, found, strict=True)))
+    return ExperimentResults(experiment, tuple(seeds), dict(zip(keys, found, strict=True)))

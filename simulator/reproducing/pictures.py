@@ -12,7 +12,7 @@ import numpy as np
 
 from policies.model import FloatColumn
 from simulator.errors import SettingError
-from simulator.reproducing.experiment import Kind, Outcome
+from simulator.reproducing.experiment import ExperimentResults, Kind
 
 COLOURS = ("#2f6690", "#d1603d", "#5b8e7d", "#7d5ba6", "#c0902f", "#7a869a", "#a8325a", "#3a7ca5")
 GREY = "#5f6b76"
@@ -25,11 +25,11 @@ class Picture:
     """One figure, drawn from samples of the first seed or from means."""
 
     title: str
-    draw: Callable[[Any, Outcome], None]
-    """Draws the outcome on matplotlib's axes."""
+    draw: Callable[[Any, ExperimentResults], None]
+    """Draws the results on matplotlib's axes."""
 
 
-def svg(picture: Picture, outcome: Outcome) -> str:
+def svg(picture: Picture, results: ExperimentResults) -> str:
     """Return the picture as an SVG element for a page. Raises SettingError without matplotlib."""
     try:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -39,7 +39,7 @@ def svg(picture: Picture, outcome: Outcome) -> str:
     figure = Figure(figsize=_SIZE, layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.subplots()
-    picture.draw(axes, outcome)
+    picture.draw(axes, results)
     axes.set_title(picture.title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=GREY, labelsize=8)
@@ -54,8 +54,8 @@ def svg(picture: Picture, outcome: Outcome) -> str:
 def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -> Picture:
     """Cumulative distribution of a sample over jobs."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
-        for name, values, colour in _each(outcome, setting, sample):
+    def draw(axes: Any, results: ExperimentResults) -> None:
+        for name, values, colour in _each(results, setting, sample):
             ordered = np.sort(values) / scale
             axes.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), where="post", color=colour, label=name)
         _named(axes, label, "share of jobs")
@@ -66,8 +66,8 @@ def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -
 def shares(title: str, setting: str, sample: str, label: str, edges: Sequence[float]) -> Picture:
     """Histogram: the share of jobs between every two edges, contenders side by side."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
-        found = list(_each(outcome, setting, sample))
+    def draw(axes: Any, results: ExperimentResults) -> None:
+        found = list(_each(results, setting, sample))
         width = 0.8 / max(len(found), 1)
         for place, (name, values, colour) in enumerate(found):
             counts, _ = np.histogram(values, bins=[*edges, np.inf])
@@ -83,9 +83,9 @@ def shares(title: str, setting: str, sample: str, label: str, edges: Sequence[fl
 def density(title: str, setting: str, sample: str, label: str) -> Picture:
     """Kernel density estimate with Scott's bandwidth (Scott, "Multivariate Density Estimation", 1992)."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
+    def draw(axes: Any, results: ExperimentResults) -> None:
         at = np.linspace(0, 1, 200)
-        for name, values, colour in _each(outcome, setting, sample):
+        for name, values, colour in _each(results, setting, sample):
             bandwidth = max(float(values.std()) * len(values) ** -0.2, 0.01)
             kernels = np.exp(-0.5 * ((at[:, None] - values[None, :]) / bandwidth) ** 2)
             axes.plot(at, kernels.sum(1) / (len(values) * bandwidth * np.sqrt(2 * np.pi)), color=colour, label=name)
@@ -97,9 +97,9 @@ def density(title: str, setting: str, sample: str, label: str) -> Picture:
 def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> Picture:
     """A sample over time, which another sample gives in hours."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
-        times = {name: values for name, values, _ in _each(outcome, setting, hours)}
-        for name, values, colour in _each(outcome, setting, sample):
+    def draw(axes: Any, results: ExperimentResults) -> None:
+        times = {name: values for name, values, _ in _each(results, setting, hours)}
+        for name, values, colour in _each(results, setting, sample):
             axes.plot(times[name], values, color=colour, linewidth=1.2, label=name)
         _named(axes, "hours", label)
 
@@ -109,9 +109,9 @@ def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> 
 def scatter(title: str, setting: str, across: str, up: str, labels: tuple[str, str], scale: float = 1.0) -> Picture:
     """A dot for each contender: the mean of one metric against that of another."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
-        for name, colour in _colours(outcome, setting).items():
-            x, y = (outcome.mean(setting, name, metric) for metric in (across, up))
+    def draw(axes: Any, results: ExperimentResults) -> None:
+        for name, colour in _colours(results, setting).items():
+            x, y = (results.mean(setting, name, metric) for metric in (across, up))
             if x is not None and y is not None:
                 axes.plot(x.mean, y.mean / scale, "o", color=colour)
                 axes.annotate(name, (x.mean, y.mean / scale), textcoords="offset points", xytext=(4, 4), fontsize=7)
@@ -125,13 +125,13 @@ def lines(
 ) -> Picture:
     """A metric over settings that differ by a number."""
 
-    def draw(axes: Any, outcome: Outcome) -> None:
+    def draw(axes: Any, results: ExperimentResults) -> None:
         first = next(iter(settings.values()))
-        for name, colour in _colours(outcome, first).items():
+        for name, colour in _colours(results, first).items():
             means = {
-                at: outcome.mean(setting, name, metric)
+                at: results.mean(setting, name, metric)
                 for at, setting in settings.items()
-                if (setting, name) in outcome.runs
+                if (setting, name) in results.runs
             }
             points = {at: mean.mean / scale for at, mean in means.items() if mean is not None}
             axes.plot(list(points), list(points.values()), "o-", markersize=3, color=colour, label=name)
@@ -140,15 +140,15 @@ def lines(
     return Picture(title, draw)
 
 
-def _each(outcome: Outcome, setting: str, sample: str) -> list[tuple[str, FloatColumn, str]]:
+def _each(results: ExperimentResults, setting: str, sample: str) -> list[tuple[str, FloatColumn, str]]:
     """Name, samples of the first seed, and colour of every contender that has any."""
-    colours = _colours(outcome, setting)
-    found = {name: outcome.runs[setting, name][0].samples for name in colours}
+    colours = _colours(results, setting)
+    found = {name: results.runs[setting, name][0].samples for name in colours}
     return [(name, samples[sample], colours[name]) for name, samples in found.items() if sample in samples]
 
 
-def _colours(outcome: Outcome, setting: str) -> dict[str, str]:
-    names = [each.name for each in outcome.experiment.contenders[setting] if each.kind is not Kind.BOUND]
+def _colours(results: ExperimentResults, setting: str) -> dict[str, str]:
+    names = [each.name for each in results.experiment.contenders[setting] if each.kind is not Kind.BOUND]
     return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import SettingError
 
 if TYPE_CHECKING:
-    from simulator.reproducing.experiment import Experiment, Outcome
+    from simulator.reproducing.experiment import Experiment, ExperimentResults
     from simulator.reproducing.pictures import Picture
     from simulator.runs.progress import OnProgress
     from simulator.slowdown.profiles.model_profiles import ModelProfiles
@@ -29,7 +29,7 @@ class Reproduction:
     says: str
     """The system, and the paper that describes it."""
     module: str
-    """Module with `experiment(profiles, quick=)` and `pictures(outcome)`; imported on first use."""
+    """Module with `experiment(profiles, quick=)` and `pictures(results)`; imported on first use."""
 
     def experiment(self, profiles: ModelProfiles | None, *, quick: bool) -> Experiment:
         """Return the experiment to run. `profiles` replace those that follow from the paper."""
@@ -37,9 +37,9 @@ class Reproduction:
         return made
 
     @property
-    def pictures(self) -> Callable[[Outcome], Sequence[Picture]]:
-        """Function that draws the outcome in the forms of the paper's figures."""
-        found: Callable[[Outcome], Sequence[Picture]] = import_module(self.module).pictures
+    def pictures(self) -> Callable[[ExperimentResults], Sequence[Picture]]:
+        """Function that draws the results in the forms of the paper's figures."""
+        found: Callable[[ExperimentResults], Sequence[Picture]] = import_module(self.module).pictures
         return found
 
 
@@ -61,7 +61,7 @@ def reproduction_of(name: str) -> Reproduction:
 
 def reproduce(
     system: Reproduction, *, quick: bool, seeds: int | None, profiles: Path | None, on_progress: OnProgress
-) -> Outcome:
+) -> ExperimentResults:
     """Run the experiment on test seeds. Raises SimulatorError, PolicyError."""
     from simulator.reproducing.experiment import perform
     from simulator.slowdown.profiles.files import load_profiles
@@ -71,12 +71,12 @@ def reproduce(
     return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
 
 
-def write(folder: Path, system: Reproduction, outcome: Outcome, command: str) -> Path:
+def write(folder: Path, system: Reproduction, results: ExperimentResults, command: str) -> Path:
     """Write the page, and the JSON beside it; return the path of the page. Raises SettingError."""
     from simulator.reproducing.report import as_json, write_page
     from simulator.results.files import prepare_folder
 
     prepare_folder(folder)
-    write_page(folder / PAGE, outcome, system.pictures(outcome), command)
-    (folder / JSON).write_text(as_json(outcome) + "\n", encoding="utf-8")
+    write_page(folder / PAGE, results, system.pictures(results), command)
+    (folder / JSON).write_text(as_json(results) + "\n", encoding="utf-8")
     return folder / PAGE

@@ -1,4 +1,4 @@
-"""The outcome of an experiment as JSON, as tables on a terminal, and as one page."""
+"""The results of an experiment as JSON, as tables on a terminal, and as one page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from policies.learned.evaluation.statistics import Mean
 from simulator.errors import SettingError
-from simulator.reproducing.experiment import Finding, Outcome, Setting
+from simulator.reproducing.experiment import ExperimentResults, Finding, Setting
 from simulator.reproducing.pictures import Picture, svg
 from simulator.runs.report.page import STYLE, versions
 
@@ -43,61 +43,61 @@ th:first-child, td:first-child {{ text-align: left; white-space: normal; }}
 """
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(results: ExperimentResults) -> str:
     """Return one JSON object: `claims`, `table`, and the versions and seeds behind them."""
     found = {
-        "system": outcome.experiment.name,
-        "seeds": list(outcome.seeds),
+        "system": results.experiment.name,
+        "seeds": list(results.seeds),
         "versions": versions(),
-        "notes": list(outcome.experiment.notes),
-        "claims": [finding.as_json() for finding in outcome.findings()],
-        "table": outcome.rows(),
+        "notes": list(results.experiment.notes),
+        "claims": [finding.as_json() for finding in results.findings()],
+        "table": results.rows(),
     }
     return json.dumps(found, indent=1, allow_nan=False)
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """Print the outcome as tables."""
+def print_results(results: ExperimentResults) -> None:
+    """Print the results as tables."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
-    for setting in outcome.experiment.settings:
+    for setting in results.experiment.settings:
         table = Table(title=f"[bold]{setting.name}[/bold]: {setting.says}", title_justify="left", box=None)
-        head, *rows = _table(outcome, setting)
+        head, *rows = _table(results, setting)
         for place, word in enumerate(head):
             table.add_column(word, justify="right" if place else "left")
         for row in rows:
             table.add_row(*row)
         console.print(table, "")
-    head, *rows = _claims(outcome.findings())
+    head, *rows = _claims(results.findings())
     table = Table(*head, title="[bold]Claims[/bold]", title_justify="left", box=None)
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for note in outcome.experiment.notes:
+    for note in results.experiment.notes:
         console.print(f"[dim]{note}[/dim]")
 
 
-def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], command: str) -> None:
+def write_page(path: Path, results: ExperimentResults, pictures: Sequence[Picture], command: str) -> None:
     """Write tables and pictures into one file that needs no network. Raises SettingError if it cannot be written."""
     made = ", ".join(f"{name} {version}" for name, version in versions().items())
     parts = [
-        f"<header><div class='words'><h1>{escape(outcome.experiment.name)}</h1>",
-        f"<p class='lead'>{escape(outcome.experiment.says)}. Means over {len(outcome.seeds)} seeds with 95 % intervals.</p>",
+        f"<header><div class='words'><h1>{escape(results.experiment.name)}</h1>",
+        f"<p class='lead'>{escape(results.experiment.says)}. Means over {len(results.seeds)} seeds with 95 % intervals.</p>",
         f"<p class='note'><code>{escape(command)}</code><br>{escape(made)}</p></div></header>",
-        *(f"<p class='note'>{escape(note)}</p>" for note in outcome.experiment.notes),
-        f"<section class='card'><h2>Claims</h2>{_html(_claims(outcome.findings()))}</section>",
-        f"<section class='pictures'>{''.join(svg(each, outcome) for each in pictures)}</section>",
+        *(f"<p class='note'>{escape(note)}</p>" for note in results.experiment.notes),
+        f"<section class='card'><h2>Claims</h2>{_html(_claims(results.findings()))}</section>",
+        f"<section class='pictures'>{''.join(svg(each, results) for each in pictures)}</section>",
     ]
-    for setting in outcome.experiment.settings:
+    for setting in results.experiment.settings:
         words = f"<h2>{escape(setting.name)}</h2><p class='note'>{escape(setting.says)}</p>"
-        parts.append(f"<section class='card'>{words}{_html(_table(outcome, setting))}</section>")
+        parts.append(f"<section class='card'>{words}{_html(_table(results, setting))}</section>")
     style = (files("simulator.runs.report") / "assets" / STYLE).read_text(encoding="utf-8")
     text = _PAGE.format(
-        title=escape(f"Headway: {outcome.experiment.name} reproduced"), style=style, body="\n".join(parts)
+        title=escape(f"Headway: {results.experiment.name} reproduced"), style=style, body="\n".join(parts)
     )
     try:
         path.write_text(text, encoding="utf-8")
@@ -105,12 +105,12 @@ def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], comman
         raise SettingError(f"{path}: cannot be written ({error.strerror}); give another --out") from error
 
 
-def _table(outcome: Outcome, setting: Setting) -> list[list[str]]:
+def _table(results: ExperimentResults, setting: Setting) -> list[list[str]]:
     """Return the head and the rows of a setting, in order of the first metric, best first."""
-    shown, measures = outcome.experiment.metrics, outcome.experiment.measures
+    shown, measures = results.experiment.metrics, results.experiment.measures
     rows: list[tuple[float, list[str]]] = []
-    for contender in outcome.experiment.contenders[setting.name]:
-        means = [outcome.mean(setting.name, contender.name, metric) for metric in shown]
+    for contender in results.experiment.contenders[setting.name]:
+        means = [results.mean(setting.name, contender.name, metric) for metric in shown]
         first = means[0]
         sign = 1.0 if measures[shown[0]].lower else -1.0
         texts = [text(metric, mean) for metric, mean in zip(shown, means, strict=True)]

@@ -83,14 +83,14 @@ def series_lines(result: Result, series: Series) -> Iterator[str]:
 
 
 def busy_gpus(result: Result, series: Series) -> IntColumn:
-    """Return the GPUs held by jobs at each instant of the series, from the runs if they are recorded (nodes may be down)."""
+    """Return the GPUs in use at each instant of the series, from the runs if they are recorded (nodes may be down)."""
     spans = result.spans
     if spans is None:
         return int(result.node_gpus.sum()) - series.free
-    held = np.add.reduceat(spans.counts, spans.offset[:-1]) if len(spans) else np.zeros(0, dtype=np.int64)
+    occupied = np.add.reduceat(spans.counts, spans.offset[:-1]) if len(spans) else np.zeros(0, dtype=np.int64)
     time = np.concatenate((spans.start, spans.end))
     order = np.argsort(time, kind="stable")
-    level = np.concatenate(([0], np.cumsum(np.concatenate((held, -held))[order])))
+    level = np.concatenate(([0], np.cumsum(np.concatenate((occupied, -occupied))[order])))
     return level[np.searchsorted(time[order], series.time, side="right")]
 
 

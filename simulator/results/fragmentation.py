@@ -4,10 +4,10 @@ Equation 1 of SCHED2 (section II-B), for one node of n GPUs whose GPU i comes fr
 
     frag = 1 - (sum x_i)^2 / (n sum x_i^2)
 
-0 where all GPUs come free together, up to 1 - 1/n where a single one is held. A node with nothing but free GPUs has 0 / 0 there;
+0 where all GPUs come free together, up to 1 - 1/n where a single one is in use. A node with nothing but free GPUs has 0 / 0 there;
 it counts as 0, for it can take any job. x_i is the time until the run on that GPU ended in fact, a stop included.
 
-Between two changes on a node every x_i falls by one second a second. With a GPUs held, v their mean time left and s^2 its
+Between two changes on a node every x_i falls by one second a second. With a GPUs in use, v their mean time left and s^2 its
 variance among them, frag = 1 - (a / n) v^2 / (v^2 + s^2), whose integral over time is exact:
 of v^2 / (v^2 + s^2) it is v - s atan(v / s).
 """
@@ -49,7 +49,7 @@ class Fragmentation:
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """Intervals during which no job starts or ends on a node, and the GPUs held in each."""
+    """Intervals during which no job starts or ends on a node, and the GPUs in use in each."""
 
     node: IntColumn
     begin: IntColumn
@@ -92,13 +92,13 @@ class _Pieces:
         count = len(self.node)
         length = (self.end - self.begin) / NS_PER_S
         left = (self.free_at - self.begin[self.piece]) / NS_PER_S
-        held = np.bincount(self.piece, weights=self.gpus, minlength=count)
-        busy = held > 0
-        safe = np.where(busy, held, 1.0)
+        occupied = np.bincount(self.piece, weights=self.gpus, minlength=count)
+        busy = occupied > 0
+        safe = np.where(busy, occupied, 1.0)
         mean = np.bincount(self.piece, weights=self.gpus * left, minlength=count) / safe
         apart = (left - mean[self.piece]) ** 2
         spread = np.sqrt(np.bincount(self.piece, weights=self.gpus * apart, minlength=count) / safe)
         later = np.maximum(mean - length, 0.0)
         lost = spread * (np.arctan2(mean, spread) - np.arctan2(later, spread))
         n = node_gpus[self.node]
-        return np.where(busy, length - held / n * (length - lost), 0.0)
+        return np.where(busy, length - occupied / n * (length - lost), 0.0)

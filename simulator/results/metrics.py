@@ -62,7 +62,7 @@ def slowdowns(result: Result) -> FloatColumn:
 
 
 def utilization(result: Result) -> float | None:
-    """Return GPU time held by jobs / (GPUs of all nodes x makespan). GPUs of nodes that are down count as unused."""
+    """Return GPU time of jobs / (GPUs of all nodes x makespan). GPUs of nodes that are down count as unused."""
     return _of_cluster(result, result.attained_gpu_ns)
 
 

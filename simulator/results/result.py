@@ -37,7 +37,7 @@ _LOGGED = (
 class Spans:
     """Every run of every job, in order of their ends; times in ns.
 
-    Run k held `counts[i]` GPUs of node `nodes[i]` for i from `offset[k]` to `offset[k + 1]` - 1.
+    Run k had `counts[i]` GPUs of node `nodes[i]` for i from `offset[k]` to `offset[k + 1]` - 1.
     """
 
     index: IntColumn
@@ -97,7 +97,7 @@ class Result:
     lost_ns: IntColumn
     """Work lost with failed nodes."""
     attained_gpu_ns: IntColumn
-    """GPU-ns held."""
+    """GPU-ns occupied."""
     stops: IntColumn
     moves: IntColumn
     resizes: IntColumn

@@ -48,7 +48,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResults:
     """Results of both runs, and facts about their cluster."""
 
     ours: RunResult
@@ -65,7 +65,7 @@ class Outcome:
         return summary.as_json(self.ours, self.theirs, self.facts)
 
 
-def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
+def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResults:
     """Run the demonstration and print its summary. Raises DemoError, MiniClusterError or HeadwayError."""
     screen = open_screen(console)
     reasons = ["--emulated was given"] if options.emulated else _make_ready(screen, interrupts)
@@ -104,7 +104,7 @@ def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     return reasons
 
 
-def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> Outcome:
+def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> DemoResults:
     from slurm.minicluster.cluster import MiniCluster
 
     with (
@@ -121,7 +121,7 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
             installation.configure(cluster, stale_after_s=STALE_AFTER_S, poll_interval_s=2.0, metrics_address="")
             ours, theirs = _both_ways(options, installation, cluster, screen)
             interrupts.settle()
-    return Outcome(ours, theirs, {"cluster": "real", "policy": options.policy, "rate": options.rate} | _shape())
+    return DemoResults(ours, theirs, {"cluster": "real", "policy": options.policy, "rate": options.rate} | _shape())
 
 
 def _both_ways(
@@ -156,7 +156,7 @@ def _run(run: Run, screen: Screen) -> RunResult:
     return result
 
 
-def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> Outcome:
+def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> DemoResults:
     mix = emulated.emulated_mix(options.mix)
     folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
     with (
@@ -172,7 +172,7 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> O
             ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
         interrupts.settle()
     theirs = emulated.slurm_alone(mix, options.rate)
-    return Outcome(ours, theirs, {"cluster": "emulated", "policy": options.policy, "rate": options.rate} | _shape())
+    return DemoResults(ours, theirs, {"cluster": "emulated", "policy": options.policy, "rate": options.rate} | _shape())
 
 
 def _shape() -> dict[str, Any]:

@@ -35,7 +35,7 @@ from gymnasium.vector import AutoresetMode
 from policies.api import load_policy, parse_policy
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import ActorCritic
-from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid
+from policies.learned.contention_rl.policy import ContentionAgent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.training.systems import TEST_SEEDS
 from policies.model import ClusterState
@@ -160,7 +160,7 @@ def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) 
     """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.neighbours.pair_table`)."""
     ratios = Ratios(env.options.profiles.pairs)
     running = [
-        (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)
+        (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.occupied)
         for job in env.loop.running
     ]
     jobs = [*running, *more]
@@ -241,12 +241,12 @@ def busy_states(count: int) -> list[ClusterState]:
     return states
 
 
-def agent() -> Agent:
+def agent() -> ContentionAgent:
     """Return an agent of the delivered size with untrained weights: the time of an answer does not depend on them."""
     recipe = Recipe()
     encoding = Encoding(cells="features", starts=recipe.starts)
     torch.manual_seed(SEED)
-    return Agent(encoding, ActorCritic(encoding, recipe.hidden, recipe.pair))
+    return ContentionAgent(encoding, ActorCritic(encoding, recipe.hidden, recipe.pair))
 
 
 def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:

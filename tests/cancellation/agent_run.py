@@ -11,7 +11,7 @@ from controller.agents.server import AgentsServer
 from controller.agents.settings import AgentsSettings
 from controller.profiles.store import ProfileStore
 from nodeagent.config import AgentSettings
-from nodeagent.daemon import Agent, build_agent
+from nodeagent.daemon import NodeAgent, build_agent
 from nodeagent.run import controller_reporter
 from nodeagent.telemetry.nvml import NvmlReader
 from policies.serving.runtime.sdnotify import Notifier
@@ -45,7 +45,7 @@ class _World:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.agent: Agent | None = None
+        self.agent: NodeAgent | None = None
         self.server: AgentsServer | None = None
         self.answers: list[str] = []
 

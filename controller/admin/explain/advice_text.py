@@ -26,7 +26,7 @@ def with_advice(found: Explained, judging: ContentionService | None, job: SlurmJ
             **found.facts,
             "advice": "move",
             "advice_nodes": nodes,
-            "advice_avoid": ",".join(sorted(standing.advice.place.elsewhere.avoid)),
+            "advice_avoid": ",".join(sorted(standing.advice.place.constraint.avoid)),
             "advice_since_s": f"{standing.since_s:.3f}",
         }
         return replace(
@@ -48,6 +48,6 @@ def advice_messages(judging: ContentionService | None) -> Iterator[admin_pb2.Mov
             job_id=advice.job.key.job_id,
             why=advice.why,
             nodes=advice.place.nodes,
-            avoid=sorted(advice.place.elsewhere.avoid),
+            avoid=sorted(advice.place.constraint.avoid),
             since_s=standing.since_s,
         )

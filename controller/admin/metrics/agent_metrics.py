@@ -68,6 +68,6 @@ def _task_failures(nodes: Mapping[str, NodeStatus]) -> Counter[str]:
     found = Counter(dict.fromkeys((*_TASKS, _OTHER), 0))
     for node in list(nodes.values()):
         if node.connected and node.telemetry is not None:
-            for told in node.telemetry.failed_tasks:
-                found[told.task if told.task in _TASKS else _OTHER] += told.failures
+            for failed in node.telemetry.failed_tasks:
+                found[failed.task if failed.task in _TASKS else _OTHER] += failed.failures
     return found

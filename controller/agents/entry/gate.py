@@ -69,9 +69,9 @@ def _too_many(what: str) -> RefusedError:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Logged:
     at_s: float
-    since: int = 0
+    unlogged: int = 0
     """Refusals since then that were not logged."""
 
 
@@ -82,19 +82,19 @@ class Refusals:
         self.counted: Counter[str] = Counter()
         """Number of refusals by gRPC's name of the status."""
         self._monotonic = monotonic
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._logged: dict[tuple[str, str], _Logged] = {}
 
     def note(self, peer: str, error: RefusedError) -> None:
         """Count a stream that was refused or ended for an error."""
         self.counted[error.code.name] += 1
         key, now_s = (host_of(peer), error.code.name), self._monotonic()
-        told = self._told.pop(key, None)
-        if told is not None and now_s - told.at_s < _LOG_EVERY_S:
-            told.since += 1
+        logged = self._logged.pop(key, None)
+        if logged is not None and now_s - logged.at_s < _LOG_EVERY_S:
+            logged.unlogged += 1
         else:
-            unlogged = 0 if told is None else told.since
+            unlogged = 0 if logged is None else logged.unlogged
             log.info("agent_refused", peer=peer, code=error.code.name, reason=str(error), unlogged=unlogged)
-            told = _Told(now_s)
-        self._told[key] = told
-        while len(self._told) > _MAX_LOGGED:
-            del self._told[next(iter(self._told))]  # the oldest refusal
+            logged = _Logged(now_s)
+        self._logged[key] = logged
+        while len(self._logged) > _MAX_LOGGED:
+            del self._logged[next(iter(self._logged))]  # the oldest refusal

@@ -42,8 +42,8 @@ async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
     """Ask the controller, and MUNGE where it is needed. None when the settings ask for no agents."""
     if not settings.agents_address:
         return None
-    munge, told = await asyncio.gather(_munge(settings), asyncio.to_thread(_ask, settings))
-    return replace(told, munge=munge)
+    munge, reported = await asyncio.gather(_munge(settings), asyncio.to_thread(_ask, settings))
+    return replace(reported, munge=munge)
 
 
 async def _munge(settings: ControllerSettings) -> str:
@@ -69,16 +69,16 @@ def _ask(settings: ControllerSettings) -> AgentsSeen:
     for path in sockets(settings.runtime_dir):
         try:
             with AdminClient(path) as client:
-                told = client.status().agents
+                reported = client.status().agents
         except AskError as error:
             problem = str(error)
             continue
         return AgentsSeen(
-            silent=tuple((node.name, node.since_s) for node in told.silent),
-            skewed=tuple((node.name, node.behind_s) for node in told.skewed),
-            troubles=tuple(told.troubles),
-            nodes=told.nodes,
-            served=told.served,
+            silent=tuple((node.name, node.since_s) for node in reported.silent),
+            skewed=tuple((node.name, node.behind_s) for node in reported.skewed),
+            troubles=tuple(reported.troubles),
+            nodes=reported.nodes,
+            served=reported.served,
         )
     return AgentsSeen(problem=problem)
 

@@ -164,7 +164,7 @@ class Applier:
         keys = list(why)
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
-            self._ledger.elsewhere.pop(key, None)  # Slurm knows nothing of it, and gets the user's own request
+            self._ledger.relocations.pop(key, None)  # Slurm knows nothing of it, and gets the user's own request
         self._journal.save_jobs(self._ledger, keys)
         failed = await self._release_as_they_are(jobs, why)
         for key in keys:
@@ -211,7 +211,7 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
     placement = start.placement
     names = observation.state.nodes.names
     even = len(set(placement.gpus)) == 1
-    constraint = ledger.elsewhere.get(job.key)
+    constraint = ledger.relocations.get(job.key)
     return Pin(
         key=job.key,
         nodes=tuple(names[node] for node in placement.nodes),

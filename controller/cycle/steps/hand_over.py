@@ -45,7 +45,10 @@ class HandOver:
         A hold may come between reading the folder and the release. So the folder is read again right after the release, and a
         job that has not started by then is held again.
         """
-        theirs = await self.hand_over(jobs[key] for key in why)
+        theirs: set[JobKey] = set()
+        # Handing over takes several calls, in which other users may hold theirs: the folder is read until it shows none.
+        while more := await self.hand_over(jobs[key] for key in why if key not in theirs):
+            theirs |= more
         free = {key: text for key, text in why.items() if key not in theirs}
         if not free:
             return {}, theirs

@@ -63,6 +63,6 @@ class OwnRequests:
             before = self._ledger.refusals.get(key)
             refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=said)
             self._ledger.refusals[key] = refusal
-            elsewhere = f", not on {refusal.unfit}" if blamed else ""
-            self._events.add("held", key.job_id, f"{reason}; next try in {refusal.retry_at_s - now_s:.0f} s{elsewhere}")
+            without = f", not on {refusal.unfit}" if blamed else ""
+            self._events.add("held", key.job_id, f"{reason}; next try in {refusal.retry_at_s - now_s:.0f} s{without}")
         self._journal.save_jobs(self._ledger, reasons)

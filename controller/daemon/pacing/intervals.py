@@ -12,6 +12,9 @@ _QUIET_SHARE = 75.0
 """While nothing happens, reading Slurm takes at most one part in so many of all time: beside a queue of ten thousand jobs,
 scontrol and the cycle after it then take about one percent of a core, and so does answering of slurmctld's."""
 _BUSY_SHARE = 2.0
+_LEISURE = 3.0
+"""Intervals between two readings while no job waits. A new job has to wait for the interval to end, so readings that no job
+waits for are few."""
 _LONGEST_PAUSE_S = 60.0
 MAX_BACKOFF_S = 30.0
 """Longest pause while slurmctld does not answer."""
@@ -32,8 +35,17 @@ class Intervals:
 
     @property
     def least_s(self) -> float:
-        """Shortest time between two readings: slurmctld never sees more than one bulk query in it."""
-        return max(self._settings().min_poll_interval_s, self._health.read_s * _BUSY_SHARE)
+        """Shortest time between two readings: slurmctld never sees more than one bulk query in it.
+
+        A reading that took longer than a command may take is no measure of slurmctld: this process, or its machine, stood still.
+        """
+        read_s = min(self._health.read_s, self._settings().slurm_timeout_s)
+        return max(self._settings().min_poll_interval_s, read_s * _BUSY_SHARE)
+
+    @property
+    def leisure_s(self) -> float:
+        """Time between two readings while no job waits."""
+        return max(self.least_s, min(_LEISURE * self.least_s, _LONGEST_PAUSE_S))
 
     @property
     def away_s(self) -> float:
@@ -44,4 +56,4 @@ class Intervals:
     def patience_s(self) -> float:
         """Greatest age of the last good cycle at which the lease is renewed: longer than the longest pause between two."""
         settings = self._settings()
-        return self.quiet_s + max(settings.stale_after_s / 2, 2 * settings.heartbeat_interval_s)
+        return max(self.quiet_s, self.leisure_s) + max(settings.stale_after_s / 2, 2 * settings.heartbeat_interval_s)

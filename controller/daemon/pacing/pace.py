@@ -10,11 +10,6 @@ _GAP_IN_BURST_S = 0.025
 _MOST_GAPS = 20
 
 
-_LEISURE = 3.0
-"""Intervals between two readings while no job waits. A new job has to wait for the interval to end, so readings that no job
-waits for are few."""
-
-
 class Pace:
     """Invariant: two readings never begin less than an interval apart, however urgent the next one is."""
 
@@ -25,11 +20,10 @@ class Pace:
         """Note that a reading begins at this time."""
         self._taken_s = now_s
 
-    def wait_s(self, now_s: float, interval_s: float, *, hurry: bool = True) -> float:
-        """Return how long the next reading may not begin (`hurry`), or should not. Times are on the monotonic clock."""
+    def wait_s(self, now_s: float, apart_s: float) -> float:
+        """Return after how long the next reading may begin, `apart_s` after the last. Times are on the monotonic clock."""
         if self._taken_s is None:
             return 0.0
-        apart_s = interval_s if hurry else _LEISURE * interval_s
         return apart_s - min(max(now_s - self._taken_s, 0.0), apart_s)
 
 

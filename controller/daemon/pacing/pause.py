@@ -60,7 +60,8 @@ class Pause:
             return
         await wake.wait(longest_s)
         if not self._missing:
-            due_s = self._pace.wait_s(self._clock.monotonic(), self._intervals.least_s, hurry=self._jobs_wait())
+            apart_s = self._intervals.least_s if self._jobs_wait() else self._intervals.leisure_s
+            due_s = self._pace.wait_s(self._clock.monotonic(), apart_s)
             await wake.wait(due_s, self._is_urgent)
         soonest_s = self._pace.wait_s(self._clock.monotonic(), self._intervals.least_s)
         await self._sleep_unless_stopped(max(soonest_s, LOOK_AFTER_WAKE_S))

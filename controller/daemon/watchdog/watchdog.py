@@ -41,6 +41,9 @@ _BATCH = 500
 ends a look after ten minutes, so 100,000 held jobs may take two or three: each goes on where the one before was ended."""
 _PARTS = 4
 """Number of parts into which a batch is divided after an error."""
+_FRESH_S = 5.0
+"""Jobs that were read longer ago are read again before they are released: a user may hold one by now, with a controller that was
+there for a moment having noted it in the job."""
 _UNANSWERED = 3
 """Single jobs in a row for which slurmctld did not answer: then it is away, and the next look tries again."""
 _JOURNAL_S = 20.0
@@ -98,6 +101,7 @@ class Watchdog:
         """Look once. Raises SlurmUnavailableError when slurmctld does not answer."""
         if not await self._away():
             return WatchdogReport(away=False)
+        read_s = self._clock.monotonic()
         jobs = (await self._client.snapshot()).jobs
         held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
         released_before = [job for job in jobs if _is_released(job)]
@@ -107,7 +111,7 @@ class Watchdog:
         if not held:
             return WatchdogReport(away=True)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
-        released, back = await self._free_all(held)
+        released, back = await self._free_all(held, read_s)
         if back:
             return WatchdogReport(away=False, released=tuple(released))
         done = set(released)
@@ -116,8 +120,8 @@ class Watchdog:
             log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
         return WatchdogReport(away=True, released=tuple(released), still_held=still)
 
-    async def _free_all(self, held: Sequence[SlurmJob]) -> tuple[list[JobKey], bool]:
-        """Release jobs in batches. Returns the released ones, and whether the controller has come back meanwhile."""
+    async def _free_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
+        """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back."""
         originals = self._known_originals()
         released: list[JobKey] = []
         batches = deque(held[start : start + self._batch] for start in range(0, len(held), self._batch))
@@ -128,7 +132,8 @@ class Watchdog:
                 return released, True
             batch = batches.popleft()
             try:
-                released += await self._free(batch, originals)
+                fresh = self._clock.monotonic() - read_s <= _FRESH_S
+                released += await self._free(batch if fresh else await self._as_now(batch), originals)
                 unanswered = 0
             except Exception as error:  # whatever it is, it must not keep the other jobs held
                 log.error(
@@ -145,6 +150,11 @@ class Watchdog:
                     if unanswered >= _UNANSWERED:
                         raise
         return released, False
+
+    async def _as_now(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
+        """Read the jobs again, and return those that are still to be released."""
+        found = list((await self._client.read([job.key for job in jobs])).values())
+        return [job for job in found if is_held_by_headway(job)] + self._between_hands(found)
 
     def _stale_now(self) -> bool:
         return is_stale(read_lease(self._lease_path), self._clock.now())
@@ -183,12 +193,17 @@ class Watchdog:
         Jobs that their users hold become their users' own instead. A hold may come between that look and the release: so there
         is another look right after it, and what has not started by then is held again.
         """
+        if not jobs:
+            return []
         keys = [job.key for job in jobs]
         # Slurm's own hold of a job that it cannot run would end with the first change of it.
         await self._hold([job.key for job in jobs if job.is_impossible])
         pinned = {key: originals[key] for key in keys if key in originals}
         unusable = await self._unpin(pinned) if pinned else set()
-        theirs = await self._hand_over(jobs)
+        theirs: set[JobKey] = set()
+        # Handing over takes several calls, in which other users may hold theirs: the folder is read until it shows none.
+        while more := await self._hand_over([job for job in jobs if job.key not in theirs]):
+            theirs |= more
         ready = [key for key in keys if key not in unusable and key not in theirs]
         taken_back = {job.key for job in jobs if USER_HOLD_MARK in job.marks}
         await self._unmark([key for key in ready if key in taken_back], USER_HOLD_MARK)
@@ -196,8 +211,8 @@ class Watchdog:
         problems = {key: failure.message for key, failure in failures.items() if not failure.gone}
         if problems:
             log.error("release_failed", jobs=_few(problems), count=len(problems), problem=next(iter(problems.values())))
-        theirs = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
-        released = [key for key in ready if key not in failures and key not in theirs]
+        late = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
+        released = [key for key in ready if key not in failures and key not in late]
         # The mark goes last: a held job without it would never be found again.
         await self._unmark(released, HOLD_MARK)
         placed = {job.key for job in jobs if job.has_pin_mark}

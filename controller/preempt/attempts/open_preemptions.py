@@ -77,7 +77,7 @@ class OpenPreemptions:
 
     def constrain(self, key: JobKey, row: Preemption) -> None:
         """Write down where the stopped job is to go, before the row says that it is stopped. Raises JournalError."""
-        self._ledger.set_constraint(key, row.elsewhere)
+        self._ledger.set_constraint(key, row.constraint)
         self._journal.save_jobs(self._ledger, [key])
 
     def _announce(self, row: Preemption) -> None:

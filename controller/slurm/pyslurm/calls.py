@@ -71,7 +71,7 @@ class PySlurmCalls:
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
-        self._told: dict[int, JobRecord] = {}
+        self._sent: dict[int, JobRecord] = {}
         self._cluster: Cluster | None = None
 
     def facts(self) -> SlurmFacts:
@@ -87,11 +87,11 @@ class PySlurmCalls:
     def changes(self) -> Changes:
         """Read everything, and tell what is new."""
         records = {record.raw_id: record for record in self._jobs()}
-        new = tuple(record for record in records.values() if self._told.get(record.raw_id) != record)
+        new = tuple(record for record in records.values() if self._sent.get(record.raw_id) != record)
         cluster = self._read_cluster()
-        told = None if cluster == self._cluster else cluster
-        self._told, self._cluster = records, cluster
-        return Changes(tuple(records), new, told)
+        sent = None if cluster == self._cluster else cluster
+        self._sent, self._cluster = records, cluster
+        return Changes(tuple(records), new, sent)
 
     def _jobs(self) -> list[JobRecord]:
         return [job_record(job) for job in self._pyslurm.Jobs.load().values()]
@@ -158,7 +158,7 @@ def job_record(job: Any) -> JobRecord:
     """From pyslurm's job, which may stand for all waiting tasks of an array."""
     phase = phase_of(job.state, has_nodes=bool(job.allocated_nodes))
     gpus = _gpus(job)
-    told = SlurmJob(
+    seen = SlurmJob(
         key=JobKey(str(job.id), int(job.submit_time or 0)),
         user=job.user_name or "",
         name=job.name or "",
@@ -189,8 +189,8 @@ def job_record(job: Any) -> JobRecord:
         het_job_id=job.heterogeneous_id,
         raw_id=int(job.id),
     )
-    jobs = tuple(_with_key(told, key) for key in _keys(job, told.key, phase))
-    shows_bound = told.restarts == 0 or job.max_nodes is not None
+    jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
+    shows_bound = seen.restarts == 0 or job.max_nodes is not None
     return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix)
 
 

@@ -25,7 +25,7 @@ Row = TypeVar("Row")
 Spans = Iterable[tuple[int, int]]
 """(begin, end) of pieces of a line, in their order."""
 Complain = Callable[[str, str], None]
-"""Told of a job that is there and not understood: its id, and what is wrong."""
+"""Called for a job that is there and not understood: its id, and what is wrong."""
 _JOB = b"JobId="
 _MOST_DIGITS = 10
 """Digits of the largest job id."""
@@ -134,7 +134,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class JobReading:
-    """Jobs of one reading, and the numeric ids that must be read one by one before they can be told."""
+    """Jobs of one reading, and the numeric ids that must be read one by one before they can be told apart."""
 
     jobs: tuple[SlurmJob, ...]
     contested: frozenset[int] = frozenset()

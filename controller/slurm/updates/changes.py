@@ -54,7 +54,7 @@ class Found:
 
     job: SlurmJob
     record: JobRecord
-    told: bool = False
+    updated: bool = False
     """The last command for this job was carried out before this reading: what does not show may be taken for done."""
 
 
@@ -69,7 +69,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     words += _task_words(request, _wanted_tasks_per_node(pin), original)
     bound = _node_count_is_bound(found, count)
     # After the nodes, as far as these show before the tasks are right.
-    sizes = _size_words(request, original, count) if pin.resized and (bound or found.told) else []
+    sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
     words += sizes
     if not bound and not sizes:
         words.append(f"NumNodes={count}-{count}")
@@ -94,7 +94,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
         return Failure("asks for generic resources that cannot be written again")
     words += _task_words(request, original.tasks_per_node, original)
     nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
-    if not tasks_restored and (nodes_restored or found.told):
+    if not tasks_restored and (nodes_restored or found.updated):
         words.append(f"NumTasks={original.num_tasks}")
     elif not nodes_restored:
         words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
@@ -320,7 +320,7 @@ def _node_count_is_bound(found: Found, count: int) -> bool:
     if request.min_nodes != count:
         return False
     if not found.record.shows_node_bound:
-        return found.told
+        return found.updated
     if request.max_nodes == count:
         return True
     # Without an upper bound Slurm takes the least number, unless GPUs or tasks make it look for more.
@@ -331,7 +331,7 @@ def _same_range(found: Found, original: ResourceRequest) -> bool:
     request = found.job.request
     if request.min_nodes != original.min_nodes:
         return False
-    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.told
+    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.updated
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:

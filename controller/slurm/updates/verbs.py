@@ -251,7 +251,7 @@ class Verbs(ABC):
             sent |= commands
             left = list(commands)
             after = await self._find(left, list(commands.values()))
-            commands = _steps(left, _told(after), step, failures)
+            commands = _steps(left, _updated(after), step, failures)
         return failures | {key: Failure("something else keeps changing the job") for key in commands}
 
     async def _first_commands(
@@ -266,7 +266,7 @@ class Verbs(ABC):
         """Run a command that had no effect once more, alone, for its effect or for Slurm's message."""
         complaint = await self.complaint(command)
         failures: dict[JobKey, Failure] = {}
-        if _steps([key], _told(await self._find([key])), step, failures):
+        if _steps([key], _updated(await self._find([key])), step, failures):
             failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
         return failures
 
@@ -306,8 +306,8 @@ def _steps(
     return commands
 
 
-def _told(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
-    return {key: replace(one, told=True) for key, one in found.items()}
+def _updated(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
+    return {key: replace(one, updated=True) for key, one in found.items()}
 
 
 class Memory:

@@ -10,7 +10,7 @@ import grpc
 from headway_client.calls import MEND, Call
 from headway_client.errors import AnswerTimeoutError, HeadwayError, InvalidRequestError
 from headway_client.sockets import failure
-from headway_client.wire.outcome import outcome_of
+from headway_client.wire.call_end import call_end_of
 
 MAX_ANSWER_BYTES = 64 << 20
 """Maximum size of an answer unless the program gives another, in bytes: a queue of 200,000 jobs."""
@@ -38,9 +38,9 @@ def too_late(method: str, limit_s: float) -> AnswerTimeoutError:
 
 def problem_of(error: Any, call: Call[Any], path: Path, limit_s: float, max_bytes: int) -> HeadwayError:
     """Return the error of a call through that socket, from gRPC's error, or from a call of gRPC that has ended."""
-    outcome = outcome_of(error)
-    if outcome.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    end = call_end_of(error)
+    if end.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return too_late(call.method, limit_s)
-    if outcome.away:
-        return failure(path, outcome, admin=call.admin)
-    return outcome.error(max_bytes)
+    if end.away:
+        return failure(path, end, admin=call.admin)
+    return end.error(max_bytes)

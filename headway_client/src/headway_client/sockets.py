@@ -11,7 +11,7 @@ from typing import Union
 
 from headway_client.calls import MEND
 from headway_client.errors import HeadwayError, InvalidRequestError, NotPermittedError, UnavailableError
-from headway_client.wire.outcome import Outcome
+from headway_client.wire.call_end import CallEnd
 from headway_client.words import Reason
 
 ADMIN, STATUS = "admin.sock", "status.sock"
@@ -58,7 +58,7 @@ class Address:
         return next(usable, candidates[-1])
 
 
-def failure(path: Path, outcome: Outcome, *, admin: bool) -> HeadwayError:
+def failure(path: Path, end: CallEnd, *, admin: bool) -> HeadwayError:
     """Return the error of a call through that socket that no controller has answered. Connecting says more than gRPC does."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -68,7 +68,7 @@ def failure(path: Path, outcome: Outcome, *, admin: bool) -> HeadwayError:
             return _failure(path, problem, admin=admin)
     return UnavailableError(
         f"the controller at {path} has ended, or broke the connection off before its answer was complete; it does so too when this "
-        f"user has too many connections to it: {outcome.text} ({MEND})"
+        f"user has too many connections to it: {end.text} ({MEND})"
     )
 
 

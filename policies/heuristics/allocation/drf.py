@@ -62,15 +62,15 @@ class Drf:
         if not self._users:
             return Greedy(self._placing).decide(state, fixed(demand.max(axis=1)))
         user = state.jobs.user
-        held = np.zeros((len(state.jobs.users), demand.shape[1]))
-        np.add.at(held, user[state.running], demand[state.running])
+        used = np.zeros((len(state.jobs.users), demand.shape[1]))
+        np.add.at(used, user[state.running], demand[state.running])
 
         def share(_: Capacity, rows: IntColumn) -> FloatColumn:
-            shares: FloatColumn = np.round(held.max(axis=1), 12)[user[rows]]
+            shares: FloatColumn = np.round(used.max(axis=1), 12)[user[rows]]
             return shares
 
         def started(row: int) -> None:
-            held[user[row]] += demand[row]
+            used[user[row]] += demand[row]
 
         return Greedy(self._placing, started=started).decide(state, share)
 
@@ -84,10 +84,10 @@ class Drf:
 
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             kept = np.setdiff1d(state.running, np.array(order, dtype=np.int64))
-            held: defaultdict[int, FloatColumn] = defaultdict(lambda: np.zeros(tasks.shape[1]))
+            used: defaultdict[int, FloatColumn] = defaultdict(lambda: np.zeros(tasks.shape[1]))
             for row in kept.tolist():
-                held[claims.owner[row]] += own[row]
-            return claims.fill(order, held, gpus)
+                used[claims.owner[row]] += own[row]
+            return claims.fill(order, used, gpus)
 
         return self._resizer.decide(state, shares, timeless=True)
 
@@ -104,7 +104,7 @@ class Claims:
     owner: Sequence[int]
     """The owner of each job: allocation is fair among owners."""
 
-    def fill(self, order: Sequence[int], held: defaultdict[int, FloatColumn], gpus: int) -> dict[int, int]:
+    def fill(self, order: Sequence[int], used: defaultdict[int, FloatColumn], gpus: int) -> dict[int, int]:
         """Return by progressive filling the GPUs of each of these jobs that gets some, beside what owners hold.
 
         The next task goes to the owner with the smallest dominant share, and of its jobs to the one with the smallest; ties in
@@ -114,7 +114,7 @@ class Claims:
         jobs: dict[int, list[tuple[float, int]]] = {}
         for row in order:
             jobs.setdefault(self.owner[row], []).append((0.0, row))
-        owners = [(_dominant(held[owner]) if owner in held else 0.0, rows[0][1], owner) for owner, rows in jobs.items()]
+        owners = [(_dominant(used[owner]) if owner in used else 0.0, rows[0][1], owner) for owner, rows in jobs.items()]
         heapq.heapify(owners)
         sizes: dict[int, int] = {}
         while owners and gpus:
@@ -125,15 +125,15 @@ class Claims:
             if task <= gpus:
                 gpus -= task
                 sizes[row] = sizes.get(row, 0) + task
-                held[owner] = held[owner] + task * self.tasks[row]
+                used[owner] = used[owner] + task * self.tasks[row]
                 if sizes[row] < self.most[row]:
                     heapq.heappush(rows, (round(sizes[row] * dominant[row], 12), row))
             if rows:
-                heapq.heapreplace(owners, (_dominant(held[owner]), rows[0][1], owner))
+                heapq.heapreplace(owners, (_dominant(used[owner]), rows[0][1], owner))
             else:
                 heapq.heappop(owners)
         return sizes
 
 
-def _dominant(held: FloatColumn) -> float:
-    return round(float(held.max(initial=0.0)), 12)
+def _dominant(used: FloatColumn) -> float:
+    return round(float(used.max(initial=0.0)), 12)

@@ -129,22 +129,22 @@ def _speed_now(capacity: Capacity, row: int, speed: FloatColumn) -> float:
 
 
 class Sched2Dsif:
-    """Waiting jobs by ideal time, shortest first; one that would start scattered is first held back a few times.
+    """Waiting jobs by ideal time, shortest first; one that would start scattered is first delayed a few times.
 
-    Decisions depend on earlier ones: the policy remembers the instants at which it held a job back. The same instant gives the same
+    Decisions depend on earlier ones: the policy remembers the instants at which it delayed a job. The same instant gives the same
     decision again; what the policy remembers of later instants is then dropped.
     """
 
     spec = PolicySpec(name="sched2-dsif", source=_SOURCE.format("DSIF"), needs=_NEEDS)
 
     def __init__(self, window: int = 0, max_delays: int = MAX_DELAYS) -> None:
-        """Only the first `window` waiting jobs are considered (0 = all); each is held back `max_delays` times at most."""
+        """Only the first `window` waiting jobs are considered (0 = all); each is delayed `max_delays` times at most."""
         self._window = whole("window", window, least=0)
         self._max_delays = whole("max_delays", max_delays, least=0)
         self._delays: dict[str, list[float]] = {}
 
     def decide(self, state: ClusterState) -> Decision:
-        """Start the shortest that fits, unless it is to be held back, and so on."""
+        """Start the shortest that fits, unless it is to be delayed, and so on."""
         self._forget(state)
         ids, now = state.jobs.ids, state.time_s
 

@@ -9,7 +9,7 @@ gain needs no learning. They have its placement (packing), its window and its pr
   traces (`python -m tests.bench.sched2 --tune`): there the more patience the better, and beyond 16 nothing changes.
 
 Both use the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
-nodes of a rack, and is never held back; a job without a profile loses nothing. Jobs are never stopped. A job that waits for
+nodes of a rack, and is never delayed; a job without a profile loses nothing. Jobs are never stopped. A job that waits for
 locality reserves nothing: others pass it, and while small jobs keep arriving no node becomes free for it. That is left to learn.
 """
 

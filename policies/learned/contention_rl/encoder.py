@@ -2,7 +2,7 @@
 
 Grid, placements and features are the environment's own. A live cluster differs from the environment in these points:
 
-- a node that is down, drained or held by an exclusive job takes no job: its free GPUs are shown as absent, and so are GPUs that
+- a node that is down, drained or taken by an exclusive job takes no job: its free GPUs are shown as absent, and so are GPUs that
   foreign jobs hold;
 - a job whose placement is restricted (shape, node set, CPUs, memory, exclusive) has fewer possible actions; jobs of one demand with
   different requests are different candidates; a job that fits none of the encoder's spreads is no candidate;

@@ -49,7 +49,7 @@ class GpuGrid:
         self._absent = self._constant(ABSENT)
         self._on: list[list[tuple[_Turn, int, CellValues]]] = [[] for _ in gpus]
         """The jobs of each node from the left: their turn, their GPUs there, and the values of their cells."""
-        self._held: dict[int, tuple[_Turn, int, Sequence[int]]] = {}
+        self._turns: dict[int, tuple[_Turn, int, Sequence[int]]] = {}
         """For each job its turn, its weight and its nodes."""
         self._shown: list[int] = []
         self.at_least[0] = (1 << len(gpus)) - 1
@@ -60,7 +60,7 @@ class GpuGrid:
 
     def reset(self) -> None:
         """Remove all jobs and candidates, and set all nodes up."""
-        for index in list(self._held):
+        for index in list(self._turns):
             self.give_back(index)
         for node in range(len(self.gpus)):
             self.set_up(node, True)
@@ -99,14 +99,14 @@ class GpuGrid:
                 place -= 1
             here.insert(place, (turn, count, numbers))
             self._draw(node, place)
-        self._held[index] = turn, weight, nodes
+        self._turns[index] = turn, weight, nodes
 
     def give_back(self, index: int) -> None:
         """Free what the job holds; do nothing if it holds nothing."""
-        held = self._held.pop(index, None)
-        if held is None:
+        own = self._turns.pop(index, None)
+        if own is None:
             return
-        turn, weight, nodes = held
+        turn, weight, nodes = own
         for node in nodes:
             here = self._on[node]
             place = 0

@@ -38,7 +38,7 @@ SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
 USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
-HELD = "held back by the agent: waiting is {:.0%} of its choice"
+DEFERRED = "deferred by the agent: waiting is {:.0%} of its choice"
 PAUSED = "paused: it runs at less than {:.0%} of the speed that it would have alone; it comes back"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
@@ -54,7 +54,7 @@ class AgentAction:
     """Probability of waiting."""
 
 
-class Agent:
+class ContentionAgent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
     def __init__(self, encoding: Encoding, network: nn.Module) -> None:
@@ -63,7 +63,7 @@ class Agent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> Agent:
+    def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> ContentionAgent:
         """Load weights from a training's folder, or those of that branch that come with Headway. Raises WeightsError."""
         from policies.learned.contention_rl.network import ActorCritic
 
@@ -107,11 +107,13 @@ class RlBase:
 
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
-    def __init__(self, weights: str | Agent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0) -> None:
+    def __init__(
+        self, weights: str | ContentionAgent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0
+    ) -> None:
         """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway. A job that
         runs at less than the share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
         known = choice("branch", branch, tuple(sorted(SHIPPED)))
-        self._agent = weights if isinstance(weights, Agent) else Agent.load(weights, known)
+        self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known)
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -144,7 +146,7 @@ class RlBase:
             row, placement = started
             allocation[row] = placement
             reasons[row] = _why(state, placement, chosen.share)
-        reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in view.startable)
+        reasons.update((candidate.row, DEFERRED.format(chosen.waits)) for candidate in view.startable)
         self._fill(view, allocation, reasons)
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 
@@ -158,7 +160,11 @@ class RlHybrid(RlBase):
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
     def __init__(
-        self, weights: str | Agent = "", branch: str = USUAL_BRANCH, greedy: str = ALL, preempt_below: float = 0.0
+        self,
+        weights: str | ContentionAgent = "",
+        branch: str = USUAL_BRANCH,
+        greedy: str = ALL,
+        preempt_below: float = 0.0,
     ) -> None:
         """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
         super().__init__(weights, branch, preempt_below)

@@ -9,7 +9,7 @@ from torch import nn
 
 from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
 from policies.learned.contention_rl.features import MANY
-from policies.learned.contention_rl.policy import SHIPPED, USUAL_BRANCH, Agent, RlBase, RlHybrid, settings
+from policies.learned.contention_rl.policy import SHIPPED, USUAL_BRANCH, ContentionAgent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.policy import SYSTEM as NAMED
 from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.contention_rl.recipe import train as train_with
@@ -82,7 +82,7 @@ def agent(folder: str) -> AgentInEnvironment:
     _, card = weights.load(place, name, system=NAMED, encoder=NAME)
     needs = ("starts", "candidates")
     options = {each: card.recipe[each] for each in (*needs, "branch", "reward", "decide") if each in card.recipe}
-    loaded = Agent.load(folder)
+    loaded = ContentionAgent.load(folder)
     return AgentInEnvironment(
         NetworkAgent(lambda seen, _masks: loaded.logits(seen), loaded.encoder.encoding.shape),
         ENVIRONMENT,
@@ -96,7 +96,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
     encoding = encoding_of(recipe, backend)
     training = PpoTrainer(environments(recipe, backend), encoding, recipe, run.card.seed)
-    agent = Agent(encoding, training.network)
+    agent = ContentionAgent(encoding, training.network)
 
     def validate(_network: nn.Module) -> dict[str, float]:
         hybrid, base = dict(backend.validate(RlHybrid(agent))), backend.validate(RlBase(agent))
@@ -118,6 +118,6 @@ SYSTEM = TrainableSystem(
     rounds="stages",
     gym=Gym(
         envs=environments,
-        policy=lambda recipe, backend, network: RlHybrid(Agent(encoding_of(recipe, backend), network)),
+        policy=lambda recipe, backend, network: RlHybrid(ContentionAgent(encoding_of(recipe, backend), network)),
     ),
 )

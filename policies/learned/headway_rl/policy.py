@@ -1,8 +1,8 @@
 """headway-rl as a policy: the set of jobs with the largest sum of learned values times predicted speeds.
 
 No job waits for ever:
-- a job that would neither be slowed down nor slow another down is never held, so one starts whenever nothing runs;
-- the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it; a job that
+- a job that would neither be slowed down nor slow another down is never deferred, so one starts whenever nothing runs;
+- the job that is late and was submitted first comes before all others, is not deferred, and nodes are reserved for it; a job that
   runs and has waited for `patience_s` is not stopped. `policies.ordering.patience` says when a job is late, and how long a job
   can wait.
 
@@ -104,19 +104,19 @@ class HeadwayRl:
             young = state.time_s - jobs.start_time_s[running] < self._settle_s
             movable = running[jobs.preemptible[running] & ~young & ~self._patience.stays(state)[running]]
         while True:
-            capacity = Capacity(state, held=running[~np.isin(running, movable)])
+            capacity = Capacity(state, staying=running[~np.isin(running, movable)])
             own = held_placements(state, movable)
             # Where more is in use than there is, a running job could not go back to its placement, so it stays there.
             back = np.array([capacity.can_hold(row, placement) for row, placement in own.items()], dtype=np.bool_)
             if back.all():
                 break
             movable = movable[back]
-        held = running[~np.isin(running, movable)]
-        nodes = () if head is None else reserve(state, capacity, head, held).nodes
+        staying = running[~np.isin(running, movable)]
+        nodes = () if head is None else reserve(state, capacity, head, staying).nodes
         if nodes:
             stays = [row for row, placement in own.items() if not set(nodes).isdisjoint(placement.nodes)]
             movable = movable[~np.isin(movable, stays)]
-            capacity = Capacity(state, held=running[~np.isin(running, movable)])
+            capacity = Capacity(state, staying=running[~np.isin(running, movable)])
             capacity.seal(nodes)
         return movable, capacity
 
@@ -131,11 +131,11 @@ class _Reasons:
 
     def of(self, own: dict[int, Placement], first: list[int], queue: list[int]) -> dict[int, str]:
         """Return a reason for every job that waits, starts, moves or stops."""
-        placed, held = self._layout.placed, self._layout.held
+        placed, deferred = self._layout.placed, self._layout.deferred
         reasons = {row: PAUSED for row in own if row not in placed}
         for row in queue:
-            if row in held:
-                reasons[row] = f"held: at best {self._effect(row, held[row])}"
+            if row in deferred:
+                reasons[row] = f"deferred: at best {self._effect(row, deferred[row])}"
             elif row not in placed:
                 reasons[row] = BEHIND
         reasons |= {row: RESERVED for row in first if row not in placed}

@@ -3,7 +3,7 @@
 The value of an *assignment* is the sum of value x predicted speed of its jobs, less the costs of stopping and moving. It is made by
 going down an order of jobs: a running job keeps its placement if that is still free; all other jobs get the best of a handful of
 placements (`policies.placement.candidates`), by the gain less the speed taken from the jobs before. A job whose gain is below
-`threshold` of its value is held. The order is by value per GPU^bulk. Then the search tries orders in which one other job comes
+`threshold` of its value is deferred. The order is by value per GPU^bulk. Then the search tries orders in which one other job comes
 first: those whose jobs would have more value than the best assignment if no job slowed another down, the best first. It goes on
 from an order whose assignment has more value, until none of so many has.
 """
@@ -46,7 +46,7 @@ class Assignment:
     placed: dict[int, Placement] = field(default_factory=dict)
     effects: dict[int, Effect] = field(default_factory=dict)
     """Effects of newly placed jobs, as of when they were placed."""
-    held: dict[int, Effect] = field(default_factory=dict)
+    deferred: dict[int, Effect] = field(default_factory=dict)
     """For each job that would gain too little, the best effect that it could have had."""
     worth: float = 0.0
 
@@ -99,7 +99,7 @@ class Search:
         return sorted(rows, key=lambda row: (-counted[row] / gpus[row] ** bulk, row))
 
     def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Assignment:
-        """Return the best assignment found. Jobs in `first` come before all others and are not held.
+        """Return the best assignment found. Jobs in `first` come before all others and are not deferred.
 
         `effort` is the number of jobs to consider, summed over all orders; every job is considered at least once.
         """
@@ -155,7 +155,7 @@ class Search:
         if not _gains(best[1], least):
             if own is None:
                 making.refused[kind] = value
-                making.layout.held[row] = best[1]
+                making.layout.deferred[row] = best[1]
             return None
         making.layout.effects[row] = best[1]
         return best[0], 0.0 if own is None else terms.stop * value

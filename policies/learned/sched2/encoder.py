@@ -5,7 +5,7 @@ for its remaining time (`ClusterState.remaining_s`), times the slowdown of its p
 (`policies.placement.locality_tiers`), times its measured slowdown against running alone.
 A live cluster differs from the environment in these points:
 
-- GPUs that foreign jobs hold, and free GPUs of nodes that are down, drained or held by an exclusive job, are shown as absent;
+- GPUs that foreign jobs hold, and free GPUs of nodes that are down, drained or taken by an exclusive job, are shown as absent;
   the other GPUs of an exclusive job's nodes come free when it ends;
 - a job that can never be placed is no candidate, and no other job waits behind it;
 - a job without an estimate has the usual time, `usual_h`; a job that has run for longer than estimated is shown as about to end;

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SYSTEM = "sched2"
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
 _NEEDS = frozenset({"duration_estimate", "profile"})
-HELD = "held back by the agent: it would rather keep {} GPUs free for now"
+DEFERRED = "deferred by the agent: it would rather keep {} GPUs free for now"
 _LOST = "the network's answer is not finite; first come, first served"
 
 
@@ -45,7 +45,7 @@ class AgentAction:
     """The network's answer was not finite."""
 
 
-class Agent:
+class Sched2Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
     def __init__(self, encoding: Encoding, network: QNetwork) -> None:
@@ -53,7 +53,7 @@ class Agent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, folder: str, window: str) -> Agent:
+    def load(cls, folder: str, window: str) -> Sched2Agent:
         """Load weights and card from a training's folder; without one, those that come with Headway. `window` replaces the window
         of training. Raises WeightsError, and EncoderError for an unknown window."""
         from policies.learned.sched2.network import QNetwork
@@ -97,10 +97,10 @@ class Sched2:
     def __init__(self, weights: str = "", window: str = "") -> None:
         """`weights` is the folder of a training; without one, the weights that come with Headway. `window=widest` shows the agent
         jobs of the whole queue. Raises WeightsError, EncoderError."""
-        self._agent = Agent.load(weights, window)
+        self._agent = Sched2Agent.load(weights, window)
 
     @classmethod
-    def of(cls, agent: Agent) -> Self:
+    def of(cls, agent: Sched2Agent) -> Self:
         """Return a policy with that agent."""
         policy = object.__new__(cls)
         policy._agent = agent
@@ -127,7 +127,7 @@ class Sched2:
         if possible.any():
             free = view.capacity.total_free()
             reasons.update(
-                (row, HELD.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
+                (row, DEFERRED.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
             )
         return Decision(allocation, reasons, tuple(waiting.tolist()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policies.learned.sched2.encoder import NAME, Encoding
 from policies.learned.sched2.policy import SYSTEM as NAMED
-from policies.learned.sched2.policy import Agent, Sched2, settings
+from policies.learned.sched2.policy import Sched2, Sched2Agent, settings
 from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
 from policies.learned.sched2.training.trainer import DqnTrainer
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
@@ -55,7 +55,7 @@ def agent(folder: str) -> AgentInEnvironment:
     _, card = weights.load(place, name, system=NAMED, encoder=NAME)
     needs = ("candidates", "window")
     options = {each: card.recipe[each] for each in (*needs, "reward", "horizon_h") if each in card.recipe}
-    loaded = Agent.load(folder, "")
+    loaded = Sched2Agent.load(folder, "")
     shape = (loaded.encoder.encoding.layout.size,)
     return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=needs)
 
@@ -76,7 +76,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         tell_time=True,
     )
     training = DqnTrainer(envs, encoding.layout, recipe, run.card.seed)
-    policy = Sched2.of(Agent(encoding, training.network))
+    policy = Sched2.of(Sched2Agent(encoding, training.network))
     run.keep(training=training)
     for number in run.rounds(recipe.searches, "search"):
         run.log(**training.run_search())

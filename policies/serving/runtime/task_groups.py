@@ -16,11 +16,19 @@ Work = Coroutine[Any, Any, object]
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Run tasks within an asyncio.TaskGroup. Raises the first error by itself, so that callers can catch it by its type."""
+    """Run tasks within an asyncio.TaskGroup. Raises the first error by itself, so that callers can catch it by its type.
+
+    Where a task fails in the same turn of the loop in which the group's owner is cancelled, this raises CancelledError. Before
+    Python 3.13 a TaskGroup raises the error, and the cancellation is lost: an owner that tries again would never end.
+    """
+    owner = asyncio.current_task()
+    requests = owner.cancelling() if owner is not None else 0
     try:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as several:
+        if owner is not None and owner.cancelling() > requests:
+            raise asyncio.CancelledError from several.exceptions[0]
         error = several.exceptions[0]
         raise error from error.__cause__
 

@@ -47,14 +47,14 @@ class MeasuredColumns:
         places = np.flatnonzero(running)
         jobs = [active[place] for place in places.tolist()]
         speed = np.array([job.speed for job in jobs])
-        held = np.array([job.held for job in jobs])
+        occupied = np.array([job.occupied for job in jobs])
         gpus = self._trace.num_gpus[rows[places]]
         sensitivity, steps_per_s = np.full((2, len(active)), np.nan)
         sensitivity[places] = 1.0
-        for at in np.flatnonzero((speed != 1.0) | (held != gpus)).tolist():
+        for at in np.flatnonzero((speed != 1.0) | (occupied != gpus)).tolist():
             sensitivity[places[at]] = self._sensitivity(jobs[at])
         # The batch of a GPU is fixed: at another size, a step trains another number of examples.
-        steps_per_s[places] = speed * gpus / held * self._ideal_steps_per_s(rows[places])
+        steps_per_s[places] = speed * gpus / occupied * self._ideal_steps_per_s(rows[places])
         return {
             "contention_sensitivity": sensitivity,
             "contention_confidence": np.where(np.isnan(sensitivity), 0.0, 1.0),

@@ -76,10 +76,10 @@ class StateView:
         rows = np.fromiter((job.index for job in active), dtype=np.int64, count=count)
         service = np.fromiter((job.service for job in active), dtype=np.int64, count=count)
         remaining = np.fromiter((job.remaining() for job in active), dtype=np.int64, count=count)
-        held = np.fromiter(
+        occupied = np.fromiter(
             (len(job.nodes) if job.state == RUNNING else 0 for job in active), dtype=np.int64, count=count
         )
-        running = held > 0
+        running = occupied > 0
         start = np.fromiter((job.start for job in active), dtype=np.int64, count=count) / NS_PER_S
         known = remaining != NEVER
         gpus = trace.num_gpus[rows]
@@ -109,10 +109,10 @@ class StateView:
             node_set=ones * -1,
             user=self._user[rows],
             users=self._users,
-            placement_offset=np.concatenate(([0], np.cumsum(held))),
+            placement_offset=np.concatenate(([0], np.cumsum(occupied))),
             placement_node=_flat(active, "nodes"),
             placement_gpus=_flat(active, "counts"),
-            placement_gpu_mask=_no_masks(int(held.sum())),
+            placement_gpu_mask=_no_masks(int(occupied.sum())),
             min_gpus=trace.min_gpus[rows] if elastic else None,
             max_gpus=trace.max_gpus[rows] if elastic else None,
             **self._measured.of(active, rows, running),

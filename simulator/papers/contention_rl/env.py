@@ -14,7 +14,7 @@ Policies that were learned here use the same cells and placements in any cluster
 `features`, `board` and `placing`.
 
 **Reward**: -W1 x CS + W2 x Util (equation 2), CS the mean of ideal / present throughput over running jobs, Util the share of
-GPUs held. It is integrated over the time of a wait, in rounds: a round without changes earns exactly the equation, and
+GPUs in use. It is integrated over the time of a wait, in rounds: a round without changes earns exactly the equation, and
 `decide`, `round_s` and `skip_forced` do not change the sum over an episode with the same decisions. Starting a job earns 0.
 `reward='jct'` is minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s).
 """
@@ -246,7 +246,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         running = self.loop.running
         if running:
             sensitivity = sum([1.0 / job.speed for job in running]) / len(running)
-            busy = sum([job.held for job in running]) / self.cluster.num_gpus
+            busy = sum([job.occupied for job in running]) / self.cluster.num_gpus
             self._running_rate = -self._w1 * sensitivity + self._w2 * busy
 
     def _gone(self, job: ActiveJob) -> None:

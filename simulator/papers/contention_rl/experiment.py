@@ -16,7 +16,7 @@ import numpy as np
 from policies.model import FloatColumn
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.reproducing.bound import average_jct_bound_s
-from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Outcome, Run, Setting, policy
+from simulator.reproducing.experiment import Claim, Contender, Experiment, ExperimentResults, Kind, Run, Setting, policy
 from simulator.reproducing.pictures import Picture, cdf, density, scatter, shares
 from simulator.results import metrics
 from simulator.results.result import Result
@@ -236,25 +236,25 @@ def samples(result: Result) -> dict[str, FloatColumn]:
     begin = int(result.submit_ns.min())
     width = -(-result.makespan_ns // _PARTS)
     edges = begin + width * np.arange(_PARTS + 1, dtype=np.int64)
-    held = means(*busy(result.spans), edges) / float(result.node_gpus.sum())
+    occupied = means(*busy(result.spans), edges) / float(result.node_gpus.sum())
     return {
         "jct_s": result.jct_ns / NS_PER_S,
         "service_s": result.service_ns / NS_PER_S,
         "sensitivity": metrics.contention_sensitivity(result),
-        "utilization": held[:-1],
+        "utilization": occupied[:-1],
     }
 
 
-def pictures(outcome: Outcome) -> list[Picture]:
+def pictures(results: ExperimentResults) -> list[Picture]:
     """Return figures 5 to 8."""
-    mixes = [setting.name for setting in outcome.experiment.settings if setting.name in MIXES]
-    hours = ("share of GPU time held", "average JCT with queueing, h")
+    mixes = [setting.name for setting in results.experiment.settings if setting.name in MIXES]
+    hours = ("share of GPU time in use", "average JCT with queueing, h")
     return [
         cdf("As figure 5: running time (the paper's JCT), normal mix", NORMAL, "service_s", "hours", HOUR_S),
         cdf("JCT with queueing, normal mix", NORMAL, "jct_s", "hours", HOUR_S),
         shares(
             "As figure 6: contention sensitivity of jobs, normal mix", NORMAL, "sensitivity", "ideal / observed", _EDGES
         ),
-        density("As figure 7: utilization, normal mix", NORMAL, "utilization", "share of GPUs held"),
+        density("As figure 7: utilization, normal mix", NORMAL, "utilization", "share of GPUs in use"),
         *(scatter(f"As figure 8: {mix} mix", mix, "utilization", "avg_jct_s", hours, HOUR_S) for mix in mixes),
     ]

@@ -41,7 +41,7 @@ class ElasticMapping:
         self._problem = self._lacking("lacked {} workers in the slot before")
         jobs = self._env.simulation.jobs()
         wanted = [(jobs[row], where.num_gpus) for row, where in decision.allocation.items()]
-        self._missing = {job.index: gpus - (job.held if job.fixed else 0) for job, gpus in wanted}
+        self._missing = {job.index: gpus - (job.occupied if job.fixed else 0) for job, gpus in wanted}
 
     def next(self) -> MappedAction:
         """Return the next increment of the first shown job that lacks one; void when none can have more."""

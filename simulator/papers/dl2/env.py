@@ -212,7 +212,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             rule=options.placing,
         )
         for job in self._jobs:
-            if job.fixed and job.held:
+            if job.fixed and job.occupied:
                 self._tasks.hold(job.index, self._workers_of(job), dict(self._footprints.of[job.index]))
         self._first = -options.concurrent
 
@@ -237,7 +237,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
                 self._state[row, kind] = 1.0
             self._state[row, self._d] = min(self._slots_run.get(job.index, 0), _MOST)
             self._state[row, self._e] = min(self._epochs[job.index] * job.left / job.work, _MOST)
-            if not (job.fixed and job.held):
+            if not (job.fixed and job.occupied):
                 self._most[row] = self.trace.max_gpus[job.index]
             self._show_tasks(row)
         self._update_mask()
@@ -282,7 +282,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     def _workers_of(self, job: ActiveJob) -> Where:
         """Return the job's tasks since the last slot."""
-        return dict(zip(job.nodes, job.counts, strict=True)) if job.held else {}
+        return dict(zip(job.nodes, job.counts, strict=True)) if job.occupied else {}
 
     # The cluster
 
@@ -305,7 +305,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         coming = []
         for job in self._jobs:
             workers, servers = self._tasks.workers(job.index), self._tasks.servers(job.index)
-            if job.held:
+            if job.occupied:
                 if workers == self._workers_of(job) and servers == self._footprints.of[job.index]:
                     continue
                 self.loop.stop(job)
@@ -326,7 +326,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         if before is None:
             return
         job.stops -= 1
-        if sum(workers.values()) == job.last_held and sum(servers.values()) == sum(before.values()):
+        if sum(workers.values()) == job.last_occupied and sum(servers.values()) == sum(before.values()):
             job.moves += 1
         else:
             job.resizes += 1

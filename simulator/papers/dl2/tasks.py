@@ -70,7 +70,7 @@ class Tasks:
         return worker, server, both
 
     def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> None:
-        """Place one more worker of a job, which held these before; leave room for a server if one is to follow.
+        """Place one more worker of a job, which had these before; leave room for a server if one is to follow.
 
         The caller has seen to it that there is room.
         """
@@ -79,14 +79,14 @@ class Tasks:
         self._give(where, self._choose(fits, self.gpus, where, before, self._servers.get(job, {})), 1)
 
     def give_server(self, job: int, before: Where) -> None:
-        """Place one more server of a job, which held these before. The caller has checked that there is room."""
+        """Place one more server of a job, which had these before. The caller has checked that there is room."""
         where = self._servers.setdefault(job, {})
         self._give(where, self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {})), 0)
 
     def hold(self, job: int, workers: Where, servers: Where) -> None:
         """Let the job keep these tasks in this slot."""
-        for gpus, held, kept in ((1, workers, self._workers), (0, servers, self._servers)):
-            for node, count in held.items():
+        for gpus, occupied, kept in ((1, workers, self._workers), (0, servers, self._servers)):
+            for node, count in occupied.items():
                 for _ in range(count):
                     self._give(kept.setdefault(job, {}), node, gpus)
 

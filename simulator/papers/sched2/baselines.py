@@ -44,7 +44,7 @@ CONTROLS = ("spf-local", "delay")
 
 @dataclass
 class Baseline:
-    """One run of one baseline. Invariant: `delays[j]` is at how many instants job j was held back."""
+    """One run of one baseline. Invariant: `delays[j]` is at how many instants job j was delayed."""
 
     name: str
     trace: Trace

@@ -20,9 +20,9 @@ from simulator.reproducing.experiment import (
     Claim,
     Contender,
     Experiment,
+    ExperimentResults,
     Kind,
     Metric,
-    Outcome,
     Run,
     Setting,
     policy,
@@ -216,9 +216,9 @@ def _asked_for(times: np.ndarray, result: Result, at: np.ndarray) -> FloatColumn
     return found
 
 
-def pictures(outcome: Outcome) -> list[Picture]:
+def pictures(results: ExperimentResults) -> list[Picture]:
     """Figures 8 and 9."""
-    there = {setting.name for setting in outcome.experiment.settings}
+    there = {setting.name for setting in results.experiment.settings}
     gaps = {gap: name_of(gap) for gap in GAPS_S if name_of(gap) in there}
     calibrated = name_of(CALIBRATED_GAP_S)
     by_gap = [

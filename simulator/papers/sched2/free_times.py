@@ -30,7 +30,7 @@ class FreeTimes:
         self._at: Times = np.zeros((len(gpus), self.width), dtype=np.int64)
         self._cells = self._at.reshape(-1)
         self._open: list[list[int]] = []
-        self._held: dict[int, list[int]] = {}
+        self._occupied: dict[int, list[int]] = {}
         self._until: dict[int, int] = {}
         """The instant in the cells of each job."""
         self._up = [True] * len(gpus)
@@ -41,7 +41,7 @@ class FreeTimes:
         """Set all nodes up and all GPUs free."""
         self._at[:] = _NO_GPU
         self._open = []
-        self._held.clear()
+        self._occupied.clear()
         for node, count in enumerate(self._gpus):
             self._at[node, :count] = 0
             self._open.append(list(range(node * self.width, node * self.width + count)))
@@ -50,23 +50,23 @@ class FreeTimes:
 
     def take(self, job: int, nodes: Sequence[int], counts: Sequence[int]) -> None:
         """Let the job hold so many GPUs of each node from now on; call `follow` for it before reading."""
-        held: list[int] = []
+        occupied: list[int] = []
         for node, count in zip(nodes, counts, strict=True):
             free = self._open[node]
-            held += free[-count:]
+            occupied += free[-count:]
             del free[-count:]
-        self._held[job] = held
+        self._occupied[job] = occupied
         self._until[job] = 0
 
     def follow(self, running: Sequence[ActiveJob]) -> None:
         """Set the instants of these running jobs to their finishes."""
         until = self._until
         for job in [job for job in running if until[job.index] != job.finish]:
-            self._cells[self._held[job.index]] = until[job.index] = job.finish
+            self._cells[self._occupied[job.index]] = until[job.index] = job.finish
 
     def give_back(self, job: int) -> None:
         """Free the job's GPUs, if it holds any."""
-        for cell in self._held.pop(job, ()):
+        for cell in self._occupied.pop(job, ()):
             node = cell // self.width
             self._open[node].append(cell)
             self._cells[cell] = 0 if self._up[node] else _NO_GPU

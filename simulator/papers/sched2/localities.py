@@ -39,7 +39,7 @@ def wait_s(result: Result, models: Collection[str]) -> Figure:
 def reused(result: Result) -> Figure:
     """Return the share of jobs with several GPUs on one node that inherited their GPUs from one other such job.
 
-    That is: no job has started on the node since a job ended that held at least as many GPUs of it. Chosen; the paper does not say
+    That is: no job has started on the node since a job ended that had at least as many GPUs of it. Chosen; the paper does not say
     how it counts. None where runs were not recorded.
     """
     if result.spans is None:

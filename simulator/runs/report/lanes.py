@@ -53,15 +53,15 @@ class _Lanes:
     def __init__(self, gpus: int, first: int) -> None:
         self._first = first
         self._free = list(range(gpus))
-        self._held: list[tuple[int, list[int]]] = []
+        self._occupied: list[tuple[int, list[int]]] = []
 
     def take(self, begin: int, finish: int, gpus: int) -> list[tuple[int, int]]:
         """Return lanes for a run, as (first, number of adjacent lanes)."""
-        while self._held and self._held[0][0] <= begin:
-            self._free += heappop(self._held)[1]
+        while self._occupied and self._occupied[0][0] <= begin:
+            self._free += heappop(self._occupied)[1]
         heapify(self._free)
         taken = [heappop(self._free) for _ in range(min(gpus, len(self._free)))]
-        heappush(self._held, (finish, taken))
+        heappush(self._occupied, (finish, taken))
         groups: list[tuple[int, int]] = []
         for lane in taken:
             if groups and sum(groups[-1]) == lane + self._first:

@@ -23,10 +23,10 @@ def means(times: IntColumn, levels: IntColumn, edges: IntColumn) -> FloatColumn:
 
 
 def busy(spans: Spans) -> tuple[IntColumn, IntColumn]:
-    """Return the instants at which the number of GPUs held by jobs changes, and the number from then on."""
+    """Return the instants at which the number of GPUs of jobs changes, and the number from then on."""
     if not len(spans):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    held = np.add.reduceat(spans.counts, spans.offset[:-1])
+    occupied = np.add.reduceat(spans.counts, spans.offset[:-1])
     time = np.concatenate((spans.start, spans.end))
     order = np.argsort(time, kind="stable")
-    return time[order], np.cumsum(np.concatenate((held, -held))[order])
+    return time[order], np.cumsum(np.concatenate((occupied, -occupied))[order])

@@ -48,10 +48,10 @@ def split(
             raise SlowdownError(f"row {at + 1}, {row}, measures no number above 0", mend="leave such rows out")
     order = list(range(len(rows)))
     random.Random(seed).shuffle(order)  # noqa: S311 - the choice of rows is no secret
-    held = set(order[: max(1, round(len(rows) * share))])
+    out = set(order[: max(1, round(len(rows) * share))])
     return (
-        [row for at, row in enumerate(rows) if at not in held],
-        [row for at, row in enumerate(rows) if at in held],
+        [row for at, row in enumerate(rows) if at not in out],
+        [row for at, row in enumerate(rows) if at in out],
     )
 
 

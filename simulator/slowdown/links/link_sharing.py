@@ -96,10 +96,10 @@ class LinkSharing(Model):
         jobs = self._on_node[node]
         if first == len(jobs):
             return
-        held = self._links_of_jobs.groups(node, tuple([count for _, count in jobs]))
+        occupied = self._links_of_jobs.groups(node, tuple([count for _, count in jobs]))
         for place in range(first, len(jobs)):
             job = jobs[place][0]
-            now = self._links_of_jobs.inside(node, held[place], len(self._residents[job].nodes) > 1)
+            now = self._links_of_jobs.inside(node, occupied[place], len(self._residents[job].nodes) > 1)
             before = self._inside[job, node]
             if now != before:
                 self._inside[job, node] = now
@@ -149,15 +149,15 @@ class _LinksOfJobs:
         """GPUs that each of a node's jobs holds of each group, from what they hold of the node."""
         return groups_of(self._sizes[node], counts)
 
-    def inside(self, node: int, held: tuple[int, ...], leaves: bool) -> Links:
+    def inside(self, node: int, occupied: tuple[int, ...], leaves: bool) -> Links:
         """The links that depend on the groups that a job holds on a node; `leaves`: it has others besides."""
-        links = self._known.get((node, held, leaves))
+        links = self._known.get((node, occupied, leaves))
         if links is None:
-            used = [group for group, count in enumerate(held) if count]
+            used = [group for group, count in enumerate(occupied) if count]
             found = [self._topology.between_sockets(node)] if len(used) > 1 else []
             if leaves and self._by_group:
                 found += [self._topology.nic(node, group) for group in used]
-            links = self._known[node, held, leaves] = frozenset(found)
+            links = self._known[node, occupied, leaves] = frozenset(found)
         return links
 
 

@@ -54,16 +54,16 @@ class HostInterference(Neighbours):
             if len(jobs) == 1:
                 continue
             near = [self._residents[job] for job in jobs]
-            held = groups(self._topology, node, near)
+            occupied = groups(self._topology, node, near)
             profiles = [self._profiles.of(other.model) for other in near]
             me = jobs.index(resident.job)
             others = [at for at in range(len(jobs)) if at != me]
-            for group, mine in enumerate(held[me]):
+            for group, mine in enumerate(occupied[me]):
                 if not mine:
                     continue
-                same = sum(held[at][group] * profiles[at].cpu for at in others)
-                elsewhere = sum((sum(held[at]) - held[at][group]) * profiles[at].cpu for at in others)
-                pcie = sum(held[at][group] * profiles[at].pcie for at in others)
+                same = sum(occupied[at][group] * profiles[at].cpu for at in others)
+                elsewhere = sum((sum(occupied[at]) - occupied[at][group]) * profiles[at].cpu for at in others)
+                pcie = sum(occupied[at][group] * profiles[at].pcie for at in others)
                 cpu = same + max(0.0, elsewhere - self._cores)
                 yield cpu, mine * profiles[me].cpu, pcie, mine * profiles[me].pcie
 

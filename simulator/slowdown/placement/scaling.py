@@ -1,6 +1,6 @@
 """Elastic jobs: throughput at the present size, relative to the requested size.
 
-factor = X(held) / X(requested); the only factor that may be above 1. If a model's scaling was measured,
+factor = X(occupied) / X(requested); the only factor that may be above 1. If a model's scaling was measured,
 
     X(n) ~ n / (1 + sigma (n - 1) + kappa n (n - 1))
 
@@ -34,10 +34,10 @@ class Scaling(Model):
         self._best = BestRing(topology)
 
     def _computed(self, resident: Resident) -> float:
-        held = sum(resident.counts)
-        if held == resident.requested_gpus:
+        occupied = sum(resident.counts)
+        if occupied == resident.requested_gpus:
             return 1.0
-        return self._throughput(resident, held) / self._throughput(resident, resident.requested_gpus)
+        return self._throughput(resident, occupied) / self._throughput(resident, resident.requested_gpus)
 
     def _throughput(self, resident: Resident, gpus: int) -> float:
         profile = self._profiles.of(resident.model)

@@ -91,7 +91,7 @@ def _row(path: Path, line: int, job: Mapping[str, Any]) -> tuple[str, ...]:
     try:
         attempts = sorted((start, end) for start, end in map(_times, job["attempts"]) if start >= 0 and end > start)
         gpus = max((sum(len(node["gpus"]) for node in attempt["detail"]) for attempt in job["attempts"]), default=0)
-        told = [str(job[name] or "") for name in ("user", "vc", "status")]
+        texts = [str(job[name] or "") for name in ("user", "vc", "status")]
         names = (str(job["jobid"]), str(job["submitted_time"]))
     except KeyError as error:
         raise TraceError("is missing", mend=MEND, path=path, line=line, column=str(error.args[0])) from None
@@ -99,7 +99,7 @@ def _row(path: Path, line: int, job: Mapping[str, Any]) -> tuple[str, ...]:
         raise TraceError(bad.reason, mend=bad.mend, path=path, line=line, text=bad.text) from None
     except (TypeError, AttributeError):
         raise TraceError("is not a job as Philly writes it", mend=MEND, path=path, line=line) from None
-    return (*names, str(gpus), str(_run_ns(attempts)), *told, str(len(job["attempts"])))
+    return (*names, str(gpus), str(_run_ns(attempts)), *texts, str(len(job["attempts"])))
 
 
 def _times(attempt: Mapping[str, Any]) -> tuple[int, int]:

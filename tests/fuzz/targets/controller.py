@@ -31,7 +31,7 @@ _DECODERS: tuple[Callable[[object], object], ...] = (
     journal_rows.decode_pin,
     journal_rows.decode_refusal,
     journal_rows.decode_served,
-    journal_rows.decode_elsewhere,
+    journal_rows.decode_constraint,
 )
 
 
@@ -72,7 +72,7 @@ def rows() -> list[bytes]:
     """Return the texts of the journal's columns."""
     ledger = full_ledger()
     found = [journal_rows.encode(each[KEY]) for each in (ledger.originals, ledger.pins, ledger.refusals, ledger.served)]
-    found.append(journal_rows.encode_elsewhere(ledger.elsewhere[KEY]))
+    found.append(journal_rows.encode_constraint(ledger.relocations[KEY]))
     found += [journal_rows.encode(request(gpus_per_node=8, min_nodes=4)), _preemption_row()]
     return [text.encode() for text in found]
 

@@ -32,7 +32,7 @@ def whole_ledger() -> Ledger:
         ledger.refusals[job] = Refusal("AssocGrpGRES", 1.0, 2.0, 3)
         ledger.served[job] = Served(7.0, 14.0, job.submit_time_s)
         ledger.yielded[job] = 1
-        ledger.elsewhere[job] = RelocationConstraint(frozenset({"n1"}), frozenset({"n2"}), 2)
+        ledger.relocations[job] = RelocationConstraint(frozenset({"n1"}), frozenset({"n2"}), 2)
     return ledger
 
 
@@ -63,7 +63,7 @@ def _preemption(job: JobKey) -> Preemption:
     return Preemption(
         number=0, job_id=job.job_id, raw_id=int(job.job_id), submit_time_s=job.submit_time_s, restarts=0, cause=Cause.POLICY,
         why="for another", way=PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
-        elsewhere=RelocationConstraint(frozenset({"n1"})),
+        constraint=RelocationConstraint(frozenset({"n1"})),
         within_s=60.0, stage=Stage.ASKED, asked_s=100.0,
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ def preemption(number: int, raw_id: int, asked_s: float, stage: Stage = Stage.RE
     base = Preemption(
         number=number, job_id=str(raw_id), raw_id=raw_id, restarts=0, submit_time_s=0, cause=Cause.THRESHOLD,
         why="", way=PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
-        elsewhere=RelocationConstraint(), within_s=60.0, stage=stage, asked_s=asked_s,
+        constraint=RelocationConstraint(), within_s=60.0, stage=stage, asked_s=asked_s,
         ended_s=asked_s + 10 if stage.ended else None,
     )  # fmt: skip
     return replace(base, **changes)

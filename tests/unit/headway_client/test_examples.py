@@ -20,7 +20,7 @@ from headway_client import (
     PreemptionWay,
     Reason,
 )
-from headway_client.wire.outcome import Outcome
+from headway_client.wire.call_end import CallEnd
 
 from controller.admin.protocol import Reason as ControllerReason
 from controller.admin.refusal import _CODES
@@ -91,7 +91,7 @@ def test_every_error_and_reason_is_in_the_document() -> None:
     assert reasons.keys() == public
     assert set().union(*reasons.values()) == {reason.value for reason in ControllerReason}
     for reason in ControllerReason:
-        raised = Outcome(_CODES[reason], "", Reason(reason.value)).error(1)
+        raised = CallEnd(_CODES[reason], "", Reason(reason.value)).error(1)
         assert reason.value in reasons[type(raised).__name__]
         assert isinstance(raised, HeadwayError) and raised.reason is Reason(reason.value)
 

@@ -21,7 +21,7 @@ from headway_client import (
     UnavailableError,
     VersionError,
 )
-from headway_client.wire.outcome import Outcome
+from headway_client.wire.call_end import CallEnd
 
 from controller.admin.serve import serve_admin
 from tests.unit.controller.controller_world import world_in
@@ -200,10 +200,10 @@ async def test_a_controller_of_another_version_is_told_from_one_that_is_away(
 
 def test_what_a_later_controller_says_is_still_an_error() -> None:
     code, later = grpc.StatusCode, Reason("on-fire")
-    assert type(Outcome(code.FAILED_PRECONDITION, "no", later).error(1)) is RefusedError
-    assert type(Outcome(code.UNAUTHENTICATED, "").error(1)) is ControllerError
-    assert "UNAUTHENTICATED" in str(Outcome(code.UNAUTHENTICATED, "").error(1))
-    assert Outcome(code.RESOURCE_EXHAUSTED, "x", later).error(1).reason == "on-fire"
+    assert type(CallEnd(code.FAILED_PRECONDITION, "no", later).error(1)) is RefusedError
+    assert type(CallEnd(code.UNAUTHENTICATED, "").error(1)) is ControllerError
+    assert "UNAUTHENTICATED" in str(CallEnd(code.UNAUTHENTICATED, "").error(1))
+    assert CallEnd(code.RESOURCE_EXHAUSTED, "x", later).error(1).reason == "on-fire"
 
 
 async def test_a_large_answer_comes_whole_or_not_at_all(folder: Path, connected: MakeClient) -> None:

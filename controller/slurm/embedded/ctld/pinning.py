@@ -84,7 +84,7 @@ def _contradicts(order: Pin) -> str:
 
 
 def _tasks_per_node(order: Pin) -> int | None:
-    """Tasks with GPUs of their own lie evenly only when they are told to: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    """Tasks with GPUs of their own lie evenly only when the request says so: Slurm would put 3 and 1 of 4 tasks on two nodes."""
     if order.original.gpus_per_task is None or order.gpus_per_node is None:
         return order.original.tasks_per_node
     return order.gpus_per_node // order.original.gpus_per_task

@@ -17,7 +17,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class Progress:
-    """Work of the jobs that run or are suspended. A job is here from `begin` to `end`, or until `take_done` has told of it.
+    """Work of the jobs that run or are suspended. A job is here from `begin` to `end`, or until `take_done` has returned it.
 
     Invariant: nothing depends on how often one looks. A float resolves the clock to some 200 ns: what is done in between is told
     at the nearest that there is.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from policies.errors import TrainingError
 
-_held: set[int] = set()
+_own: set[int] = set()
 
 
 @contextmanager
@@ -32,18 +32,18 @@ def locked(folder: Path) -> Iterator[None]:
             raise TrainingError(
                 f"{folder}: another process trains there; wait for it, or give another folder"
             ) from None
-        _held.add(lock)
+        _own.add(lock)
         yield
     finally:
-        _held.discard(lock)
+        _own.discard(lock)
         os.close(lock)
 
 
 def _let_go() -> None:
     """Release the locks in a forked process, such as one for environments, which may outlive its parent."""
-    for lock in _held:
+    for lock in _own:
         os.close(lock)
-    _held.clear()
+    _own.clear()
 
 
 os.register_at_fork(after_in_child=_let_go)

@@ -34,14 +34,14 @@ def test_empty_nodes_come_first() -> None:
     found = place(A, B, training(3, "n3", gpus=1), nodes=5)
     assert found is not None
     assert (found.nodes, found.empty) == (("n4", "n5"), True)
-    assert found.elsewhere.avoid == {"n1", "n2", "n3"}
+    assert found.constraint.avoid == {"n1", "n2", "n3"}
 
 
 def test_then_nodes_of_jobs_that_do_not_communicate() -> None:
     found = place(A, B, training(3, "n3", gpus=1))
     assert found is not None
     assert (found.nodes, found.empty) == (("n3", "n4"), False)
-    assert found.elsewhere.avoid == SHARED
+    assert found.constraint.avoid == SHARED
 
 
 def test_never_nodes_of_others_that_do() -> None:

@@ -105,7 +105,7 @@ def test_of_two_that_disturb_each_other_the_more_affected_moves_off_the_shared_n
     found = judge(case(PAIR, PACES), BOTH)
     advice = only(found)
     assert (advice.job.key.job_id, advice.place.nodes, advice.mode) == ("2", ("n3", "n4"), "automatic")
-    assert advice.place.elsewhere.avoid == {"n1", "n2"}
+    assert advice.place.constraint.avoid == {"n1", "n2"}
     assert advice.why == (
         "it makes 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min by now, on n1,n2 beside job 1; "
         "n3,n4 are free"
@@ -194,7 +194,7 @@ def test_only_one_of_a_circle_moves() -> None:
     )  # fmt: skip
     advice = only(judge(case(three, paces, nodes=8), {ONE: LONG, TWO: LONG, THREE: LONG}))
     assert (advice.job.key.job_id, advice.place.nodes) == ("2", ("n5", "n6"))
-    assert advice.place.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
+    assert advice.place.constraint.avoid == {"n1", "n2", "n3", "n4"}
 
 
 def test_two_circles_do_not_get_the_same_place() -> None:
@@ -249,7 +249,7 @@ def test_others_that_report_nothing_are_escaped_from() -> None:
 def test_links_between_nodes_are_escaped_from_by_leaving_all_nodes() -> None:
     paces = known(pace(1, 2.0, 2), pace(2, 2.0, 1, nodes=("n3", "n4")))
     advice = only(judge(case((PAIR[0], training(2, "n3 n4")), paces, nodes=6), BOTH))
-    assert advice.place.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
+    assert advice.place.constraint.avoid == {"n1", "n2", "n3", "n4"}
 
 
 def test_a_place_behind_the_same_uplink_is_none() -> None:
@@ -265,7 +265,7 @@ def test_a_place_behind_the_same_uplink_is_none() -> None:
     assert only(judge(case(pair, paces, nodes=6), BOTH)).place.nodes == ("n3", "n6")
     advice = only(judge(case(pair, paces, nodes=9, links=links), BOTH))
     assert advice.place.nodes == ("n7", "n8")
-    assert advice.place.elsewhere.avoid >= {"n3", "n6"}
+    assert advice.place.constraint.avoid >= {"n3", "n6"}
 
 
 def test_an_earlier_run_of_a_job_says_nothing_of_this_one() -> None:
@@ -320,8 +320,8 @@ def test_whatever_is_measured_no_bound_is_exceeded_and_all_find_room(
         # to nodes where nobody is that communicates, nor anybody else who moves, and off those that it shares
         others = {name for other, names in on.items() if other != number for name in names}
         assert not set(advice.place.nodes) & (others | taken)
-        assert not set(advice.place.nodes) & advice.place.elsewhere.avoid
-        assert advice.place.elsewhere.avoid >= on[number] & others
+        assert not set(advice.place.nodes) & advice.place.constraint.avoid
+        assert advice.place.constraint.avoid >= on[number] & others
         taken |= set(advice.place.nodes)
     # and no two of them were neighbours
     runs = {advice.run.job_id for advice in judged.advice}

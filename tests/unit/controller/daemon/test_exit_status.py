@@ -64,6 +64,8 @@ def test_an_agent_whose_cycles_end_ends_with_status_1(folder: Path) -> None:
     config.write_text(
         f'controller_address = "unix://{folder}/agents.sock"\nmunge = "off"\njob_socket = "{folder}/job.sock"\ngpus = "off"\n'
     )
-    code, said = status(AGENT.format(error="asyncio.CancelledError", broken="nodeagent.daemon.Agent._pause"), config)
+    code, said = status(
+        AGENT.format(error="asyncio.CancelledError", broken="nodeagent.daemon.NodeAgent._pause"), config
+    )
     assert code == 1, said
     assert not (folder / "job.sock").exists()

@@ -129,7 +129,7 @@ async def test_a_job_that_had_saved_and_cannot_be_asked_again_at_once_is_not_sto
 async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_decide(folder: Path, force: bool) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
-        job = await saved(cluster, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})), force=force)
+        job = await saved(cluster, constraint=RelocationConstraint(avoid=frozenset({"n1"})), force=force)
         # when its user cancels it in the moment in which it is requeued
         world.slurm.faults.cancel_first()
         await world.cycle.errands()
@@ -147,7 +147,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_deci
         found = world.slurm.job(job_id)
         assert (found.phase, found.held, len(found.starts)) == (Phase.PENDING, True, 1)
         assert cluster.row() == row
-        assert world.ledger.elsewhere == {}
+        assert world.ledger.relocations == {}
         # until its user releases it
         world.slurm.user_release(job_id)
         assert (await cluster.runs_again(job_id)).restarts == 1
@@ -173,7 +173,7 @@ async def test_what_happened_between_two_snapshots_is_seen(folder: Path) -> None
         stopped = await cluster.running(gpus_per_node=4, nodes=1)
         ended = await cluster.running(gpus_per_node=4, nodes=1)
         for job in (stopped, ended):
-            begin(cluster, job, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})))
+            begin(cluster, job, constraint=RelocationConstraint(avoid=frozenset({"n1"})))
         await cluster.comes_to(Stage.SAVED, 1)
         await cluster.comes_to(Stage.SAVED, 2)
         world.slurm.requeue(stopped.key.job_id, held=True)

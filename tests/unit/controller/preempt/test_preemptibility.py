@@ -113,7 +113,7 @@ def test_no_preemption_waits_for_agents_that_never_report_signals() -> None:
 def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
     row = Preemption(
         1, "5", 5, 0, 0, Cause.POLICY, "", PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
-        elsewhere=RelocationConstraint(), within_s=60.0,
+        constraint=RelocationConstraint(), within_s=60.0,
         stage=stage, asked_s=0.0,
     )  # fmt: skip
     found = preemptibility(running(), reports(), NODES, row)

@@ -78,6 +78,16 @@ async def test_a_hold_while_the_job_is_placed(world, verb, after):
     await is_the_users_own(world, key.job_id)
 
 
+async def test_a_hold_while_the_hold_of_another_job_is_seen_to(world):
+    first, second = world.sbatch(100.0), world.sbatch(100.0)
+    when(world, "pin", lambda: world.slurm.user_hold(first.job_id))
+    when(world, "mark", lambda: world.slurm.user_hold(second.job_id))  # the first becomes its user's own
+    await world.go_on(10)
+    assert not [call for call in world.slurm.faults.calls if call.verb == "release"], "neither may begin"
+    for key in (first, second):
+        await is_the_users_own(world, key.job_id)
+
+
 @dataclass
 class SlowPolicy(FakeEndpoint):
     """Somebody does something while it decides."""
@@ -553,7 +563,9 @@ def test_a_hold_is_kept_until_nothing_is_left_to_do(record, left):
     assert settled(holds, [record]) == (set() if left else {"7"})
 
 
-@pytest.mark.parametrize(("since_s", "restarts", "theirs"), [(1, 0, True), (-60, 0, False), (-60, 1, True)])
+@pytest.mark.parametrize(
+    ("since_s", "restarts", "theirs"), [(1, 0, True), (0, 0, True), (-0.5, 0, False), (-60, 0, False), (-60, 1, True)]
+)
 def test_a_hold_of_another_job_with_the_same_id_does_not_count(since_s, restarts, theirs):
     record = replace(HELD, restarts=restarts)
     assert is_held_by_user(record, {"7": HELD.key.submit_time_s + since_s}) == theirs

@@ -10,7 +10,7 @@ import pytest
 from controller.base.errors import JournalError
 from controller.slurm.client import Failure, JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord, read_originals
-from controller.state.journal_rows import decode_elsewhere, encode
+from controller.state.journal_rows import decode_constraint, encode
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.build import request
@@ -35,7 +35,7 @@ def full_ledger():
     ledger.refusals[KEY] = Refusal("AssocGrpGRES", 1.0, 2.0, 3)
     ledger.served[KEY] = Served(7.0, 8.0, 900)
     ledger.yielded[KEY] = 2
-    ledger.elsewhere[KEY] = RelocationConstraint(frozenset({"n4"}), frozenset({"n1", "n3"}), 12)
+    ledger.relocations[KEY] = RelocationConstraint(frozenset({"n4"}), frozenset({"n1", "n3"}), 12)
     return ledger
 
 
@@ -187,7 +187,7 @@ def test_a_migration_that_fails_in_the_middle_changes_nothing(path):
 
 
 def test_sets_are_written_in_order():
-    assert decode_elsewhere(encode(RelocationConstraint(frozenset({"b", "a"})))) == RelocationConstraint(
+    assert decode_constraint(encode(RelocationConstraint(frozenset({"b", "a"})))) == RelocationConstraint(
         frozenset({"a", "b"})
     )
     assert '["a", "b"]' in encode(RelocationConstraint(frozenset({"b", "a"})))
@@ -227,7 +227,7 @@ def preemption(**changes):
     values = {
         "number": 0, "job_id": "12_3", "raw_id": 15, "submit_time_s": 1000, "restarts": 1, "cause": Cause.OPERATOR,
         "why": "by hand", "way": PreemptionMethod.CHECKPOINT, "force": True, "nodes": ("n1", "n3"),
-        "elsewhere": RelocationConstraint(frozenset({"n1"}), frozenset({"n4", "n5"}), 4), "within_s": 60.0, "stage": Stage.ASKED,
+        "constraint": RelocationConstraint(frozenset({"n1"}), frozenset({"n4", "n5"}), 4), "within_s": 60.0, "stage": Stage.ASKED,
         "asked_s": 100.5,
     }  # fmt: skip
     return Preemption(**{**values, **changes})

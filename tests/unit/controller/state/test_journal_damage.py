@@ -214,7 +214,7 @@ def test_any_bad_column_costs_that_column(path: Path, column: str, bad: object) 
     with closing(Journal(path)) as journal:
         found = journal.load_ledger()
     facts = {
-        "pin": "pins", "refusal": "refusals", "served": "served", "yielded": "yielded", "elsewhere": "elsewhere"
+        "pin": "pins", "refusal": "refusals", "served": "served", "yielded": "yielded", "elsewhere": "relocations"
     }  # fmt: skip
     assert getattr(found, facts[column]) == {}
     assert found.originals == ledger.originals

@@ -13,7 +13,7 @@ def test_a_requeued_job_is_still_to_go_elsewhere():
     ledger = Ledger()
     ledger.set_constraint(OLD, RelocationConstraint(avoid=frozenset({"n1"})))
     ledger.succeed(OLD, NEW, Served(0.0, 0.0, 100))
-    assert ledger.elsewhere == {NEW: RelocationConstraint(avoid=frozenset({"n1"}))}
+    assert ledger.relocations == {NEW: RelocationConstraint(avoid=frozenset({"n1"}))}
     assert ledger.keys() == {NEW}
 
 
@@ -21,11 +21,11 @@ def test_a_job_that_has_arrived_may_go_anywhere_next_time_but_keeps_its_size():
     ledger = Ledger()
     ledger.set_constraint(OLD, RelocationConstraint(only=frozenset({"n1"}), gpus=4))
     assert ledger.note_start(OLD, 4)
-    assert ledger.elsewhere == {OLD: RelocationConstraint(gpus=4)}
+    assert ledger.relocations == {OLD: RelocationConstraint(gpus=4)}
     assert not ledger.note_start(OLD, 4)
     # and "as many as before" is as many as it was given
     ledger.set_constraint(OLD, RelocationConstraint(avoid=frozenset({"n2"})))
-    assert ledger.elsewhere == {OLD: RelocationConstraint(avoid=frozenset({"n2"}), gpus=4)}
+    assert ledger.relocations == {OLD: RelocationConstraint(avoid=frozenset({"n2"}), gpus=4)}
 
 
 def test_nothing_is_kept_of_a_job_that_may_go_anywhere():
@@ -33,7 +33,7 @@ def test_nothing_is_kept_of_a_job_that_may_go_anywhere():
     ledger.set_constraint(OLD, RelocationConstraint())
     ledger.set_constraint(NEW, RelocationConstraint(only=frozenset({"n1"})))
     assert ledger.note_start(NEW, 8)
-    assert ledger.elsewhere == {}
+    assert ledger.relocations == {}
     assert ledger.keys() == set()
 
 
@@ -49,7 +49,7 @@ def test_a_job_that_runs_in_another_size_than_it_was_given_has_its_users_own():
     ledger = Ledger()
     ledger.set_constraint(OLD, RelocationConstraint(gpus=2))
     assert ledger.note_start(OLD, 4)
-    assert ledger.elsewhere == {}
+    assert ledger.relocations == {}
 
 
 def test_estimates_are_bounded_and_the_newest_stay(monkeypatch):

@@ -89,7 +89,7 @@ async def test_without_a_loss_nothing_is_put_together(world: World) -> None:
     world.restart()
     await world.turn()
 
-    assert world.ledger.elsewhere == {}
+    assert world.ledger.relocations == {}
     assert not world.journal.may_lack(key, seen_here=True)
 
 
@@ -100,7 +100,7 @@ async def test_a_new_installation_takes_nothing_for_its_own(world: World) -> Non
     await world.clock.advance(5)
     await world.turn()
 
-    assert (world.ledger.originals, world.ledger.elsewhere) == ({}, {})
+    assert (world.ledger.originals, world.ledger.relocations) == ({}, {})
 
 
 async def test_a_job_that_was_placed_shows_that_headway_ran_here(world: World) -> None:
@@ -131,7 +131,7 @@ async def test_a_journal_that_an_operator_moved_away_counts_as_lost(world: World
     await world.cycle.run(await world.slurm.client.snapshot())
 
     assert world.ledger.originals[key].required_nodes == ()
-    assert world.ledger.elsewhere.get(key, RelocationConstraint()).only <= {"n2"}
+    assert world.ledger.relocations.get(key, RelocationConstraint()).only <= {"n2"}
     assert not world.journal.may_lack(key, seen_here=True), "that is settled now"
 
 
@@ -147,7 +147,7 @@ async def test_users_own_nodes_are_theirs_after_a_file_was_replaced_under_a_cont
     await world.go_on(5)
     world.restart()
     await world.turn()
-    assert world.ledger.elsewhere == {}
+    assert world.ledger.relocations == {}
     # when that node cannot take it
     world.slurm.node_drain("n1")
     world.slurm.cancel(first.job_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.config import AgentSettings
-from nodeagent.daemon import Agent, build_agent
+from nodeagent.daemon import NodeAgent, build_agent
 from nodeagent.jobsocket.registry import JobRegistry, TrainingProcess
 from nodeagent.saves.coordinator import JobRequests, SaveAnswer, SaveRequest
 from nodeagent.wire.report import CheckpointReport, JobReport, NodeReport
@@ -79,10 +79,10 @@ class Node:
         self.asked = folder / "asked"
         """A file that exists once the test has sent a request; the ranks wait for it after a few steps."""
         self._numbers = itertools.count(1)
-        self.agent: Agent
+        self.agent: NodeAgent
 
     @asynccontextmanager
-    async def agent_runs(self) -> AsyncIterator[Agent]:
+    async def agent_runs(self) -> AsyncIterator[NodeAgent]:
         """Run the agent once."""
         values: dict[str, Any] = {
             "controller_address": "127.0.0.1:1",

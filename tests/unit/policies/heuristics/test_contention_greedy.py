@@ -38,7 +38,7 @@ def test_a_job_that_would_take_too_much_from_another_is_held_with_a_reason() -> 
     wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
     decision = decide(wide)
     assert set(decision.allocation) == {0}
-    assert "held back: at best would run at" in decision.reasons[1]
+    assert "deferred: at best would run at" in decision.reasons[1]
     assert "of its ideal speed and take" in decision.reasons[1] and "most from job 100; 60%" in decision.reasons[1]
 
 
@@ -67,7 +67,7 @@ def test_the_first_job_starts_whatever_its_gain_when_nothing_runs() -> None:
     state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD)], rack=(0, 1, 2, 3))
     decision = decide(state, threshold=1.0)
     assert list(decision.allocation) == [0]
-    assert "held back" in decision.reasons[1]
+    assert "deferred" in decision.reasons[1]
 
 
 def test_the_oldest_late_job_is_held_no_more_and_its_nodes_are_reserved() -> None:

@@ -114,7 +114,7 @@ def test_speeds_are_those_of_the_simulator(data: st.DataObject, slowdown: str) -
     assert {row: model.speed(row) for row in before} == before
     # And a copy goes its own way, as does a model that begins with some of them
     assert {row: twin.speed(row) for row in after} == after
-    some = ContentionModel(state, held=state.running[:1])
+    some = ContentionModel(state, staying=state.running[:1])
     for row in state.running[1:].tolist():
         some.add(row, placements[row])
     assert {row: some.speed(row) for row in before} == before

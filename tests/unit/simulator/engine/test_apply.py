@@ -236,7 +236,7 @@ class TestRefused:
         assert text in str(raised.value)
         assert self.look(simulation) == before
         simulation.apply(allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}))  # and the next one is carried out
-        assert [job.held for job in simulation.jobs()] == [4, 4, 3, 0]
+        assert [job.occupied for job in simulation.jobs()] == [4, 4, 3, 0]
 
     @pytest.mark.parametrize(
         ("decision", "text"),
@@ -257,7 +257,7 @@ class TestRefused:
     def test_what_it_does_say(self) -> None:
         simulation = self.simulation(name="bold", preempts=True, resizes=True)
         simulation.apply(allocation(r1={1: 4}, r2={2: 3}))
-        assert [job.held for job in simulation.jobs()] == [0, 4, 3, 0]
+        assert [job.occupied for job in simulation.jobs()] == [0, 4, 3, 0]
 
     def test_a_policy_that_decides_so_ends_the_run_with_the_same_words(self) -> None:
         policy = Does(lambda state: allocation(r0={0: 9}), name="greedy")
@@ -276,7 +276,7 @@ class TestRefused:
             simulation.apply(allocation(r0={0: 4}))  # row 0 is another job now
         simulation.state()
         simulation.apply(allocation(r0={0: 4}))
-        assert [job.index for job in simulation.jobs() if job.held] == [1]
+        assert [job.index for job in simulation.jobs() if job.occupied] == [1]
 
     def test_a_policy_that_is_not_there(self) -> None:
         simulation = by_hand(trace_of((0, 4, 10)))
@@ -289,7 +289,19 @@ class TestRefused:
     def look(simulation: Simulation) -> tuple[object, ...]:
         """All that a decision could change."""
         loop = simulation.loop
-        fields = ("index", "state", "held", "left", "overhead", "stops", "moves", "resizes", "finish", "start", "key")
+        fields = (
+            "index",
+            "state",
+            "occupied",
+            "left",
+            "overhead",
+            "stops",
+            "moves",
+            "resizes",
+            "finish",
+            "start",
+            "key",
+        )
         jobs = [
             [getattr(job, name) for name in fields] + [list(job.nodes), list(job.counts)] for job in simulation.jobs()
         ]
@@ -327,11 +339,11 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
                 fork.apply(Decision(wanted))
             continue
         fork.apply(Decision(wanted))
-        assert [(job.index, job.held, job.finish) for job in fork.jobs()] == [
-            (job.index, job.held, job.finish) for job in simulation.jobs()
+        assert [(job.index, job.occupied, job.finish) for job in fork.jobs()] == [
+            (job.index, job.occupied, job.finish) for job in simulation.jobs()
         ]
         pool = simulation.loop.pool
-        assert pool.total + sum(job.held for job in simulation.jobs()) == 8
+        assert pool.total + sum(job.occupied for job in simulation.jobs()) == 8
     log = simulation.finished
     for place, job in enumerate(log.index):
         assert log.wait[place] + log.service[place] == log.finish[place] - trace.submit_ns[job]

@@ -129,7 +129,7 @@ class TestUnderAnotherPolicy:
         fork.run()
         assert spans_s(fork) == {"j0": (5, 15), "j1": (0, 5)}
         original.apply(allocation(r0={0: 1}))
-        assert [job.held for job in original.jobs()] == [1, 0]
+        assert [job.occupied for job in original.jobs()] == [1, 0]
 
     def test_rows_mean_the_same_jobs_in_the_copy(self) -> None:
         original = Simulation(trace_of((0, 1, 10), (0, 1, 5)), parse_cluster("1x1"), None, FREE)
@@ -137,8 +137,8 @@ class TestUnderAnotherPolicy:
         original.state()
         fork = original.fork()
         fork.apply(allocation(r1={0: 1}))
-        assert [job.held for job in fork.jobs()] == [0, 1]
-        assert [job.held for job in original.jobs()] == [0, 0]
+        assert [job.occupied for job in fork.jobs()] == [0, 1]
+        assert [job.occupied for job in original.jobs()] == [0, 0]
 
 
 class TestSlowdown:

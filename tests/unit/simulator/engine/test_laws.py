@@ -183,10 +183,10 @@ class TestOrders:
             loop = simulation.loop
             free = loop.pool.total
             jobs = simulation.jobs()
-            running = [job for job in jobs if job.held]
-            for waiting in (job for job in jobs if not job.held):
+            running = [job for job in jobs if job.occupied]
+            for waiting in (job for job in jobs if not job.occupied):
                 behind = [job for job in running if (job.attained, job.index) > (waiting.attained, waiting.index)]
-                assert free + sum(job.held for job in behind) < waiting.gpus
+                assert free + sum(job.occupied for job in behind) < waiting.gpus
 
 
 class TestTime:

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.papers.contention_rl.experiment import samples
 from simulator.reproducing import registry, report
-from simulator.reproducing.experiment import METRICS, Experiment, Kind, Outcome, perform, policy
+from simulator.reproducing.experiment import METRICS, Experiment, ExperimentResults, Kind, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from tests.unit.simulator.cli.test_bench import call
@@ -39,17 +39,17 @@ def experiment(_profiles: ModelProfiles | None = None, *, quick: bool = False) -
     )
 
 
-def pictures(_outcome: Outcome) -> tuple[Picture, ...]:
+def pictures(_results: ExperimentResults) -> tuple[Picture, ...]:
     return PICTURES
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def results() -> ExperimentResults:
     return perform(experiment(), range(1000, 1002), lambda _share: None)
 
 
-def test_programs_get_one_object(outcome: Outcome) -> None:
-    found = json.loads(report.as_json(outcome))
+def test_programs_get_one_object(results: ExperimentResults) -> None:
+    found = json.loads(report.as_json(results))
     assert found["system"] == "toy" and found["seeds"] == [1000, 1001]
     assert {frozenset(row) for row in found["table"]} == {frozenset({"policy", "setting", "metric", "value", "ci95"})}
     assert len(found["table"]) == 3 * len(METRICS)
@@ -57,24 +57,24 @@ def test_programs_get_one_object(outcome: Outcome) -> None:
     assert first["paper"] == -0.1 and first["holds"] is True and isinstance(first["ci95"], float)
 
 
-def test_people_get_tables(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
-    report.print_outcome(outcome)
+def test_people_get_tables(results: ExperimentResults, capsys: pytest.CaptureFixture[str]) -> None:
+    report.print_results(results)
     lines = capsys.readouterr().out.splitlines()
     order = [line.split()[0] for line in lines if line.split() and line.split()[0] in {"fifo", "fewest-gpus", "las"}]
-    best_first = sorted(order, key=lambda name: sum(outcome.values("small", name, "avg_jct_s")))
+    best_first = sorted(order, key=lambda name: sum(results.values("small", name, "avg_jct_s")))
     assert order == best_first
     (twice,) = (line for line in lines if "twice as good" in line)
     assert "2.00x" in twice and twice.rstrip().endswith("no")
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.title)
-def test_a_picture_is_an_element_that_stands_alone(picture: Picture, outcome: Outcome) -> None:
-    root = ElementTree.fromstring(svg(picture, outcome))
+def test_a_picture_is_an_element_that_stands_alone(picture: Picture, results: ExperimentResults) -> None:
+    root = ElementTree.fromstring(svg(picture, results))
     assert root.tag.endswith("svg") and len(list(root.iter())) > 30
 
 
-def test_the_page_needs_no_network(outcome: Outcome, tmp_path: Path) -> None:
-    report.write_page(tmp_path / "page.html", outcome, PICTURES, "headway-sim reproduce toy")
+def test_the_page_needs_no_network(results: ExperimentResults, tmp_path: Path) -> None:
+    report.write_page(tmp_path / "page.html", results, PICTURES, "headway-sim reproduce toy")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == len(PICTURES)
     assert "a &lt;toy&gt;" in page and "Look &amp; see." in page

@@ -76,4 +76,4 @@ def test_what_is_remembered_of_refusals_is_bounded() -> None:
     refusals = Refusals(lambda: 0.0)
     for host in range(3000):
         refusals.note(f"ipv4:10.0.{host // 250}.{host % 250}:1", REFUSED)
-    assert len(refusals._told) <= 1024
+    assert len(refusals._logged) <= 1024

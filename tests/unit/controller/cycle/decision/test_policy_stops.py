@@ -143,13 +143,13 @@ async def test_a_policy_may_move_a_job(tmp_path):
     await world.go_on(5)
     assert signals(world, key) == ["USR1"]
     assert world.nodes(key) == {"n1": 8}
-    assert world.preemptions.open[int(key.job_id)].elsewhere == RelocationConstraint(only=frozenset({"n4"}))
+    assert world.preemptions.open[int(key.job_id)].constraint == RelocationConstraint(only=frozenset({"n4"}))
     world.cycle._decider._fallback = world_of(tmp_path / "then", "fifo-skip").decider._fallback
     world.slurm.requeue(key.job_id)
     await world.go_on(15)
     # then it is placed there, whatever else is free
     assert world.nodes(key) == {"n4": 8}
-    assert world.ledger.elsewhere == {}
+    assert world.ledger.relocations == {}
 
 
 async def test_a_refusal_at_the_last_moment_is_reported_once(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
     key = await stopped(world, key, RelocationConstraint(avoid=frozenset({before})))
     (after,) = world.nodes(key)
     assert after != before
-    assert world.ledger.elsewhere == {}
+    assert world.ledger.relocations == {}
 
 
 async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
@@ -256,7 +256,7 @@ async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_
     assert sorted(world.nodes(key).values()) == held
     # and the way back is its own
     await world.go_on(1)
-    key = next(iter(world.ledger.elsewhere))
+    key = next(iter(world.ledger.relocations))
     await stopped(world, key, RelocationConstraint(gpus=sum(own)))
     assert sorted(world.nodes(key).values()) == own
     assert world.slurm.job(key.job_id).request.num_tasks == max(asked.num_tasks, len(own))

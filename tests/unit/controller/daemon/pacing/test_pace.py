@@ -19,13 +19,6 @@ def test_readings_are_an_interval_apart():
     assert pace.wait_s(50.0, 1.0) == 0.0
 
 
-def test_readings_that_no_job_waits_for_are_rarer():
-    pace = Pace()
-    pace.taken(0.0)
-    assert pace.wait_s(1.0, 1.0, hurry=False) == 2.0
-    assert pace.wait_s(3.0, 1.0, hurry=False) == 0.0
-
-
 def test_however_often_somebody_asks_there_are_no_more_than_one_an_interval():
     draw = random.Random(3)
     pace, now_s, readings = Pace(), 0.0, 0

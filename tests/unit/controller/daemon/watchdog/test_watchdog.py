@@ -183,6 +183,57 @@ async def test_a_hold_that_comes_while_the_watchdog_releases_is_kept(house: Hous
     assert house.slurm.job(key.job_id).phase is Phase.RUNNING
 
 
+async def test_a_hold_that_comes_while_another_one_is_seen_to_is_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = house.submit(), house.submit(), house.submit()
+    house.slurm.user_hold(first.job_id)
+    await house.die()
+    real, released = house.slurm.client.mark, house.slurm.client.release
+    names: list[JobKey] = []
+
+    async def mark(keys: Sequence[JobKey], mark: str) -> Failures:
+        if first in keys:
+            house.slurm.user_hold(second.job_id)
+        return await real(keys, mark)
+
+    async def release(keys: Sequence[JobKey]) -> Failures:
+        names.extend(keys)
+        return await released(keys)
+
+    monkeypatch.setattr(house.slurm.client, "mark", mark)
+    monkeypatch.setattr(house.slurm.client, "release", release)
+    assert (await house.look()).released == (third,)
+    assert names == [third]
+
+
+async def test_a_job_that_became_its_users_own_while_slurm_did_not_answer_stays_held(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a watchdog whose release is not answered for a while
+    key, other = house.submit(), house.submit()
+    await house.die()
+    good = house.slurm.client.release
+
+    async def release(keys: Sequence[JobKey]) -> Failures:
+        if len(keys) < 2:
+            return await good(keys)
+        # when meanwhile a controller comes, notes the user's hold in the job, and dies
+        house.slurm.user_hold(key.job_id)
+        await house.slurm.client.mark([key], USER_HOLD_MARK)
+        await house.slurm.client.unmark([key], HOLD_MARK)
+        house.holds.remove([key.job_id])
+        await house.clock.sleep(7)
+        raise SlurmUnavailableError("slurmctld does not answer")
+
+    monkeypatch.setattr(house.slurm.client, "release", release)
+    report = await house.look()
+
+    # then the watchdog does not release the job by what it read before
+    assert report.released == (other,)
+    assert house.slurm.job(key.job_id).held
+
+
 @pytest.mark.parametrize(
     ("complete", "file", "theirs"),
     [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],

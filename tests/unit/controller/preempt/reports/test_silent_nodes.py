@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STOPPED = Preemption(
     1, "5", 5, 0, 0, Cause.OPERATOR, "", PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
-    elsewhere=RelocationConstraint(), within_s=60.0,
+    constraint=RelocationConstraint(), within_s=60.0,
     stage=Stage.STOPPED, asked_s=1000.0, stopped_s=1000.0,
 )  # fmt: skip
 
@@ -116,7 +116,7 @@ def test_no_room_is_found_on_silent_nodes() -> None:
     other = found.find(rows["1"], A, SHARED)
     assert other is not None
     assert other.nodes == ("n4", "n5")
-    assert "n3" in other.elsewhere.avoid
+    assert "n3" in other.constraint.avoid
 
 
 class Cluster:

@@ -51,14 +51,14 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
     refused: set[int] = set()
     while True:
         order = [row for row in range(len(jobs)) if row not in kept | refused]
-        free = Capacity(state, held=np.array(sorted(kept), dtype=np.int64)).total_free()
+        free = Capacity(state, staying=np.array(sorted(kept), dtype=np.int64)).total_free()
         sizes = allot(order, least, most, gains, free)
         stays = {row for row, size in sizes.items() if row in own and own[row].num_gpus == size}
         asked = jobs.num_gpus.copy()
         for row, size in sizes.items():
             asked[row] = size
         sized = replace(state, jobs=replace(jobs, num_gpus=asked))
-        capacity = Capacity(sized, held=np.array(sorted(kept | stays), dtype=np.int64))
+        capacity = Capacity(sized, staying=np.array(sorted(kept | stays), dtype=np.int64))
         coming = sorted(sizes.keys() - stays, key=lambda row: (sizes[row], row))
         fits = placing.claim(capacity, coming)
         failed = set(coming) - fits.keys()
@@ -89,7 +89,7 @@ def test_a_long_queue_that_fits_nowhere_is_tried_job_by_job() -> None:
 def test_free_gpus_are_those_of_a_capacity(state: ClusterState, data: st.DataObject) -> None:
     running = state.running.tolist()
     held = np.array([row for row in running if data.draw(st.booleans())], dtype=np.int64)
-    assert free_gpus(state, held) == Capacity(state, held=held).total_free()
+    assert free_gpus(state, held) == Capacity(state, staying=held).total_free()
 
 
 @given(state=elastic_states(), data=st.data())

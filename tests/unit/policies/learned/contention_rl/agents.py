@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import ActorCritic
-from policies.learned.contention_rl.policy import Agent
+from policies.learned.contention_rl.policy import ContentionAgent
 from simulator.papers.contention_rl.env import ContentionEnv
 
 
@@ -23,12 +23,12 @@ def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> ActorC
     return network
 
 
-def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> Agent:
+def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> ContentionAgent:
     """With random weights; `wait` is added to the logit of waiting."""
     network = network_of(encoding, seed)
     if wait is not None:
         torch.nn.init.constant_(network.wait.bias, wait)
-    return Agent(encoding, network)
+    return ContentionAgent(encoding, network)
 
 
 def environments(count: int, **options: Any) -> SyncVectorEnv:

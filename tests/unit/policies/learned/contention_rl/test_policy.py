@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
 from policies.learned.contention_rl.encoder import NAME, Encoding
-from policies.learned.contention_rl.policy import SYSTEM, Agent, RlBase, RlHybrid, encoding_of
+from policies.learned.contention_rl.policy import SYSTEM, ContentionAgent, RlBase, RlHybrid, encoding_of
 from policies.learned.contention_rl.policy import settings as settings_kept
 from policies.learned.contention_rl.recipe import Recipe
 from policies.learned.weights import weights
@@ -53,7 +53,7 @@ def test_decisions_are_valid_and_the_same_again(state: ClusterState, kind: type[
 def test_a_job_that_fits_nowhere_is_not_said_to_be_held_back() -> None:
     state = cluster([Node()] * 4, [Job(gpus=8, held={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
     decision = RlBase(agent_of(Encoding(), wait=1e6)).decide(state)
-    assert decision.reasons[4].startswith("held back by the agent")
+    assert decision.reasons[4].startswith("deferred by the agent")
     assert 3 not in decision.reasons
 
 
@@ -63,7 +63,7 @@ def test_base_leaves_idle_what_hybrid_gives_to_any_job_that_fits() -> None:
     base, hybrid = RlBase(agent).decide(state), RlHybrid(agent).decide(state)
     assert dict(base.allocation) == {0: Placement((0,), (4,))}
     assert {row: base.reasons[row] for row in (1, 2)} == dict.fromkeys(
-        (1, 2), "held back by the agent: waiting is 100% of its choice"
+        (1, 2), "deferred by the agent: waiting is 100% of its choice"
     )
     expected = {0: Placement((0,), (4,)), 2: Placement((0,), (4,)), 3: Placement((1,), (4,)), 1: Placement((2,), (8,))}
     assert dict(hybrid.allocation) == expected
@@ -126,7 +126,7 @@ def test_weights_and_their_card_make_the_agent_that_was_saved(tmp_path: Path) ->
     kept = json.loads((tmp_path / f"{SYSTEM}.json").read_text())["recipe"]
     assert encoding_of(kept) == encoding
     state = cluster([Node()] * 4, [Job(gpus=gpus) for gpus in (8, 4, 2, 8, 16)])
-    loaded, made = Agent.load(str(tmp_path)), Agent(encoding, network_of(encoding))
+    loaded, made = ContentionAgent.load(str(tmp_path)), ContentionAgent(encoding, network_of(encoding))
     assert loaded.encoder.encoding == encoding
     assert RlBase(loaded).decide(state) == RlBase(made).decide(state)
 
@@ -145,7 +145,7 @@ def test_weights_and_their_card_make_the_agent_that_was_saved(tmp_path: Path) ->
 def test_a_card_of_another_network_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     saved(tmp_path, **changed)
     with pytest.raises(WeightsError, match=SYSTEM):
-        Agent.load(str(tmp_path))
+        ContentionAgent.load(str(tmp_path))
 
 
 def test_weights_that_are_damaged_are_refused(tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_weights_that_are_damaged_are_refused(tmp_path: Path) -> None:
     content[-3] ^= 4
     path.write_bytes(content)
     with pytest.raises(WeightsError, match="SHA-256"):
-        Agent.load(str(tmp_path))
+        ContentionAgent.load(str(tmp_path))

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="serving the agent needs torch")
 from policies.api import load_policy
 from policies.errors import EncoderError, PolicyLoadError, WeightsError
 from policies.learned.contention_rl.encoder import NAME
-from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, Agent, RlBase, RlHybrid
+from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, ContentionAgent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe
 from policies.learned.contention_rl.system import setup
 from policies.learned.training.systems import SetupOverrides
@@ -61,7 +61,7 @@ def test_card_and_weights_belong_together(branch: str) -> None:
     arrays, card = weights.load(weights.pretrained(), SHIPPED[branch], system=SYSTEM, encoder=NAME)
     assert card.parameters == sum(array.size for array in arrays.values())
     assert card.results["both_s"] == card.results["validation"]
-    assert Agent.load(branch=branch).encoder.encoding.supports == "4 nodes of at most 8 GPUs"
+    assert ContentionAgent.load(branch=branch).encoder.encoding.supports == "4 nodes of at most 8 GPUs"
 
 
 def test_all_weights_of_the_system_are_small() -> None:
@@ -95,7 +95,9 @@ def test_decisions_are_valid_and_the_same_in_every_process(kind: type[RlBase]) -
 def test_branches_are_not_the_same_agent() -> None:
     state = moments(every=3)[3]
     chances = {
-        branch: Agent.load(branch=branch).choose(Agent.load().encoder.observe(state), must_act=False).share
+        branch: ContentionAgent.load(branch=branch)
+        .choose(ContentionAgent.load().encoder.observe(state), must_act=False)
+        .share
         for branch in BRANCHES
     }
     assert len(set(chances.values())) == len(BRANCHES)

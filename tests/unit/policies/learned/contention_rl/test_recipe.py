@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import discounts
 from policies.learned.contention_rl.encoder import NAME, Encoding
-from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
+from policies.learned.contention_rl.policy import SYSTEM, ContentionAgent, settings
 from policies.learned.contention_rl.recipe import PpoTrainer, Recipe, StageReport, train
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.card import draft
@@ -114,7 +114,7 @@ def test_however_time_is_cut_into_steps_an_even_reward_is_worth_the_same(steps: 
 def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
     training = training_of()
     training.run_stage()
-    agent = Agent(ENCODING, training.network)
+    agent = ContentionAgent(ENCODING, training.network)
     env = gymnasium.make("simulator.envs:headway/Contention-v0", **WORLD)
     seen, _ = env.reset(seed=3)
     raw: Any = env.unwrapped
@@ -146,7 +146,7 @@ def test_a_training_in_its_folder_leaves_weights_that_serve(tmp_path: Path) -> N
         train(run, training, lambda network: {"jct_s": next(figures)})
         best = run.best_folder
     assert training.is_done
-    agent = Agent.load(str(best.parent))
+    agent = ContentionAgent.load(str(best.parent))
     assert agent.encoder.encoding == ENCODING
     assert json.loads((best / f"{SYSTEM}.json").read_text())["results"]["jct_s"] == 3.0
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
 from policies.errors import EncoderError  # noqa: E402
-from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
+from policies.learned.contention_rl.policy import ContentionAgent, RlBase  # noqa: E402
 from policies.learned.contention_rl.recipe import Recipe  # noqa: E402
 from policies.learned.contention_rl.system import SYSTEM, card_details, encoding_of, environments, setup, train  # noqa: E402
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
@@ -86,6 +86,6 @@ def test_a_training_leaves_weights_that_both_policies_serve(tmp_path: Path, smal
     both = card.results["avg_jct_s"] * card.results["base_avg_service_s"]
     assert card.results["validation"] == card.results["both_s"] == both**0.5
     assert card.results["base_avg_jct_s"] > 0
-    assert Agent.load(str(tmp_path / "whole")).encoder.encoding == encoding_of(SMALL, small)
+    assert ContentionAgent.load(str(tmp_path / "whole")).encoder.encoding == encoding_of(SMALL, small)
     decision = RlBase(str(tmp_path / "whole")).decide(small.example())
     assert decision.allocation

@@ -34,7 +34,7 @@ def test_loud_jobs_are_kept_apart_with_a_reason() -> None:
     state = state_of([Node()] * 3, [(runs, LOUD), (Job(gpus=12, estimate_s=600.0), LOUD)])
     decision = HeadwayRl.of(network(**BY_GPUS)).decide(state)
     assert set(decision.allocation) == {0}
-    assert decision.reasons[1].startswith("held: at best would run at")
+    assert decision.reasons[1].startswith("deferred: at best would run at")
     assert decision.reasons[1].endswith("of its value from others, most from job 100")
     quiet = state_of([Node()] * 3, [(runs, QUIET), (Job(gpus=12, estimate_s=600.0), QUIET)])
     decision = HeadwayRl.of(network(**BY_GPUS)).decide(quiet)

@@ -23,14 +23,14 @@ TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
 def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) -> Search:
     """All that runs may be stopped."""
     nobody = state.running[:0]
-    model = ContentionModel(state, weights=values, held=nobody)
+    model = ContentionModel(state, weights=values, staying=nobody)
     own = held_placements(state, state.running)
-    return Search(Capacity(state, held=nobody), model, own, values, terms)
+    return Search(Capacity(state, staying=nobody), model, own, values, terms)
 
 
 def worth(state: ClusterState, layout: Assignment, values: list[float], terms: Terms = TERMS) -> float:
     """Anew, from what is written of it."""
-    model = ContentionModel(state, held=state.running[:0])
+    model = ContentionModel(state, staying=state.running[:0])
     for row, placement in layout.placed.items():
         model.add(row, placement)
     own = held_placements(state, state.running)
@@ -48,7 +48,7 @@ def test_a_layout_is_worth_what_it_says_and_the_search_only_improves_it(
     count = len(state.jobs)
     values = data.draw(st.lists(st.floats(0.1, 10.0), min_size=count, max_size=count))
     preemptible = state.jobs.preemptible[state.running].all()
-    capacity = Capacity(state, held=state.running[:0])
+    capacity = Capacity(state, staying=state.running[:0])
     own = held_placements(state, state.running)
     if not preemptible or not all(capacity.can_hold(row, own[row]) for row in own):
         return
@@ -89,7 +89,7 @@ def test_what_two_lose_beside_each_other_counts() -> None:
     jobs = [Job(gpus=12, estimate_s=60.0)] * 2
     loud = search_of(state_of([Node()] * 3, [(job, LOUD) for job in jobs]), [1.0, 1.0]).best([], [0, 1], 100)
     assert set(loud.placed) == {0}
-    assert loud.held[1].net < TERMS.threshold
+    assert loud.deferred[1].net < TERMS.threshold
     quiet = search_of(state_of([Node()] * 3, [(job, QUIET) for job in jobs]), [1.0, 1.0]).best([], [0, 1], 100)
     assert set(quiet.placed) == {0, 1}
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.network import QNetwork
-from policies.learned.sched2.policy import Agent
+from policies.learned.sched2.policy import Sched2Agent
 from policies.learned.sched2.training.recipe import Recipe
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.sched2.env import Sched2Env
@@ -31,9 +31,9 @@ def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> QNetwo
     return network
 
 
-def agent_of(encoding: Encoding, seed: int = 0) -> Agent:
+def agent_of(encoding: Encoding, seed: int = 0) -> Sched2Agent:
     """With random weights."""
-    return Agent(encoding, network_of(encoding, seed))
+    return Sched2Agent(encoding, network_of(encoding, seed))
 
 
 def small_recipe(**options: Any) -> Recipe:

@@ -192,7 +192,7 @@ def test_packing_shows_where_a_job_goes_and_whether_it_would_be_scattered() -> N
         action = agent(env)
         job = env.candidates[action - 1] if action else None
         seen, _, over, _, _ = env.step(np.int64(action))
-        if job is not None and job.held:
+        if job is not None and job.occupied:
             is_spread = bool(own[action - 1, IS_SPREAD])
             assert is_spread == (job.gpus <= 8 and len(job.nodes) > 1)
             assert int(first[action - 1]) in job.nodes

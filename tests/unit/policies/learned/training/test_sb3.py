@@ -16,7 +16,7 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is another engine, and no
 
 from policies.api import Policy  # noqa: E402
 from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
-from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
+from policies.learned.contention_rl.policy import ContentionAgent, RlBase  # noqa: E402
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.training.sb3 import Environments, Sb3ActorCritic, figures_of, learn, model_of, trainer  # noqa: E402
 from policies.learned.training.systems import (  # noqa: E402
@@ -53,7 +53,7 @@ def environments(_recipe: Recipe, on: SimulationBackend) -> Any:
 
 
 def policy(_recipe: Recipe, _ground: SimulationBackend, network: Any) -> Policy:
-    return RlBase(Agent(Encoding(num_nodes=2, gpus_per_node=4, **HALF_HOUR), network))
+    return RlBase(ContentionAgent(Encoding(num_nodes=2, gpus_per_node=4, **HALF_HOUR), network))
 
 
 def no_recipe(_run: TrainingRun, _ground: SimulationBackend, _recipe: Recipe) -> None:

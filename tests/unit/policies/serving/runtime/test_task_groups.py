@@ -94,3 +94,57 @@ async def test_a_handler_that_is_cancelled_before_its_first_step_is_reported() -
         await asyncio.sleep(0.01)
     assert broken == ["one"]
     assert logs[0]["problem"] == "'cancelled'"
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+async def test_a_cancellation_counts_though_a_task_fails_at_the_same_moment(fails_first: bool) -> None:
+    # given an owner that tries again after every error
+    fail, tries = asyncio.Event(), 0
+
+    async def work() -> None:
+        await fail.wait()
+        raise ZeroDivisionError("oh")
+
+    async def owner() -> None:
+        nonlocal tries
+        while True:
+            tries += 1
+            try:
+                await first_of(work())
+            except ZeroDivisionError:
+                fail.clear()
+
+    task = asyncio.create_task(owner())
+    await asyncio.sleep(0.01)
+
+    # when it is cancelled in the turn of the loop in which the work fails
+    if fails_first:
+        fail.set()
+        await asyncio.sleep(0)
+        task.cancel()
+    else:
+        task.cancel()
+        fail.set()
+
+    # then it ends
+    done, _ = await asyncio.wait({task}, timeout=10)
+    try:
+        assert done, "the cancellation was lost"
+        assert task.cancelled()
+    finally:
+        task.cancel()
+    assert tries == 1
+
+
+async def test_a_timeout_around_a_task_that_fails_at_the_same_moment_is_a_timeout_or_the_error() -> None:
+    async def work() -> None:
+        await asyncio.sleep(0.01)
+        raise ZeroDivisionError("oh")
+
+    for _ in range(20):
+        with pytest.raises((TimeoutError, ZeroDivisionError)):
+            async with asyncio.timeout(0.01):
+                await first_of(work())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0

@@ -143,7 +143,7 @@ def test_states_are_what_the_engine_says(changes: tuple[NodeChange, ...], slowdo
         assert seen in env.observation_space
         gpus, jobs, rest = env.layout.split(seen)
         active = env.simulation.jobs()
-        waiting = [job for job in active if not job.held]
+        waiting = [job for job in active if not job.occupied]
         assert list(env.candidates) == waiting[:4]
         assert np.allclose(gpus, expected_gpus(env), rtol=1e-5)
         for row, job in enumerate(waiting[:4]):

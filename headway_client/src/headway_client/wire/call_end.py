@@ -43,7 +43,7 @@ _BY_REASON: dict[Reason, type[HeadwayError]] = {Reason.NOT_READY: NotReadyError}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallEnd:
     """How a call ended that did not end well: the status code, the text for people, and the controller's reason."""
 
     code: grpc.StatusCode
@@ -67,8 +67,8 @@ class Outcome:
         return BY_CODE.get(self.code, ControllerError)(text)
 
 
-def outcome_of(error: Any) -> Outcome:
-    """Return the outcome in a grpc.RpcError, or in a call that has ended: both have it, though their types do not say so."""
+def call_end_of(error: Any) -> CallEnd:
+    """Return the end in a grpc.RpcError, or in a call that has ended: both have it, though their types do not say so."""
     metadata: Sequence[tuple[str, str]] = error.trailing_metadata() or ()
     reason = next((value for key, value in metadata if key == _REASON), None)
-    return Outcome(error.code(), error.details() or "", Reason(reason) if reason else None)
+    return CallEnd(error.code(), error.details() or "", Reason(reason) if reason else None)
