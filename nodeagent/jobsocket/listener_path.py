@@ -68,6 +68,7 @@ def _require_folder(folder: Path) -> None:
 
 
 def _lock(path: Path) -> int:
+    """Lock the file beside the socket. filelock does not serve: it follows links, which another user may have put there."""
     name = path.with_name(f"{path.name}.lock")
     try:
         lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

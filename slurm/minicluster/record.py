@@ -142,7 +142,10 @@ class RecordStore:
 
 
 class NameLock:
-    """The right to boot and take down a cluster of one name; the kernel releases it when its owner ends for any reason."""
+    """The right to boot and take down a cluster of one name; the kernel releases it when its owner ends for any reason.
+
+    filelock does not serve: the file also names the owner, and `status` asks without taking the lock.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor

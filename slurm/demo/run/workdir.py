@@ -60,7 +60,10 @@ class DemoFolder:
 
 
 def _lock(folder: Path) -> int:
-    """Lock the folder itself: files in a folder without a lock belong to no running demonstration."""
+    """Lock the folder itself: files in a folder without a lock belong to no running demonstration.
+
+    filelock does not serve: it locks a file of its own, which would remain when the folder is removed.
+    """
     while True:
         folder.mkdir(mode=0o755, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

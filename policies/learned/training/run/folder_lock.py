@@ -1,4 +1,7 @@
-"""A lock that allows one process at a time in a folder."""
+"""A lock that allows one process at a time in a folder.
+
+filelock does not serve: it keeps its descriptor to itself, and a forked process, which inherits the lock, has to close it.
+"""
 
 from __future__ import annotations
 

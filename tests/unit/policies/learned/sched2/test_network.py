@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -12,10 +11,6 @@ from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.network import QNetwork
 from policies.learned.sched2.state.feature_layout import (
     IS_SPREAD,
-    LOG_GPUS,
-    LOG_TIME,
-    LOG_UNTIL_CLEAR,
-    NEVER_H,
     OF_JOB,
     SIZES,
     FeatureLayout,
@@ -24,7 +19,7 @@ from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.state_layout import StateLayout
 from policies.learned.sched2.training.demonstrations import actions_of
 from policies.learned.sched2.training.search import actions_of as rule_actions
-from policies.learned.sched2.training.search import first_rule, search
+from policies.learned.sched2.training.search import first_rule
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
@@ -96,79 +91,6 @@ def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change
     assert np.allclose(third[clear], worth[clear], atol=1e-4)
 
 
-def test_features_by_hand() -> None:
-    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, _ = layout.split(state)
-    gpus[:] = [[0, 2, 3, 3], [-1, 0, 0, 5]]
-    jobs[0] = [1, 4, 4, 4, 3 / 4, 0.5]
-    jobs[1] = [2, 2, 2, 2, 1 / 4, 0]
-    own, first = candidates_of(layout, state)
-    row = dict(enumerate(own[0].tolist()))
-    # Three GPUs fit on neither: all of the second one would be taken first, and the job would run four times as long.
-    assert first[:2].tolist() == [1, 0]
-    assert row[IS_SPREAD] == 1
-    assert row[LOG_TIME] == 0
-    assert row[1] == pytest.approx(np.log(4))
-    assert row[LOG_GPUS] == pytest.approx(np.log2(3) / 2)
-    # In three hours the first has three free; waiting for that gains nothing: (4 - 1) - 3.
-    assert row[8] == pytest.approx(np.log1p(3))
-    assert row[9] == 0
-    assert own[0, -SIZES:].tolist() == [0, 0, 1, 0, 0]
-    # The one of one GPU goes to the first, which it fits best and which is empty in three hours.
-    assert own[1, IS_SPREAD] == 0
-    assert own[1, 12] == pytest.approx(np.log1p(3))
-    assert not own[2].any()
-    assert NEVER_H > 5
-
-
-@pytest.mark.parametrize("busy_h", [NEVER_H, NEVER_H + 1, 500.0])
-def test_a_server_that_is_busy_for_days_is_not_free_now(busy_h: float) -> None:
-    layout = Encoding(num_nodes=1, gpus_per_node=4, candidates=1).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, _ = layout.split(state)
-    gpus[:] = [[0, 0, 0, busy_h]]
-    jobs[0] = [1, 1, 1, 1, 1 / 4, 0]
-    own, _ = candidates_of(layout, state)
-    assert own[0, LOG_UNTIL_CLEAR] == pytest.approx(np.log1p(NEVER_H), abs=1e-4)
-
-
-def test_features_of_jobs_beside_large_ones_by_hand() -> None:
-    layout = Encoding(num_nodes=3, gpus_per_node=4, candidates=5).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, rest = layout.split(state)
-    gpus[:] = [[0, 0, 0, 0], [0, 2, 3, 3], [1, 1, 1, 1]]
-    # A job of twelve, which is two empty servers short and has waited for seven hours; one of a server, which has not.
-    jobs[:4] = [[1, 1, 1, 1, 3, 7], [2, 2, 2, 2, 1, 0], [5, 5, 5, 5, 2 / 4, 0], [5, 9, 9, 9, 1 / 4, 0]]
-    rest[0] = 1.5
-    own, first = candidates_of(layout, state)
-    waits, queue = np.log1p(7), np.log1p(1.5)
-    twelve, server, two, one = (each.tolist() for each in own[:4])
-    assert first[:4].tolist() == [0, 0, 0, 1]
-    assert twelve[17:31] == pytest.approx([0] * 12 + [queue, 2 / 2])
-    assert server[17:31] == pytest.approx([0] * 12 + [queue, 0])
-    # The one of two would break up the only empty server, the one of a GPU would outlast the others on its server by two hours.
-    assert two[17:31] == pytest.approx([1, 1, 2, queue, 2 / 4, 1, waits, queue, 1, waits, queue, 0, 0, 0])
-    assert one[17:31] == pytest.approx([0, 0, 0, 0, 2 / 4, 1, waits, queue, 0, 0, 0, 2 / 4, 0, 0])
-    # Without large ones nothing is taken from them.
-    jobs[:2] = 0
-    own, _ = candidates_of(layout, state)
-    assert own[2, 17:31].tolist() == pytest.approx([1, 1, 0, queue] + [0] * 10)
-    assert not own[3, 17:31].any()
-
-
-def test_features_of_servers_and_queue_by_hand() -> None:
-    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=1).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, _, rest = layout.split(state)
-    gpus[:] = [[3, 0, 1, 0], [-1, 0, 0, 0]]
-    rest[:] = [3, 1, 0, 7]
-    servers, _, _, after = FeatureLayout(layout).split(torch.from_numpy(Features(layout).rows(state[None])))
-    assert servers[0, 0].tolist() == pytest.approx([0, 0, np.log(2), np.log(4), 2 / 4, 0, 0])
-    assert servers[0, 1].tolist() == pytest.approx([0, 0, 0, np.log1p(NEVER_H), 3 / 4, 0, 1 / 4])
-    assert after[0].tolist() == pytest.approx([np.log(4), np.log(2), 0, np.log(8), 5 / 8])
-
-
 def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rng, seen = np.random.default_rng(2), set()
@@ -212,49 +134,6 @@ def test_an_untrained_network_starts_as_its_rule() -> None:
     found = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks)
     assert worth.argmax(1).tolist() == found.tolist()
     assert 0 in found.tolist()
-
-
-def test_the_search_goes_where_costs_are_less() -> None:
-    evolution, goal = search(24, seed=1), np.linspace(-2.0, 2.0, OF_JOB)
-    first = float(np.square(evolution.mean - goal).sum())
-    assert evolution.mean == pytest.approx(first_rule())
-    for _ in range(150):
-        rules = evolution.draw()
-        evolution.learn(100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]]))
-    assert np.square(evolution.mean - goal).sum() < 0.1 * first
-
-
-@pytest.mark.parametrize("costs", [np.arange(8.0) - 20, np.arange(8.0) + 20, np.array([*range(6), np.inf, np.inf])])
-def test_the_search_goes_towards_the_cheapest_and_away_from_what_has_no_end(costs: np.ndarray) -> None:
-    evolution = search(8, seed=1)
-    rules = evolution.draw()
-    evolution.learn(np.stack([costs, costs], axis=1))
-    scale = np.abs(rules - first_rule()).mean(axis=0)
-    likeness = (rules - first_rule()) / scale @ ((evolution.mean - first_rule()) / scale)
-    assert likeness[0] > 0
-    assert likeness[0] > likeness[7]
-
-
-def test_a_search_without_any_end_goes_on() -> None:
-    evolution = search(4, seed=1)
-    evolution.draw()
-    evolution.learn(np.full((4, 2), np.inf))
-    assert np.isfinite(evolution.draw()).all()
-
-
-def test_a_search_that_was_left_draws_what_it_would_have_drawn() -> None:
-    def costs(rules: np.ndarray) -> np.ndarray:
-        return np.abs(rules).sum(axis=1, keepdims=True)
-
-    whole, other = search(6, seed=3), search(6, seed=4)
-    for _ in range(4):
-        whole.learn(costs(whole.draw()))
-    left = search(6, seed=3)
-    left.load_state_dict(whole.state_dict())
-    assert left.rounds == 4
-    assert np.array_equal(left.mean, whole.mean)
-    assert np.array_equal(left.draw(), whole.draw())
-    assert not np.array_equal(other.draw(), search(6, seed=3).draw())
 
 
 def test_the_simple_rules_start_jobs_that_lose_nothing() -> None:

@@ -1,24 +1,18 @@
-"""Each model against its equation, worked out by hand."""
+"""Models of shared links: their published values."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, sqrt
+from math import sqrt
 
 import pytest
 
-from simulator.cluster.topology import Topology, rack_tree, rl_taps
+from simulator.cluster.topology import rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
-from simulator.slowdown.base import Model
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.parameter_server import ParameterServer, transfer
-from simulator.slowdown.neighbours.interference import HostInterference
-from simulator.slowdown.neighbours.pair_table import PairTable
-from simulator.slowdown.placement.locality import Locality
-from simulator.slowdown.placement.node_speed import NodeSpeed
-from simulator.slowdown.placement.scaling import Scaling
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
 
 KNOWN = {
@@ -41,52 +35,10 @@ def factors_of(model: SlowdownModel, *residents: Resident) -> list[float]:
     return [model.factor(resident.job) for resident in residents]
 
 
-# profiles
-
-
 @pytest.mark.parametrize(("communicate_s", "step_s"), [(0.0, 1.0), (0.4, 1.1), (0.6, 1.15), (0.9, 1.45), (3.0, 3.55)])
 def test_communicating_hides_behind_the_backward_pass_and_no_further(communicate_s: float, step_s: float) -> None:
     backward = ModelProfile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
     assert backward.step_s(communicate_s) == pytest.approx(step_s)
-
-
-# locality
-
-
-@pytest.mark.parametrize(
-    ("where", "factor"),
-    [
-        ({0: 1}, 1.0),
-        ({0: 4}, 1.0),
-        ({0: 2, 1: 2}, 0.5),
-        ({0: 2, 3: 2}, 0.25),
-        ({0: 5}, 1.0),
-        ({0: 4, 1: 2}, 0.5 / 0.8),
-        ({0: 8, 1: 8}, 1.0),
-        ({0: 8, 5: 8}, 0.5),
-        ({0: 8, 1: 8, 2: 8, 3: 8}, 1.0),
-    ],
-)
-def test_locality_is_the_curve_over_the_best_that_so_many_gpus_can_have(where: dict[int, int], factor: float) -> None:
-    assert factors_of(Locality(RACKS, PROFILES), at(0, "tiered", where)) == [pytest.approx(factor)]
-
-
-def test_locality_without_a_curve_is_the_time_of_the_ring() -> None:
-    # 12.5 GB around two nodes: 12.5 GB through each NIC of 12.5 GB/s, or through uplinks of 6.25.
-    in_rack, across, enough = factors_of(
-        Locality(RACKS, PROFILES), at(0, "even", {0: 2, 1: 2}), at(1, "even", {0: 2, 3: 2}), at(2, "even", {1: 4})
-    )
-    assert (in_rack, across, enough) == (pytest.approx(1 / 2), pytest.approx(1 / 3), 1.0)
-
-
-def test_published_localities_of_sched2() -> None:
-    model = Locality(RACKS, paper_profiles())
-    names = ("VGG16", "Transformer", "DeepSpeech", "Inception3")
-    found = factors_of(model, *(at(job, name, {0: 2, 1: 2}) for job, name in enumerate(names)))
-    assert found == [pytest.approx(1 / ratio) for ratio in (5.9, 2.7, 1.6, 1.4)]
-
-
-# max-min
 
 
 def test_two_jobs_on_one_nic_have_half_each_and_a_third_is_not_touched() -> None:
@@ -150,9 +102,6 @@ def test_jobs_on_one_node_slow_no_other() -> None:
     assert list(model.changed()) == []
 
 
-# link sharing
-
-
 def ring_s(gpus: int, megabytes: float) -> float:
     """Equation 12's first factor, from the two curves."""
     small, large = 0.02829 * sqrt(gpus), 0.13977 * sqrt(gpus)
@@ -189,63 +138,6 @@ def test_cards_of_different_sockets_are_not_shared() -> None:
     assert odd == [pytest.approx((0.5 + ring_s(2, 300)) / (0.5 + 2 * ring_s(2, 300)))] * 2
 
 
-# pair table
-
-
-def test_a_job_is_as_fast_as_beside_its_worst_neighbour() -> None:
-    pairs = {("a", "b"): 0.9, ("a", "c"): 0.6, ("b", "a"): 0.8, ("c", "a"): 1.2, ("a,4,1", "b,4,1"): 0.7}
-    profiles = replace(PROFILES, pairs=pairs, default="")
-    model = PairTable(RACKS, profiles)
-    first, second, third = at(0, "a", {0: 2, 1: 2}), at(1, "b", {0: 2}), at(2, "c", {1: 2})
-    assert factors_of(model, first, second, third) == [0.6, 0.8, 1.0]
-    list(model.changed())
-    model.leave(2)
-    assert list(model.changed()) == [0]
-    assert model.factor(0) == 0.9
-    assert factors_of(PairTable(RACKS, profiles), at(0, "A", {3: 4}), at(1, "B", {3: 4})) == [0.7, 0.8]
-    assert factors_of(PairTable(RACKS, profiles, single=False), first, second, third) == [1.0, 1.0, 1.0]
-
-
-def test_the_papers_worst_sensitivities() -> None:
-    stated = {("FSDP", "MoE"): 1.96, ("MoE", "FSDP"): 3.00, ("FSDP", "MobileNetV3"): 1.35, ("MoE", "MobileNetV3"): 1.43}
-    for (target, other), sensitivity in stated.items():
-        factor, _ = factors_of(
-            PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2})
-        )
-        assert 1 / factor == pytest.approx(sensitivity, rel=0.03)
-
-
-# interference
-
-
-def test_section_5_of_marl() -> None:
-    known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
-    by = Interference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
-    model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
-    # x holds socket 0 and is alone there; both y hold socket 1.
-    x, first, second = factors_of(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
-    over = 4 * 5 - 8
-    assert x == pytest.approx(1 / (1 + 0.01 * exp(0.2 * over + 0.1 * 12) + 0.25 * 0.8 + 0.03))
-    assert first == second
-    same = 2 * 5 + max(0, 4 * 3 - 8)
-    assert first == pytest.approx(1 / (1 + 0.01 * exp(0.2 * same + 0.1 * 10) + 0.5 * 0.8 + 0.25 * 0.8 + 0.03))
-    assert factors_of(model, at(3, "x", {1: 8})) == [1.0]
-
-
-def test_one_neighbour_on_the_socket_costs_about_what_marl_saw() -> None:
-    profiles = paper_profiles("marl")
-    names = [name for name in profiles.models if name != "ctc"]
-    lost = [
-        1 / factors_of(HostInterference(RACKS, profiles), at(0, name, {0: 1}), at(1, other, {0: 1}))[0] - 1
-        for name in names
-        for other in names
-    ]
-    assert sum(lost) / len(lost) == pytest.approx(0.30, abs=0.03)
-
-
-# parameter servers
-
-
 def test_transfers_over_nics() -> None:
     assert transfer([4], 4, [1]) == 0
     assert transfer([1, 1, 1, 1], 4, [1] * 4) == pytest.approx(3 / 4)
@@ -265,34 +157,3 @@ def test_servers_that_are_spread_and_share_nics() -> None:
     model = ParameterServer(RACKS, replace(PROFILES, models={"even": measured}))
     rest = 1.0 + 0.5 + 0.4 + 0.8
     assert factors_of(model, at(0, "even", {0: 2, 1: 2})) == [pytest.approx(rest / (rest + 1.0))]
-
-
-# scaling and node speed
-
-
-def test_a_job_at_another_size() -> None:
-    known = {"law": replace(KNOWN["even"], scaling=(0.1, 0.01)), "even": KNOWN["even"]}
-    model = Scaling(RACKS, replace(PROFILES, models=known))
-    smaller, larger, asked = factors_of(
-        model, at(0, "law", {0: 1}, asked=4), at(1, "even", {0: 8, 1: 8}, asked=8), at(2, "even", {2: 8})
-    )
-    assert smaller == pytest.approx((1 + 0.3 + 0.12) / 4)
-    assert larger == pytest.approx(2 / 2)
-    assert asked == 1.0
-
-
-def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
-    topology: Topology = replace(RACKS, speed=(2.0, 1.0, 0.5, 2.0, 2.0, 2.0))
-    found = factors_of(
-        NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1})
-    )
-    assert found == [1.0, 0.5, 0.25]
-    assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
-
-
-def test_a_model_without_factors_cannot_be_made() -> None:
-    class Unfinished(Model):
-        """A model that lacks `_computed`."""
-
-    with pytest.raises(TypeError, match="_computed"):
-        Unfinished()  # type: ignore[abstract] # what the test is about

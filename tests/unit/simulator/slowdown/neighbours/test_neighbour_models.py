@@ -1,0 +1,82 @@
+"""Models of jobs on one node: their published values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+import pytest
+
+from simulator.cluster.topology import rack_tree
+from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.neighbours.interference import HostInterference
+from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
+
+KNOWN = {
+    "even": ModelProfile(compute_s=1.0, bytes=12.5e9),
+    "hidden": ModelProfile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
+    "tiered": ModelProfile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
+    "batched": ModelProfile(compute_s=1.0, bytes=12.5e9, batch=100),
+}
+PROFILES = replace(paper_profiles(), models=KNOWN, default="even")
+RACKS = rack_tree([8] * 6, [2] * 6, [0, 0, 0, 1, 1, 1])
+
+
+def at(job: int, model: str, where: dict[int, int], asked: int = 0, batch_size: int = -1) -> Resident:
+    return Resident(job, model, batch_size, asked or sum(where.values()), tuple(where), tuple(where.values()))
+
+
+def factors_of(model: SlowdownModel, *residents: Resident) -> list[float]:
+    for resident in residents:
+        model.enter(resident)
+    return [model.factor(resident.job) for resident in residents]
+
+
+def test_a_job_is_as_fast_as_beside_its_worst_neighbour() -> None:
+    pairs = {("a", "b"): 0.9, ("a", "c"): 0.6, ("b", "a"): 0.8, ("c", "a"): 1.2, ("a,4,1", "b,4,1"): 0.7}
+    profiles = replace(PROFILES, pairs=pairs, default="")
+    model = PairTable(RACKS, profiles)
+    first, second, third = at(0, "a", {0: 2, 1: 2}), at(1, "b", {0: 2}), at(2, "c", {1: 2})
+    assert factors_of(model, first, second, third) == [0.6, 0.8, 1.0]
+    list(model.changed())
+    model.leave(2)
+    assert list(model.changed()) == [0]
+    assert model.factor(0) == 0.9
+    assert factors_of(PairTable(RACKS, profiles), at(0, "A", {3: 4}), at(1, "B", {3: 4})) == [0.7, 0.8]
+    assert factors_of(PairTable(RACKS, profiles, single=False), first, second, third) == [1.0, 1.0, 1.0]
+
+
+def test_the_papers_worst_sensitivities() -> None:
+    stated = {("FSDP", "MoE"): 1.96, ("MoE", "FSDP"): 3.00, ("FSDP", "MobileNetV3"): 1.35, ("MoE", "MobileNetV3"): 1.43}
+    for (target, other), sensitivity in stated.items():
+        factor, _ = factors_of(
+            PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2})
+        )
+        assert 1 / factor == pytest.approx(sensitivity, rel=0.03)
+
+
+def test_section_5_of_marl() -> None:
+    known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
+    by = Interference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
+    model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
+    # x holds socket 0 and is alone there; both y hold socket 1.
+    x, first, second = factors_of(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
+    over = 4 * 5 - 8
+    assert x == pytest.approx(1 / (1 + 0.01 * exp(0.2 * over + 0.1 * 12) + 0.25 * 0.8 + 0.03))
+    assert first == second
+    same = 2 * 5 + max(0, 4 * 3 - 8)
+    assert first == pytest.approx(1 / (1 + 0.01 * exp(0.2 * same + 0.1 * 10) + 0.5 * 0.8 + 0.25 * 0.8 + 0.03))
+    assert factors_of(model, at(3, "x", {1: 8})) == [1.0]
+
+
+def test_one_neighbour_on_the_socket_costs_about_what_marl_saw() -> None:
+    profiles = paper_profiles("marl")
+    names = [name for name in profiles.models if name != "ctc"]
+    lost = [
+        1 / factors_of(HostInterference(RACKS, profiles), at(0, name, {0: 1}), at(1, other, {0: 1}))[0] - 1
+        for name in names
+        for other in names
+    ]
+    assert sum(lost) / len(lost) == pytest.approx(0.30, abs=0.03)

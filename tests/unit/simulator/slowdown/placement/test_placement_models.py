@@ -1,0 +1,87 @@
+"""Models of one job alone: their published values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.cluster.topology import Topology, rack_tree
+from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.model_profiles import ModelProfile
+from simulator.slowdown.profiles.papers import paper_profiles
+
+KNOWN = {
+    "even": ModelProfile(compute_s=1.0, bytes=12.5e9),
+    "hidden": ModelProfile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
+    "tiered": ModelProfile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
+    "batched": ModelProfile(compute_s=1.0, bytes=12.5e9, batch=100),
+}
+PROFILES = replace(paper_profiles(), models=KNOWN, default="even")
+RACKS = rack_tree([8] * 6, [2] * 6, [0, 0, 0, 1, 1, 1])
+
+
+def at(job: int, model: str, where: dict[int, int], asked: int = 0, batch_size: int = -1) -> Resident:
+    return Resident(job, model, batch_size, asked or sum(where.values()), tuple(where), tuple(where.values()))
+
+
+def factors_of(model: SlowdownModel, *residents: Resident) -> list[float]:
+    for resident in residents:
+        model.enter(resident)
+    return [model.factor(resident.job) for resident in residents]
+
+
+@pytest.mark.parametrize(
+    ("where", "factor"),
+    [
+        ({0: 1}, 1.0),
+        ({0: 4}, 1.0),
+        ({0: 2, 1: 2}, 0.5),
+        ({0: 2, 3: 2}, 0.25),
+        ({0: 5}, 1.0),
+        ({0: 4, 1: 2}, 0.5 / 0.8),
+        ({0: 8, 1: 8}, 1.0),
+        ({0: 8, 5: 8}, 0.5),
+        ({0: 8, 1: 8, 2: 8, 3: 8}, 1.0),
+    ],
+)
+def test_locality_is_the_curve_over_the_best_that_so_many_gpus_can_have(where: dict[int, int], factor: float) -> None:
+    assert factors_of(Locality(RACKS, PROFILES), at(0, "tiered", where)) == [pytest.approx(factor)]
+
+
+def test_locality_without_a_curve_is_the_time_of_the_ring() -> None:
+    # 12.5 GB around two nodes: 12.5 GB through each NIC of 12.5 GB/s, or through uplinks of 6.25.
+    in_rack, across, enough = factors_of(
+        Locality(RACKS, PROFILES), at(0, "even", {0: 2, 1: 2}), at(1, "even", {0: 2, 3: 2}), at(2, "even", {1: 4})
+    )
+    assert (in_rack, across, enough) == (pytest.approx(1 / 2), pytest.approx(1 / 3), 1.0)
+
+
+def test_published_localities_of_sched2() -> None:
+    model = Locality(RACKS, paper_profiles())
+    names = ("VGG16", "Transformer", "DeepSpeech", "Inception3")
+    found = factors_of(model, *(at(job, name, {0: 2, 1: 2}) for job, name in enumerate(names)))
+    assert found == [pytest.approx(1 / ratio) for ratio in (5.9, 2.7, 1.6, 1.4)]
+
+
+def test_a_job_at_another_size() -> None:
+    known = {"law": replace(KNOWN["even"], scaling=(0.1, 0.01)), "even": KNOWN["even"]}
+    model = Scaling(RACKS, replace(PROFILES, models=known))
+    smaller, larger, asked = factors_of(
+        model, at(0, "law", {0: 1}, asked=4), at(1, "even", {0: 8, 1: 8}, asked=8), at(2, "even", {2: 8})
+    )
+    assert smaller == pytest.approx((1 + 0.3 + 0.12) / 4)
+    assert larger == pytest.approx(2 / 2)
+    assert asked == 1.0
+
+
+def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
+    topology: Topology = replace(RACKS, speed=(2.0, 1.0, 0.5, 2.0, 2.0, 2.0))
+    found = factors_of(
+        NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1})
+    )
+    assert found == [1.0, 0.5, 0.25]
+    assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
