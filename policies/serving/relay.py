@@ -163,8 +163,10 @@ class Side(asyncio.Protocol):
         other.transport.resume_reading()
 
     def end(self) -> None:
-        """Close both halves without sending what is left."""
+        """Close both halves without sending what is left: a client that does not read would keep its half open."""
         self.transport.abort()
+        if self._other is not None:
+            self._other.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""

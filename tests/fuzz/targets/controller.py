@@ -79,8 +79,10 @@ def rows() -> list[bytes]:
 
 def _preemption_row() -> str:
     row = asdict(preemption())
-    return json.dumps({**row, "nodes": json.dumps(row["nodes"]), "elsewhere": json.dumps(row["elsewhere"], default=sorted),
-                       "force": int(row["force"])}, default=str)  # fmt: skip
+    constraint = json.dumps(row.pop("constraint"), default=sorted)
+    return json.dumps(
+        {**row, "nodes": json.dumps(row["nodes"]), "elsewhere": constraint, "force": int(row["force"])}, default=str
+    )
 
 
 def decode_row(data: bytes, _folder: Path) -> object:

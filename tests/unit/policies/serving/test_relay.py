@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,5 +67,22 @@ async def test_a_half_that_was_joined_at_once_goes_on_reading(tmp_path: Path, be
     assert second.transport.is_reading()
     first.end()
     second.end()
+    client.close()
+    server.close()
+
+
+async def test_the_end_closes_the_half_whose_client_does_not_read(tmp_path: Path) -> None:
+    first, client = await connected(tmp_path / "first")
+    second, server = await connected(tmp_path / "second")
+    second.join(first)
+    loop = asyncio.get_running_loop()
+    sending = asyncio.ensure_future(loop.sock_sendall(server, bytes(8 << 20)))
+    while not first.transport.get_write_buffer_size():
+        await asyncio.sleep(0.001)
+    second.end()
+    with suppress(ConnectionError):
+        await asyncio.wait_for(sending, 30)
+    assert first.transport.get_write_buffer_size() == 0
+    assert first.transport.is_closing()
     client.close()
     server.close()
