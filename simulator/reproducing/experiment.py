@@ -156,14 +156,17 @@ class Finding:
     """The contender with the best mean among those of the claim."""
     ours: Mean
     holds: bool
+    """True if the whole 95 % interval reaches the goal; of a single value nothing is said."""
+    mean_holds: bool
     """True if the mean reaches the goal."""
 
     def as_json(self) -> dict[str, object]:
         """Return the finding as values that JSON has."""
         claim = self.claim
         result = {"name": claim.name, "paper": claim.paper, "ours": self.ours.mean, "ci95": self.ours.ci95}
+        holds = {"holds": self.holds, "mean_holds": self.mean_holds}
         more = {"setting": claim.setting, "metric": claim.metric, "policy": claim.ours, "against": self.against}
-        return {**result, "holds": self.holds, "goal": claim.goal, "factor": claim.factor, **more}
+        return {**result, **holds, "goal": claim.goal, "factor": claim.factor, **more}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +224,15 @@ class ExperimentResults:
         if claim.factor:
             pairs = zip(ours, others[best], strict=True)
             found = Mean.of([other / mine if lower else mine / other for mine, other in pairs])
-            return Finding(claim, best, found, found.mean >= claim.goal)
-        found = change(ours, others[best])
-        return Finding(claim, best, found, found.mean <= claim.goal if lower else found.mean >= claim.goal)
+            return _finding(claim, best, found, lower=False)
+        return _finding(claim, best, change(ours, others[best]), lower=lower)
+
+
+def _finding(claim: Claim, against: str, found: Mean, *, lower: bool) -> Finding:
+    """Return whether mean and interval reach the claim's goal; `lower`: from above."""
+    sign = -1.0 if lower else 1.0
+    missing = sign * (claim.goal - found.mean)
+    return Finding(claim, against, found, found.ci95 is not None and missing + found.ci95 <= 0.0, missing <= 0.0)
 
 
 def perform(

@@ -133,7 +133,9 @@ def _claims(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def _word(found: Finding) -> str:
-    return "yes" if found.holds else "no"
+    if found.holds:
+        return "yes"
+    return "its mean only" if found.mean_holds else "no"
 
 
 def _share(value: float, sign: str = "+") -> str:

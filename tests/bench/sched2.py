@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from policies.api import Policy
-from policies.learned.sched2.policy import Sched2
+from policies.learned.evaluation.statistics import Mean, change
+from policies.learned.sched2.rule import Sched2Rule
 from policies.learned.sched2.state.window import FIRST, WIDEST
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
@@ -51,7 +52,6 @@ FIGURES_OF = {
 }
 """The figures of a run, and the measure of the experiment that each is."""
 FIGURES = {"avg_jct_s": "lower", "effectiveness": "higher", "makespan_s": "lower"}
-_CONFIDENT = 1.96
 _BINS = 60
 
 
@@ -103,7 +103,7 @@ def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> d
     ground = Ground(timeline)
     runs: dict[tuple[str, str], Callable[[Trace], dict[str, Any]]] = {}
     for reading, window in READINGS.items():
-        runs[reading, OURS] = partial(ground.served, Sched2(weights, window=SHOWN[reading]))
+        runs[reading, OURS] = partial(ground.served, Sched2Rule(weights, window=SHOWN[reading]))
         for name in (*BASELINES, *CONTROLS):
             runs[reading, name] = partial(_baseline, ground, name, window)
     traces = [generate(Workload(seed=seed, mean_gap_s=gap_s)) for seed in seeds]
@@ -143,9 +143,8 @@ def _row(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if figure == "timeline":
             row[figure] = runs[0][figure]
             continue
-        values = np.array([run[figure] for run in runs])
-        row[figure] = float(values.mean())
-        row[f"{figure}_ci95"] = _CONFIDENT * float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
+        found = Mean.of([run[figure] for run in runs])
+        row[figure], row[f"{figure}_ci95"] = found.mean, found.ci95
     return row
 
 
@@ -160,9 +159,9 @@ def _compare(rows: list[dict[str, Any]], bound: dict[str, float]) -> None:
     rows.sort(key=lambda row: float(row["avg_jct_s"]))
     control = next(row for row in rows if row["policy"] in CONTROLS)
     for row in rows:
-        changes = np.array(row["jct_of_traces_s"]) / np.array(control["jct_of_traces_s"]) - 1.0
-        spread = _CONFIDENT * float(changes.std(ddof=1)) / len(changes) ** 0.5 if len(changes) > 1 else float("nan")
-        row["change"], row["change_ci95"], row["control"] = float(changes.mean()), spread, control["policy"]
+        by = change(row["jct_of_traces_s"], control["jct_of_traces_s"])
+        spread = float("nan") if by.ci95 is None else by.ci95
+        row["change"], row["change_ci95"], row["control"] = by.mean, spread, control["policy"]
 
 
 def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -239,7 +238,7 @@ def main() -> None:
     if given.tune:
         out = tuned(given.seeds)
     elif given.latency:
-        out = latency(Sched2(given.weights))
+        out = latency(Sched2Rule(given.weights))
         print(", ".join(f"{name} {value:.4g}" for name, value in out.items()))
     else:
         out, seeds = {}, range(given.first_seed, given.first_seed + given.seeds)

@@ -1,6 +1,6 @@
-"""SCHED2: a Q-network with the same weights for every server chooses which of the first waiting jobs starts next.
+"""SCHED2: an agent chooses which of the first waiting jobs starts next: the paper's Q-network, one that sees features, or a rule.
 Imports `api`, `errors`, `learned/algorithms`, `learned/training`, `learned/weights`, `model`, `placement` and `selection`.
 
-`state` is shared by the environment and the `encoder`, which shows a cluster state to the agent; `network` is the Q-network,
-`training` trains it, `system` registers it for `headway-policy train`, and `policy` serves it.
+`state` is shared by the environment and the `encoder`, which shows a cluster state to the agent; `deciding` is a decision with any
+agent. `networks`, `policy` and `system` are the Q-networks, `rule` and `rule_system` the rule, and `training` trains both.
 """

@@ -1,51 +1,24 @@
-"""SCHED2 as a system of `headway-policy train`."""
+"""SCHED2's Q-network as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
-from policies.learned.sched2.encoder import NAME, Encoding
+from policies.learned.sched2.deciding import encoding_of as encoding_in
+from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import SYSTEM as NAMED
-from policies.learned.sched2.policy import Sched2, Sched2Agent, settings
-from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
-from policies.learned.sched2.training.trainer import DqnTrainer
+from policies.learned.sched2.policy import QAgent, Sched2, settings
+from policies.learned.sched2.state.kinds import EFFECTIVENESS
+from policies.learned.sched2.training.ground import ENVIRONMENT, OPTIONS, encoding_for, paper_setup
+from policies.learned.sched2.training.q_learning import QLearning
+from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
-from policies.learned.training.systems import (
-    FIGURE,
-    CardDetails,
-    SimulationBackend,
-    TrainableSystem,
-    TrainingSetup,
-    WorkloadSpec,
-)
+from policies.learned.training.systems import FIGURE, CardDetails, SimulationBackend, TrainableSystem
 from policies.learned.weights import weights
-
-ENVIRONMENT = "headway/Sched2-v0"
-
-
-def setup(recipe: Recipe) -> TrainingSetup:
-    """Return 15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
-    return TrainingSetup(
-        workloads=tuple(WorkloadSpec("sched2", {"mean_gap_s": gap_s}) for gap_s in recipe.gaps_s),
-        cluster="15x8",
-        papers=("sched2",),
-        window=1000,
-        validation_seeds=range(500, 530),
-    )
-
-
-def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
-    """Return the encoding for that backend's cluster."""
-    return Encoding(
-        num_nodes=len(backend.gpus),
-        gpus_per_node=max(backend.gpus),
-        candidates=recipe.candidates,
-        window=recipe.window,
-    )
 
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries."""
-    encoding = encoding_of(recipe, backend)
+    encoding = encoding_for(recipe, backend)
     return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
@@ -53,55 +26,46 @@ def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
     place, name = weights.located(folder, NAMED, NAMED)
     _, card = weights.load(place, name, system=NAMED, encoder=NAME)
-    needs = ("candidates", "window")
-    options = {each: card.recipe[each] for each in (*needs, "reward", "horizon_h") if each in card.recipe}
-    loaded = Sched2Agent.load(folder, "")
-    shape = (loaded.encoder.encoding.layout.size,)
-    return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=needs)
+    loaded = QAgent.load(folder, "")
+    options = {each: card.recipe[each] for each in (*OPTIONS, "reward") if each in card.recipe}
+    if float(card.recipe.get("horizon_h") or 0.0) > 0:
+        options["horizon_h"] = card.recipe["horizon_h"]
+    shape = (encoding_in(card.recipe).layout.size,)
+    return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=OPTIONS)
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """Search, then learn; after the search and every round of Q-learning, validate the network.
-
-    The best weights are those of the search, unless Q-learning is better by more than the recipe's `min_gain`.
-    """
-    encoding = encoding_of(recipe, backend)
+    """Learn; validate the network every so many rounds, and after the last."""
+    encoding = encoding_for(recipe, backend)
+    horizon = {"horizon_h": recipe.horizon_h} if recipe.horizon_h > 0 else {}
     envs = backend.envs(
         ENVIRONMENT,
         recipe.envs,
         candidates=recipe.candidates,
         window=recipe.window,
         reward=recipe.reward,
-        horizon_h=recipe.horizon_h,
         tell_time=True,
+        **horizon,
     )
-    training = DqnTrainer(envs, encoding.layout, recipe, run.card.seed)
-    policy = Sched2.of(Sched2Agent(encoding, training.network))
-    run.keep(training=training)
-    for number in run.rounds(recipe.searches, "search"):
-        run.log(**training.run_search())
-        if number == recipe.searches - 1:
-            _evaluate(run, backend, policy, training)
-    for _ in run.rounds(recipe.rounds):
-        run.log(**training.run_round())
-        _evaluate(run, backend, policy, training)
-
-
-def _evaluate(run: TrainingRun, backend: SimulationBackend, policy: Sched2, training: DqnTrainer) -> None:
-    figures = backend.validate(policy)
-    effectiveness = training.recipe.reward == EFFECTIVENESS
-    figure = -figures["effectiveness"] if effectiveness else figures[FIGURE]
-    min_gain = training.recipe.min_gain if training.round and training.searched else 0.0
-    run.evaluate(figure, training.network.state_dict(), min_gain=min_gain, **figures)
+    learning = QLearning(envs, encoding.layout, recipe, run.card.seed)
+    policy = Sched2.of(QAgent(encoding, learning.network))
+    run.keep(training=learning)
+    for number in run.rounds(recipe.rounds):
+        run.log(**learning.run_round())
+        if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
+            figures = backend.validate(policy)
+            figure = -figures["effectiveness"] if recipe.reward == EFFECTIVENESS else figures[FIGURE]
+            run.evaluate(figure, learning.network.state_dict(), **figures)
 
 
 SYSTEM = TrainableSystem(
     name=NAMED,
     summary="which of ten waiting jobs starts next, so that clusters do not fragment; SCHED2 (Luan et al., GLOBECOM 2019)",
     recipe=Recipe,
-    setup=setup,
+    setup=paper_setup,
     card=card_details,
     train=train,
     policies=("sched2",),
     agent=agent,
+    patience=5,
 )

@@ -8,18 +8,6 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
-    "sched2": {
-        "worth": "reward_scale",
-        "unit": "rule_scale",
-        "doubt": "min_gain",
-        "imitation": "margin_weight",
-        "memory": "replay_capacity",
-        "steps": "n_steps",
-        "every": "train_every",
-        "warm": "pretrain_batches",
-        "follow": "tau",
-        "max_gradient": "max_grad_norm",
-    },
     "contention-rl": {
         "lam": "gae_lambda",
         "clip": "clip_range",

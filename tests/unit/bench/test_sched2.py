@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.policy import Sched2
+from policies.learned.sched2.rule import RuleAgent, Sched2Rule
+from policies.learned.sched2.state.first_rule import first_rule
 from tests.bench import sched2
-from tests.unit.policies.learned.sched2.agents import agent_of
 
 
 @pytest.fixture
@@ -21,7 +21,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(**{**options, "jobs": 80, "mean_gap_s": 15.0})  # type: ignore[arg-type]
 
     monkeypatch.setattr(sched2, "Workload", workload)
-    monkeypatch.setattr(sched2, "Sched2", lambda *_, window: Sched2.of(agent_of(Encoding(window=window))))
+    monkeypatch.setattr(
+        sched2, "Sched2Rule", lambda *_, window: Sched2Rule.of(RuleAgent(Encoding(window=window), first_rule()))
+    )
 
 
 @pytest.mark.usefixtures("short")
@@ -35,7 +37,7 @@ def test_both_readings_have_a_row_for_every_policy(
     assert set(tables) == {"first ten", "whole queue"}
     for rows in tables.values():
         assert {row["policy"] for row in rows} == {
-            "sched2",
+            "sched2-rule",
             "sif",
             "dsif",
             "saf",

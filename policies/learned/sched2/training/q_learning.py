@@ -1,16 +1,22 @@
-"""Deep Q-learning of SCHED2 (`algorithms.dqn`): rounds of whole episodes in all environments.
+"""Deep Q-learning of SCHED2 (`algorithms.dqn`): rounds of whole episodes in all environments (the paper, section III-F).
 
     for each round, for each environment an episode:
         repeat: action <- epsilon-greedy on Q(state); the environment gives reward and next state
                 keep the transition (prioritized replay); learn from a batch of them
 
-Rewards are discounted by time and not by steps: a step that starts a job takes no time, and a wait may take a minute or hours.
-With gamma = exp(-elapsed / horizon) the reward `completions` is the discounted form of minimizing JCT: see the environment.
+The paper names DQN (Mnih et al. 2015), epsilon-greedy and prioritized replay (Schaul et al. 2016). Here the next action is chosen
+by double Q-learning (van Hasselt et al. 2016), unless the recipe says otherwise.
+
+Rewards are discounted for each action (`gamma`), or by time (`horizon_h`): a step that starts a job takes no time, and a wait may
+take a minute or hours. With gamma = exp(-elapsed / horizon) the reward `completions` is the discounted form of minimizing JCT: see
+the environment. A recipe may begin with rounds of demonstrations by a simple rule, with a large-margin loss (DQfD, Hester et al.
+2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, cast
 
 import gymnasium
@@ -21,56 +27,42 @@ import torch
 from policies.learned.algorithms.dqn import LOSSES, Dqn, DqnSettings
 from policies.learned.algorithms.n_step_returns import NStepReturns
 from policies.learned.algorithms.replay import PrioritizedReplay
-from policies.learned.sched2.network import QNetwork
+from policies.learned.sched2.networks import Sched2Network, network_of
 from policies.learned.sched2.state.state_layout import StateLayout
 from policies.learned.sched2.training.demonstrations import actions_of
+from policies.learned.sched2.training.ground import check_layout
 from policies.learned.sched2.training.recipe import Recipe
-from policies.learned.sched2.training.search import actions_of as rule_actions
 from policies.learned.training.run.seeding import generator, seeds
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class QLearning:
-    """Rounds of Q-learning. Invariant between rounds: all that follows is decided by `state_dict()`, the recipe and the seed.
-
-    The network's linear part holds the rule that was found, and is not trained: what is learned is added to the rule.
-    """
+    """Rounds of Q-learning. Invariant between rounds: all that follows is decided by `state_dict()`, the recipe and the seed."""
 
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: StateLayout, recipe: Recipe, seed: int
     ) -> None:
-        """The environments show that layout, report the elapsed time, and begin anew in the step in which they end."""
+        """The environments show that layout, report the elapsed time, and begin anew in the step in which they end. Raises
+        TrainingError where they show another layout."""
+        check_layout(envs, layout)
         torch.manual_seed(seed)
         self.recipe = recipe
         self.seed = seed
         self.round = 0
         self._layout = layout
         self._envs = envs
-        self._found: npt.NDArray[np.float64] | None = None
-        network = QNetwork(layout, recipe.hidden, recipe.server)
-        learned = [each for name, each in network.named_parameters() if not name.startswith("rule.")]
+        network = network_of(asdict(recipe), layout)
         memory = PrioritizedReplay(
             recipe.replay_capacity, seed=seed, alpha=recipe.alpha, beta=recipe.beta, anneal=20_000, floor=1e-4
         )
-        self.dqn = Dqn(network, learned, memory, settings_of(recipe), rate=recipe.learning_rate)
+        self.dqn = Dqn(network, network.parameters(), memory, settings_of(recipe), rate=recipe.learning_rate)
         self._losses: list[dict[str, float]] = []
 
     @property
-    def network(self) -> QNetwork:
+    def network(self) -> Sched2Network:
         """The network that is trained."""
         return self.dqn.network
-
-    def show(self, rule: npt.NDArray[np.float64]) -> None:
-        """Demonstrate that rule from now on."""
-        self._found = rule
-
-    def begin_with(self, rule: npt.NDArray[np.float64]) -> None:
-        """Make that rule the linear part of both networks, and demonstrate it from now on."""
-        self.show(rule)
-        with torch.no_grad():
-            self.network.rule.weight.copy_(torch.from_numpy(self.recipe.rule_scale * rule[None]))
-        self.dqn.sync()
 
     def run_round(self) -> dict[str, float]:
         """Play a new episode in every environment to its end, and learn from the transitions. Returns the means of the round."""
@@ -80,7 +72,7 @@ class QLearning:
         self._rng = generator(self.seed, "exploration", self.round)
         self._losses = []
         self.dqn.set_learning_rate(recipe.learning_rate * (1.0 - 0.9 * done))
-        steps, earned = self._episodes(shows, recipe.epsilon * (1.0 - 0.8 * done))
+        steps, earned = self._episodes(shows, _epsilon(recipe, done))
         if shows and len(self.dqn.memory):
             self._losses += [self.dqn.learn() for _ in range(recipe.pretrain_batches)]
         self.round += 1
@@ -98,11 +90,13 @@ class QLearning:
         earned, count = np.zeros(envs.num_envs), 0
         while goes_on.any():
             actions = (
-                self._demonstrated(states, seen, masks) if shows else self.dqn.act(seen, masks, epsilon, self._rng)
+                actions_of(recipe.rule, self._layout, states, masks)
+                if shows
+                else self.dqn.act(seen, masks, epsilon, self._rng)
             )
             states, rewards, terminated, truncated, infos = envs.step(actions)
             elapsed = np.asarray(infos.get("elapsed_h", np.zeros(envs.num_envs)), dtype=np.float64)
-            gamma = np.where(terminated, 0.0, np.exp(-elapsed / recipe.horizon_h))
+            gamma = np.where(terminated, 0.0, _discount(recipe, elapsed))
             following, next_masks = self._look(states), self._masks()
             before = {"seen": seen, "masks": masks, "actions": actions, "kept": goes_on}
             after = self._after(following, next_masks, terminated, truncated, infos)
@@ -135,15 +129,6 @@ class QLearning:
             masks[cut] = np.stack([infos["final_info"]["action_masks"][row] for row in cut])
         return {"seen": seen, "masks": masks, "is_over": terminated | truncated}
 
-    def _demonstrated(
-        self, states: npt.NDArray[np.float32], seen: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.int64]:
-        """Return the actions of the rule that was found, or of the simple one."""
-        if self._found is None:
-            return actions_of(self.recipe.rule, self._layout, states, masks)
-        _, own, _, _ = self.network.shape.split(torch.from_numpy(seen))
-        return rule_actions(np.repeat(self._found[None], len(masks), axis=0), own.numpy(), masks)
-
     def _look(self, states: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         with torch.inference_mode():
             seen: npt.NDArray[np.float32] = self.network.features(torch.from_numpy(states)).numpy()
@@ -163,10 +148,23 @@ class QLearning:
         self.dqn.load_state_dict(state_dict)
 
 
+def _epsilon(recipe: Recipe, done: float) -> float:
+    """Return the share of random actions when that share of the rounds is done."""
+    left = 1.0 - min(1.0, done / recipe.exploring) if recipe.exploring > 0 else 0.0
+    return recipe.epsilon_end + (recipe.epsilon - recipe.epsilon_end) * left
+
+
+def _discount(recipe: Recipe, elapsed_h: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if recipe.horizon_h > 0:
+        return np.exp(-elapsed_h / recipe.horizon_h)
+    return np.full(elapsed_h.shape, recipe.gamma)
+
+
 def settings_of(recipe: Recipe) -> DqnSettings:
     """Return the algorithm's settings."""
     return DqnSettings(
         batch=recipe.batch,
+        double=recipe.double,
         tau=recipe.tau,
         huber=0.05,
         max_grad_norm=recipe.max_grad_norm,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode
 
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.network import QNetwork
-from policies.learned.sched2.policy import Sched2Agent
+from policies.learned.sched2.networks import FeatureNetwork
+from policies.learned.sched2.policy import QAgent
 from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
@@ -20,10 +23,10 @@ SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)
 FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
 
 
-def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> QNetwork:
+def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> FeatureNetwork:
     """Random weights; `spread` is how different its answers are."""
     torch.manual_seed(seed)
-    network = QNetwork(encoding.layout, hidden=8, server=4)
+    network = FeatureNetwork(encoding.layout, hidden=8, server=4)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if name in {"rule.weight", "start.weight", "void.2.weight"}:
@@ -31,21 +34,36 @@ def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> QNetwo
     return network
 
 
-def agent_of(encoding: Encoding, seed: int = 0) -> Sched2Agent:
+def agent_of(encoding: Encoding, seed: int = 0) -> QAgent:
     """With random weights."""
-    return Sched2Agent(encoding, network_of(encoding, seed))
+    return QAgent(encoding, network_of(encoding, seed))
 
 
 def small_recipe(**options: Any) -> Recipe:
     """A recipe whose training takes seconds."""
     given: dict[str, Any] = {
-        "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "rules": 4, "traces": 2, "rounds": 2, "batch": 16,
-        "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4,
+        "candidates": 4, "network": "features", "hidden": 8, "server": 4, "envs": 4, "rounds": 2, "batch": 16, "validate_every": 1,
+        "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4, "margin_weight": 1.0,
     }  # fmt: skip
     return Recipe(**{**given, **options})
 
 
-def environments(recipe: Recipe, **options: Any) -> ProcessVectorEnv:
+def small_search(**options: Any) -> RuleRecipe:
+    """A recipe whose search takes seconds."""
+    given: dict[str, Any] = {"candidates": 4, "envs": 4, "rounds": 2, "rules": 4, "traces": 2}
+    return RuleRecipe(**{**given, **options})
+
+
+def rule_actions(
+    rules: npt.NDArray[np.float64], own: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Return the action of rule e where candidates have these features (E, J, OF_JOB): void is worth 0."""
+    worth = np.concatenate([np.zeros((len(rules), 1)), np.einsum("ejf,ef->ej", own, rules)], axis=1)
+    actions: npt.NDArray[np.int64] = np.where(masks, worth, -np.inf).argmax(1)
+    return actions
+
+
+def environments(recipe: Recipe | RuleRecipe, **options: Any) -> ProcessVectorEnv:
     """Environments of one process, in the form for training."""
     told = {
         "traces": FEW,
@@ -53,7 +71,6 @@ def environments(recipe: Recipe, **options: Any) -> ProcessVectorEnv:
         "candidates": recipe.candidates,
         "window": recipe.window,
         "reward": recipe.reward,
-        "horizon_h": recipe.horizon_h,
         "tell_time": True,
     }
     make = partial(Sched2Env, **{**told, **options})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.network import QNetwork
+from policies.learned.sched2.networks import FeatureNetwork, PaperNetwork
+from policies.learned.sched2.networks import network_of as network_by
 from policies.learned.sched2.state.feature_layout import (
     IS_SPREAD,
     OF_JOB,
@@ -16,13 +18,12 @@ from policies.learned.sched2.state.feature_layout import (
     FeatureLayout,
 )
 from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.sched2.state.state_layout import StateLayout
 from policies.learned.sched2.training.demonstrations import actions_of
-from policies.learned.sched2.training.search import actions_of as rule_actions
-from policies.learned.sched2.training.search import first_rule
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
-from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
+from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of, rule_actions
 from tests.unit.simulator.papers.sched2.test_env import random_agent
 
 
@@ -126,7 +127,7 @@ def test_an_untrained_network_starts_as_its_rule() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rule = first_rule()
     rule[-SIZES:] = 0.0
-    network = QNetwork(SMALL.layout)
+    network = FeatureNetwork(SMALL.layout)
     with torch.no_grad():
         network.rule.weight.copy_(torch.from_numpy(rule[None]))
         worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
@@ -134,6 +135,36 @@ def test_an_untrained_network_starts_as_its_rule() -> None:
     found = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks)
     assert worth.argmax(1).tolist() == found.tolist()
     assert 0 in found.tolist()
+
+
+def test_the_papers_network_by_equations_3_to_5() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    network = PaperNetwork(SMALL.layout, hidden=5, server=3)
+    weights = {name: weight.detach().numpy() for name, weight in network.named_parameters()}
+
+    def layer(name: str, seen: np.ndarray) -> np.ndarray:
+        made: np.ndarray = seen @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+        return made
+
+    for state, mask in zip(states[:20], masks[:20], strict=True):
+        gpus, jobs, rest = SMALL.layout.split(state)
+        servers = [np.maximum(layer("server", row), 0) for row in gpus]  # F_i, with shared weights
+        queue = np.maximum(layer("queue", np.concatenate([jobs.ravel(), rest])), 0)  # G
+        embedding = np.concatenate([*servers, queue])  # E
+        worth = layer("action", np.maximum(layer("embedding", embedding), 0))
+        with torch.inference_mode():
+            found = network(torch.from_numpy(state[None]), torch.from_numpy(mask[None]))[0].numpy()
+        assert found[mask] == pytest.approx(worth[mask], abs=1e-5)
+        assert (found[~mask] == IMPOSSIBLE).all()
+
+
+def test_a_card_names_its_network() -> None:
+    sizes = {"hidden": 8, "server": 4}
+    assert isinstance(network_by({"network": "paper", **sizes}, SMALL.layout), PaperNetwork)
+    assert isinstance(network_by({"network": "features", **sizes}, SMALL.layout), FeatureNetwork)
+    assert isinstance(network_by(sizes, SMALL.layout), FeatureNetwork), "cards from before there were two"
+    with pytest.raises(ValueError, match="network is 'other'; give paper or features"):
+        network_by({"network": "other", **sizes}, SMALL.layout)
 
 
 def test_the_simple_rules_start_jobs_that_lose_nothing() -> None:

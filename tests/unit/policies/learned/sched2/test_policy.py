@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
 from policies.learned.sched2.encoder import NAME, Encoding
-from policies.learned.sched2.policy import SYSTEM, Sched2, Sched2Agent, settings
+from policies.learned.sched2.policy import SYSTEM, QAgent, Sched2, settings
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from policies.model import ClusterState
@@ -40,7 +40,7 @@ def simulated(env: Sched2Env, policy: Policy) -> Simulation:
 def test_it_does_what_the_network_does_in_the_environment(seed: int) -> None:
     env, network = Sched2Env(traces=FEW, cluster="4x4", candidates=4), network_of(SMALL, seed)
     seen, _ = env.reset(seed=seed)
-    run, over = simulated(env, Sched2.of(Sched2Agent(SMALL, network))), False
+    run, over = simulated(env, Sched2.of(QAgent(SMALL, network))), False
     while not over:
         with torch.inference_mode():
             worth = network(torch.from_numpy(seen[None]), torch.from_numpy(env.action_masks()[None]))
@@ -49,7 +49,7 @@ def test_it_does_what_the_network_does_in_the_environment(seed: int) -> None:
     assert served.done.all()
     assert served.finish_ns.tolist() == played.finish_ns.tolist()
     assert served.nodes() == played.nodes()
-    again = Result.of(simulated(env, Sched2.of(Sched2Agent(SMALL, network))), "sched2", 0.0)
+    again = Result.of(simulated(env, Sched2.of(QAgent(SMALL, network))), "sched2", 0.0)
     assert again.finish_ns.tolist() == served.finish_ns.tolist()
 
 
@@ -132,7 +132,7 @@ def test_an_answer_that_is_no_number_starts_the_oldest_job_and_says_so() -> None
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("value.0.bias").fill_(float("nan"))
-    decision = Sched2.of(Sched2Agent(SMALL, network)).decide(busy())
+    decision = Sched2.of(QAgent(SMALL, network)).decide(busy())
     started = [row for row in decision.allocation if row != 0]
     assert started == [1, 2, 3, 4, 5, 6]
     assert all("is not finite" in decision.reasons[row] for row in started[:-1])
@@ -142,13 +142,13 @@ def test_a_job_that_is_held_back_has_a_reason() -> None:
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("void.2.bias").fill_(1e4)
-    decision = Sched2.of(Sched2Agent(SMALL, network)).decide(busy())
+    decision = Sched2.of(QAgent(SMALL, network)).decide(busy())
     assert set(decision.allocation) == {0}
     assert decision.reasons == dict.fromkeys(
         range(1, 5), "deferred by the agent: it would rather keep 13 GPUs free for now"
     )
     # With nothing running it is not heard: somebody starts, and then it is.
-    alone = Sched2.of(Sched2Agent(SMALL, network)).decide(cluster([Node(gpus=4)] * 4, [Job(gpus=1), Job(gpus=2)]))
+    alone = Sched2.of(QAgent(SMALL, network)).decide(cluster([Node(gpus=4)] * 4, [Job(gpus=1), Job(gpus=2)]))
     assert len(alone.allocation) == 1
 
 

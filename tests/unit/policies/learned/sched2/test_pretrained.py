@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from policies.api import load_policy
+from policies.learned.sched2.deciding import encoding_of
 from policies.learned.sched2.encoder import NAME
-from policies.learned.sched2.policy import SYSTEM, encoding_of
+from policies.learned.sched2.policy import SYSTEM
+from policies.learned.sched2.rule import SYSTEM as RULE
+from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.weights import weights
+from policies.learned.weights.card import settings_of
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -23,7 +32,7 @@ PROFILES = paper_profiles("sched2")
 def test_they_beat_both_controls_where_all_choose_from_the_first_ten() -> None:
     trace = generate(Sched2(seed=500, jobs=400, mean_gap_s=80.0))
     models = build(["locality"], topology=CLUSTER.topology, profiles=PROFILES)
-    learned = Simulation(trace, CLUSTER, load_policy("sched2"), Settings(), models, PROFILES)
+    learned = Simulation(trace, CLUSTER, load_policy("sched2-rule"), Settings(), models, PROFILES)
     learned.run()
     controls = [Baseline(name, trace, CLUSTER, models, 10).run() for name in ("spf-local", "delay")]
     jcts = [metrics.average_jct_s(Result.of(run, "", 0.0)) for run in (learned, *controls)]
@@ -32,8 +41,22 @@ def test_they_beat_both_controls_where_all_choose_from_the_first_ten() -> None:
     assert jcts[0] < 0.9 * min(jcts[1:])  # type: ignore[operator,type-var]
 
 
-def test_their_card_says_for_which_cluster_they_are() -> None:
-    _, card = weights.load(weights.pretrained(), SYSTEM, system=SYSTEM, encoder=NAME)
+@pytest.mark.parametrize("system", [SYSTEM, RULE])
+def test_their_card_says_for_which_cluster_they_are(system: str) -> None:
+    _, card = weights.load(weights.pretrained(), system, system=system, encoder=NAME)
     encoding = encoding_of(card.recipe)
     assert card.shapes == (encoding.supports,) == ("15 nodes, the widest of 8 GPUs",)
-    assert card.results["validation"] == card.results["avg_jct_s"]
+    figure = card.results["avg_jct_s"] if system == RULE else -card.results["effectiveness"]
+    assert card.results["validation"] == figure
+
+
+def test_the_papers_agent_was_trained_by_the_papers_recipe() -> None:
+    _, card = weights.load(weights.pretrained(), SYSTEM, system=SYSTEM, encoder=NAME)
+    assert {name: card.recipe[name] for name in settings_of(Recipe())} == settings_of(Recipe())
+
+
+def test_the_rule_needs_no_torch() -> None:
+    code = (
+        "import sys; from policies.api import load_policy; load_policy('sched2-rule'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=100).returncode == 0

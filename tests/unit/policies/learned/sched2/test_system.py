@@ -1,4 +1,4 @@
-"""SCHED2 as a system: the whole training on the simulator's ground, left in the middle and gone on with."""
+"""SCHED2's systems: the whole training on the simulator's ground, left in the middle and gone on with."""
 
 from __future__ import annotations
 
@@ -10,107 +10,115 @@ from typing import Any
 import numpy as np
 import pytest
 
+from policies.learned.sched2 import rule_system, system
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import Sched2
-from policies.learned.sched2.system import SYSTEM, setup
-from policies.learned.sched2.training.trainer import DqnTrainer, Recipe
+from policies.learned.sched2.rule import Sched2Rule
+from policies.learned.sched2.training.ground import paper_setup
+from policies.learned.sched2.training.q_learning import QLearning
+from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.rule_recipe import RuleRecipe
+from policies.learned.sched2.training.rule_search import RuleSearch
 from policies.learned.training.run.training_run import TrainingRun
-from policies.learned.training.systems import SetupOverrides, SimulationBackend, WorkloadSpec
+from policies.learned.training.systems import SetupOverrides, SimulationBackend, TrainableSystem, WorkloadSpec
 from policies.learned.weights import weights
-from policies.learned.weights.card import draft
+from policies.learned.weights.card import ModelCard, draft
 from simulator.training.ground import ground
-from tests.unit.policies.learned.sched2.agents import small_recipe
+from tests.unit.policies.learned.sched2.agents import small_recipe, small_search
+
+RECIPES: dict[str, Recipe | RuleRecipe] = {
+    "sched2": small_recipe(envs=2, network="paper"),
+    "sched2-rule": small_search(envs=2),
+}
+SYSTEMS = {"sched2": system.SYSTEM, "sched2-rule": rule_system.SYSTEM}
 
 
 class LeftError(Exception):
     """Stands for a kill."""
 
 
-def small_ground(recipe: Recipe) -> SimulationBackend:
+def small_ground(recipe: Recipe | RuleRecipe) -> SimulationBackend:
     jobs = WorkloadSpec("sched2", {"jobs": 16, "mean_gap_s": 600.0, "one_gpu_share": 0.9})
-    return ground(replace(setup(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,)), SetupOverrides())
+    setup = replace(paper_setup(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,))
+    return ground(setup, SetupOverrides())
 
 
-def trained(folder: Path, resume: bool = False) -> dict[str, weights.Array]:
-    recipe = small_recipe(envs=2, searches=2, rounds=2, pretrain_batches=5)
-    found = small_ground(recipe)
-    details = SYSTEM.card(recipe, found)
+def card_of(name: str, found: SimulationBackend) -> ModelCard:
+    details = SYSTEMS[name].card(RECIPES[name], found)
     assert details.encoder == NAME
-    card = draft(
-        system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
+    return draft(
+        system=name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
         data_sha256=found.data_sha256,
     )  # fmt: skip
+
+
+def trained(name: str, folder: Path, resume: bool = False) -> dict[str, weights.Array]:
+    found, made = small_ground(RECIPES[name]), SYSTEMS[name]
     try:
-        with TrainingRun(folder, card, resume=resume, better="lower", point_every_s=0.0) as run:
-            SYSTEM.train(run, found, recipe)
+        with TrainingRun(folder, card_of(name, found), resume=resume, better="lower", point_every_s=0.0) as run:
+            made.train(run, found, RECIPES[name])
             point: Any = run
     finally:
         found.close()
     assert point.early.best is not None
-    return weights.load(point.best_folder, SYSTEM.name, system=SYSTEM.name, encoder=NAME)[0]
+    return weights.load(point.best_folder, name, system=name, encoder=NAME)[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "one_round"), [("sched2", (QLearning, "run_round")), ("sched2-rule", (RuleSearch, "run"))]
+)
 def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trained(tmp_path / "whole")
-    once = DqnTrainer.run_round
-    rounds: list[int] = []
+    whole = trained(name, tmp_path / "whole")
+    once = getattr(*one_round)
+    rounds = 0
 
-    def leave(self: DqnTrainer) -> dict[str, float]:
-        rounds.append(self.round)
-        if len(rounds) == 2:
+    def leave(self: Any) -> dict[str, float]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 2:
             raise LeftError
-        return once(self)
+        figures: dict[str, float] = once(self)
+        return figures
 
-    monkeypatch.setattr(DqnTrainer, "run_round", leave)
+    monkeypatch.setattr(*one_round, leave)
     with pytest.raises(LeftError):
-        trained(tmp_path / "left")
-    assert rounds == [0, 1]
-    found = trained(tmp_path / "left", resume=True)
-    assert rounds == [0, 1, 1]
-    assert all(np.array_equal(array, found[name]) for name, array in whole.items())
-    assert Sched2(str(tmp_path / "left")).spec.name == "sched2"
+        trained(name, tmp_path / "left")
+    found = trained(name, tmp_path / "left", resume=True)
+    assert rounds == 3
+    assert all(np.array_equal(array, found[each]) for each, array in whole.items())
+    served = Sched2 if name == "sched2" else Sched2Rule
+    assert served(str(tmp_path / "left")).spec.name == name
 
 
-@pytest.mark.parametrize(("searches", "kept"), [(1, [True, False, True]), (0, [True, True, True])])
-def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
-    searches: int, kept: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, pretrain_batches=1, min_gain=0.05)
-    found, figures = small_ground(recipe), iter([100.0, 96.0, 94.0])
-
-    def validate(_: object) -> dict[str, float]:
-        figure = next(figures)
-        return {"avg_jct_s": figure, "effectiveness": 0.5}
-
-    monkeypatch.setattr(found, "validate", validate)
-    details = SYSTEM.card(recipe, found)
-    card = draft(
-        system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
-        data_sha256=found.data_sha256,
-    )  # fmt: skip
-    were: list[bool] = []
-    once = TrainingRun.evaluate
-
-    def evaluate(self: TrainingRun, *arguments: Any, **results: float) -> bool:
-        were.append(once(self, *arguments, **results))
-        return were[-1]
-
-    monkeypatch.setattr(TrainingRun, "evaluate", evaluate)
+def test_what_is_stored_is_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = small_ground(RECIPES["sched2"])
+    effectiveness = iter([0.5, 0.4])
+    monkeypatch.setattr(found, "validate", lambda _: {"avg_jct_s": 9.0, "effectiveness": next(effectiveness)})
     try:
-        with TrainingRun(tmp_path, card, resume=False, better="lower", point_every_s=0.0) as run:
-            SYSTEM.train(run, found, recipe)
+        with TrainingRun(tmp_path, card_of("sched2", found), resume=False, better="lower", point_every_s=0.0) as run:
+            system.SYSTEM.train(run, found, RECIPES["sched2"])
     finally:
         found.close()
-    assert were == kept
-    # What is stored is what was measured.
-    assert json.loads((tmp_path / "best" / f"{SYSTEM.name}.json").read_text())["results"]["validation"] == 94.0
+    results = json.loads((tmp_path / "best" / "sched2.json").read_text())["results"]
+    assert (results["validation"], results["effectiveness"]) == (-0.5, 0.5)
 
 
-def test_what_it_is_trained_on_is_the_papers() -> None:
+def test_the_recipe_is_the_papers() -> None:
     recipe = Recipe()
-    there = setup(recipe)
+    there = paper_setup(recipe)
     assert there.cluster == "15x8"
     assert [dict(jobs.parameters) for jobs in there.workloads] == [{"mean_gap_s": 129.0}]
-    assert set(SYSTEM.policies) == {"sched2"}
+    assert (recipe.network, recipe.reward, recipe.candidates, recipe.demonstrations) == (
+        "paper",
+        "effectiveness",
+        10,
+        0,
+    )
+    assert recipe.rounds * recipe.envs == 2400
+
+
+@pytest.mark.parametrize("made", SYSTEMS.values())
+def test_each_system_names_its_policy(made: TrainableSystem) -> None:
+    assert made.policies == (made.name,)

@@ -61,9 +61,9 @@ def test_a_training_from_before_goes_on(system: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_takes_old_names() -> None:
-    system = find_system("sched2")
-    assert recipe_of(system, ["doubt=0", "follow=0.25"]) == recipe_of(system, ["min_gain=0", "tau=0.25"])
-    assert recipe_of(system, ["doubt=0"]).min_gain == 0
+    system = find_system("contention-rl")
+    assert recipe_of(system, ["lam=0.5", "clip=0.25"]) == recipe_of(system, ["gae_lambda=0.5", "clip_range=0.25"])
+    assert recipe_of(system, ["lam=0.5"]).gae_lambda == 0.5
 
 
 def test_another_engines_card_has_the_same_names() -> None:

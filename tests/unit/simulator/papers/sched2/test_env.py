@@ -14,8 +14,8 @@ from gymnasium.utils.env_checker import check_env
 import simulator.envs
 from policies.learned.sched2.state.feature_layout import OF_JOB, FeatureLayout
 from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.sched2.state.state_layout import JOB_NUMBERS, StateLayout
-from policies.learned.sched2.training.search import actions_of, first_rule
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Estimates, NodeChange, Settings
 from simulator.envs.base import Mask
@@ -30,6 +30,7 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.trace import Trace
+from tests.unit.policies.learned.sched2.agents import rule_actions
 from tests.unit.simulator.envs.worlds import Crowd, trace_of, trail
 
 Agent = Callable[[Sched2Env], int]
@@ -432,7 +433,7 @@ def test_an_episode_played_is_one_stepped_through(world: dict[str, Any]) -> None
             over = False
             while not over:
                 own = features.rows(seen[None])[:, begin:end].reshape(1, -1, OF_JOB)
-                [action] = actions_of(rule[None], own, stepped.action_masks()[None])
+                [action] = rule_actions(rule[None], own, stepped.action_masks()[None])
                 seen, _, terminated, truncated, info = stepped.step(action)
                 over = terminated or truncated
             assert {**info["outcome"]} == pytest.approx(outcome, nan_ok=True)

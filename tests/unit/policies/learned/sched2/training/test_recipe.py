@@ -12,12 +12,15 @@ import torch
 
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
+from policies.learned.sched2.state.kinds import COMPLETIONS, EFFECTIVENESS
 from policies.learned.sched2.state.state_layout import StateLayout
-from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
-from policies.learned.sched2.training.trainer import DqnTrainer
+from policies.learned.sched2.training.q_learning import QLearning
+from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.rule_recipe import RuleRecipe
+from policies.learned.sched2.training.rule_search import RuleSearch
 from policies.learned.weights.card import draft
 from simulator.papers.sched2.env import Sched2Env
-from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe
+from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe, small_search
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +31,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def training(seed: int = 1, **options: Any) -> DqnTrainer:
+def learning(seed: int = 1, **options: Any) -> QLearning:
     recipe = small_recipe(**options)
-    return DqnTrainer(environments(recipe), SMALL.layout, recipe, seed)
+    return QLearning(environments(recipe), SMALL.layout, recipe, seed)
 
 
-def carried_out(one: DqnTrainer) -> dict[str, torch.Tensor]:
-    for _ in range(one.searched, one.recipe.searches):
-        one.run_search()
+def searching(seed: int = 1, **options: Any) -> RuleSearch:
+    recipe = small_search(**options)
+    return RuleSearch(environments(recipe), SMALL.layout, recipe, seed)
+
+
+def carried_out(one: QLearning) -> dict[str, torch.Tensor]:
     for _ in range(one.round, one.recipe.rounds):
         one.run_round()
     return one.network.state_dict()
@@ -46,42 +52,67 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"searches": 0}, {"searches": 0, "demonstrations": 0, "reward": EFFECTIVENESS}]
+    "options",
+    [
+        {},
+        {"network": "paper", "n_steps": 1},
+        {"demonstrations": 1},
+        {"reward": COMPLETIONS, "horizon_h": 8.0, "double": False},
+    ],
 )
 def test_equal_seeds_give_equal_weights_and_others_do_not(options: dict[str, Any]) -> None:
-    first = carried_out(training(1, **options))
+    first = carried_out(learning(1, **options))
     assert all(torch.isfinite(tensor).all() for tensor in first.values())
-    assert same(first, carried_out(training(1, **options)))
-    assert not same(first, carried_out(training(2, **options)))
+    assert same(first, carried_out(learning(1, **options)))
+    assert not same(first, carried_out(learning(2, **options)))
 
 
-@pytest.mark.parametrize("left_after", ["search", "round"])
-def test_one_that_was_left_goes_on_to_the_same_weights(left_after: str) -> None:
-    whole = carried_out(training())
-    first = training()
-    first.run_search()
-    if left_after == "round":
-        first.run_search()
-        first.run_round()
-    second = training()
+def test_one_that_was_left_goes_on_to_the_same_weights() -> None:
+    whole = carried_out(learning())
+    first = learning()
+    first.run_round()
+    second = learning()
     second.load_state_dict(first.state_dict())
     assert same(whole, carried_out(second))
 
 
+def test_random_actions_become_fewer_until_the_end_of_exploring() -> None:
+    seen: list[float] = []
+    one = learning(rounds=4, epsilon=0.9, epsilon_end=0.1, exploring=0.5)
+    once = one.dqn.act
+
+    def act(*arguments: Any) -> Any:
+        seen.append(arguments[2])
+        return once(*arguments)
+
+    one.dqn.act = act  # type: ignore[method-assign]
+    carried_out(one)
+    assert sorted(set(seen), reverse=True) == pytest.approx([0.9, 0.5, 0.1])
+
+
+def test_rewards_are_discounted_by_action_or_by_time() -> None:
+    by_action, by_time = learning(gamma=0.9, n_steps=1), learning(horizon_h=5.0, n_steps=1)
+    for one in (by_action, by_time):
+        one.run_round()
+    gammas = by_action.dqn.memory.sample(200).rows["gammas"]
+    assert sorted(set(gammas.tolist())) == pytest.approx([0.0, 0.9])
+    assert len(np.unique(np.round(by_time.dqn.memory.sample(200).rows["gammas"], 6))) > 10
+
+
 def test_search_finds_what_costs_less() -> None:
-    one = training(searches=5, rules=8, traces=3)
-    figures = [one.run_search() for _ in range(5)]
+    one = searching(rounds=5, rules=8, traces=3)
+    figures = [one.run() for _ in range(5)]
     assert all(each["best_rule"] <= each["mean_rule"] for each in figures)
-    assert not np.allclose(one.rules.search.mean, training().rules.search.mean)
+    assert not np.allclose(one.search.mean, searching().search.mean)
 
 
-@pytest.mark.parametrize("reward", ["completions", EFFECTIVENESS])
+@pytest.mark.parametrize("reward", [COMPLETIONS, EFFECTIVENESS])
 def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
-    recipe = small_recipe(rules=3, traces=6, envs=4, reward=reward)
+    recipe = small_search(rules=3, traces=6, envs=4, reward=reward)
     busy = replace(FEW, mean_gap_s=100.0, one_gpu_share=0.5)
-    one = DqnTrainer(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
-    rules, traces = one.rules.search.draw(), [5, 6, 7, 8, 9, 10]
-    costs = one.rules.costs(rules, traces)
+    one = RuleSearch(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
+    rules, traces = one.search.draw(), [5, 6, 7, 8, 9, 10]
+    costs = one.costs(rules, traces)
     env = Sched2Env(traces=busy, cluster="4x4", candidates=4)
     sign, figure = (-1, "effectiveness") if reward == EFFECTIVENESS else (1, "avg_jct_s")
     alone = [[sign * outcome[figure] for outcome in env.play(rules, [trace])[0]] for trace in traces]
@@ -90,19 +121,17 @@ def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
 
 
 def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
-    recipe = small_recipe()
-    one = DqnTrainer(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
-    assert np.isinf(one.rules.costs(one.rules.search.draw(), [5])).all()
-    one.run_search()
-    assert np.isfinite(one.rules.search.draw()).all()
+    recipe = small_search()
+    one = RuleSearch(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
+    assert np.isinf(one.costs(one.search.draw(), [5])).all()
+    one.run()
+    assert np.isfinite(one.search.draw()).all()
 
 
 def test_demonstrations_teach_what_was_shown() -> None:
-    one = training(
-        searches=0, rounds=1, demonstrations=1, pretrain_batches=150, learning_rate=5e-3, hidden=16, batch=64
-    )
+    one = learning(rounds=1, demonstrations=1, pretrain_batches=150, learning_rate=5e-3, hidden=16, batch=64)
     one.run_round()
-    memory = one.learning.dqn.memory.sample(300).rows
+    memory = one.dqn.memory.sample(300).rows
     seen, masks = torch.from_numpy(memory["seen"]).float(), torch.from_numpy(memory["masks"])
     with torch.no_grad():
         chosen = one.network.q_values(seen, masks).argmax(1).numpy()
@@ -115,9 +144,8 @@ def test_demonstrations_teach_what_was_shown() -> None:
     [
         ({"rounds": 0}, "rounds is 0; give more than 0"),
         ({"epsilon": 1.5}, "epsilon is 1.5; give a number from 0 to 1"),
-        ({"rules": 2}, "rules is 2; give at least 3"),
-        ({"traces": 0}, "traces is 0; give more than 0"),
-        ({"searches": -1}, "searches is -1; give 0 or more"),
+        ({"demonstrations": -1}, "demonstrations is -1; give 0 or more"),
+        ({"network": "other"}, "network is 'other'; give paper or features"),
         ({"reward": "money"}, "reward is 'money'; give effectiveness or completions"),
         ({"rule": "best"}, "rule is 'best'; give local-sif or local-spf"),
         ({"gaps_s": ()}, "gaps_s is"),
@@ -128,15 +156,32 @@ def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
         Recipe(**options)
 
 
-def test_environments_that_show_something_else() -> None:
-    recipe = small_recipe()
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rules": 2}, "rules is 2; give at least 3"),
+        ({"traces": 0}, "traces is 0; give more than 0"),
+        ({"rounds": 0}, "rounds is 0; give more than 0"),
+        ({"reward": "money"}, "reward is 'money'; give effectiveness or completions"),
+        ({"gaps_s": (0.0,)}, "gaps_s is"),
+    ],
+)
+def test_searches_that_cannot_be(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TrainingError, match=says):
+        RuleRecipe(**options)
+
+
+@pytest.mark.parametrize("made", [QLearning, RuleSearch])
+def test_environments_that_show_something_else(made: Any) -> None:
+    recipe = small_recipe() if made is QLearning else small_search()
     with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
-        DqnTrainer(environments(recipe), StateLayout(2, 4, 4), recipe, 1)
+        made(environments(recipe), StateLayout(2, 4, 4), recipe, 1)
 
 
 def test_a_card_can_hold_a_recipe() -> None:
+    from policies.learned.sched2.deciding import encoding_of
     from policies.learned.sched2.encoder import NAME
-    from policies.learned.sched2.policy import encoding_of, settings
+    from policies.learned.sched2.policy import settings
 
     card = draft(
         system="sched2", recipe=settings(SMALL, Recipe()), seed=1, encoder=NAME, shapes=(SMALL.supports,), data="none",

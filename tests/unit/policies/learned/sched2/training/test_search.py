@@ -8,7 +8,8 @@ import pytest
 from policies.learned.sched2.state.feature_layout import (
     OF_JOB,
 )
-from policies.learned.sched2.training.search import first_rule, search
+from policies.learned.sched2.state.first_rule import first_rule
+from policies.learned.sched2.training.search import search
 
 
 def test_the_search_goes_where_costs_are_less() -> None:

@@ -1,8 +1,11 @@
-"""The Q-network: the same weights for every server, and for every job.
+"""Q-networks: that of the paper, and one that sees features and shares its weights between jobs.
 
-Source: SCHED2, section III-E, equations 3 to 5: F_i = f(S_i; w_shared) of each server, G of jobs and statistics, and two more
-layers on all of them. The layers' widths are not given. Here jobs share weights too, and servers are pooled instead of
-concatenated, so that neither a server's number nor a job's position has a meaning.
+**`PaperNetwork`**, SCHED2 (Luan et al., GLOBECOM 2019), section III-E, equations 3 to 5: F_i = f(S_i; w_shared) of each server,
+G = f(J_1, ..., J_J, Stat; w_1), E = Concat(F_1, ..., F_N, G), A = f(f(E; w_2); w_3). Each f is a layer; all but the last
+end with ReLU. The widths are not given.
+
+**`FeatureNetwork`**, not from the paper. Jobs share weights too, and servers are pooled instead of concatenated, so that neither a
+server's number nor a job's position has a meaning:
 
     server n      e_n = f(its features)
     candidate k   x_k: its features;   y_k = f([x_k; e of the server that packing takes first])
@@ -10,22 +13,57 @@ concatenated, so that neither a server's number nor a job's position has a meani
     Q(start k)    = V(c) + A_k - mean A,  A_k = w x_k + f(c, y_k);   Q(void) = V(c) + A_0 - mean A,  A_0 = f(c)
 
 That is a dueling network (Wang et al. 2016); the mean of A is over possible actions, and masked ones have Q = IMPOSSIBLE. A_k has a
-part that is linear in the features, `rule`, beside the deep one (Cheng et al., "Wide & deep learning", 2016). Alone it is a rule
-that orders jobs and says which of them wait, and `training.search` can search for it. At first all other parts of A are 0.
+part that is linear in the features, `rule`, beside the deep one (Cheng et al., "Wide & deep learning", 2016). At first A is 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
 import torch
 from torch import Tensor, nn
 
+from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.algorithms.networks import dueling_q
 from policies.learned.sched2.state.feature_layout import OF_ALL, OF_JOB, SIZES, FeatureLayout
 from policies.learned.sched2.state.features import Features
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.kinds import FEATURES, NETWORKS, PAPER
+from policies.learned.sched2.state.state_layout import JOB_NUMBERS, REST_NUMBERS, StateLayout
 
 
-class QNetwork(nn.Module):
+class PaperNetwork(nn.Module):
+    """From states of that layout and masks to Q of all actions, by equations 3 to 5."""
+
+    def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
+        """`server` is the width of F_i, `hidden` that of G and of the layer after E."""
+        super().__init__()
+        self._layout = layout
+        self.server = nn.Linear(layout.gpus, server)
+        self.queue = nn.Linear(layout.candidates * JOB_NUMBERS + REST_NUMBERS, hidden)
+        self.embedding = nn.Linear(layout.nodes * server + hidden, hidden)
+        self.action = nn.Linear(hidden, 1 + layout.candidates)
+
+    def forward(self, states: Tensor, masks: Tensor) -> Tensor:
+        """Return Q (batch, 1 + J) for states (batch, size) and masks (batch, 1 + J)."""
+        return self.q_values(self.features(states), masks)
+
+    def features(self, states: Tensor) -> Tensor:
+        """Return what `q_values` takes: the states themselves."""
+        return states
+
+    def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
+        """Return Q of all actions."""
+        layout = self._layout
+        gpus = seen[:, : layout.nodes * layout.gpus].view(-1, layout.nodes, layout.gpus)
+        servers = torch.relu(self.server(gpus)).flatten(1)
+        queue = torch.relu(self.queue(seen[:, layout.nodes * layout.gpus :]))
+        embedding = torch.relu(self.embedding(torch.cat([servers, queue], 1)))
+        actions: Tensor = self.action(embedding)
+        return actions.masked_fill(~masks, IMPOSSIBLE)
+
+
+class FeatureNetwork(nn.Module):
     """From states of that layout and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
 
     def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
@@ -68,3 +106,15 @@ class QNetwork(nn.Module):
         pairs = torch.relu(self.of_job(jobs) + self.of_cluster(cluster).unsqueeze(1))
         gains = torch.cat([self.void(cluster), (self.rule(own) + self.start(pairs)).squeeze(2)], 1)
         return dueling_q(self.value(cluster), gains, masks)
+
+
+Sched2Network: TypeAlias = PaperNetwork | FeatureNetwork
+
+
+def network_of(recipe: Mapping[str, Any], layout: StateLayout) -> Sched2Network:
+    """Return the network of a recipe or a card. Raises KeyError, ValueError, TypeError or RuntimeError where it makes none."""
+    kind = recipe.get("network", FEATURES)  # cards from before there were two
+    if kind not in NETWORKS:
+        raise ValueError(f"network is {kind!r}; give {' or '.join(NETWORKS)}")
+    made = PaperNetwork if kind == PAPER else FeatureNetwork
+    return made(layout, int(recipe["hidden"]), int(recipe["server"]))

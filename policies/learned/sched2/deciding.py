@@ -1,0 +1,80 @@
+"""A decision of SCHED2: an agent chooses which of ten waiting jobs starts next, or that none does; packing chooses the nodes.
+
+Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Three points are chosen here. The agent may not wait while nothing runs,
+as in the environment. Jobs that it sees and does not start wait, even if GPUs are free: deferring jobs is what it has learned. And
+where its answer is not finite, as for inputs far beyond those of training, the first job that fits starts, and its reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from policies.api import Decision
+from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
+from policies.learned.weights.card import Setting
+from policies.model import ClusterState, Placement
+from policies.placement.best_fit import free_gpus
+from policies.selection import held_placements
+
+NEEDS = frozenset({"duration_estimate", "profile"})
+DEFERRED = "deferred by the agent: it would rather keep {} GPUs free for now"
+_LOST = "the network's answer is not finite; first come, first served"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAction:
+    """An action that the agent chooses."""
+
+    action: int
+    is_lost: bool = False
+    """The network's answer was not finite."""
+
+
+class Sched2Agent(Protocol):
+    """Chooses jobs. Invariant: equal views give equal actions."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return what shows the agent a cluster state."""
+
+    def choose(self, view: AgentView) -> AgentAction:
+        """Return a possible action."""
+
+
+def decide(agent: Sched2Agent, state: ClusterState) -> Decision:
+    """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
+    allocation = held_placements(state, state.running)
+    reasons: dict[int, str] = {}
+    waiting = state.pending
+    agent.encoder.check(state)
+    if not len(waiting) or state.jobs.num_gpus[waiting].min() > free_gpus(state, state.running):
+        return Decision(allocation, reasons, tuple(waiting.tolist()))
+    view = agent.encoder.observe(state)
+    while len(view.candidates):
+        chosen = agent.choose(view)
+        started = view.start(chosen.action)
+        if started is None:
+            break
+        row, placement = started
+        allocation[row] = placement
+        reasons[row] = _LOST if chosen.is_lost else _why(state, placement)
+    possible = view.mask()[1:]
+    if possible.any():
+        free = view.capacity.total_free()
+        reasons.update(
+            (row, DEFERRED.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
+        )
+    return Decision(allocation, reasons, tuple(waiting.tolist()))
+
+
+def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
+    return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
+
+
+def _why(state: ClusterState, placement: Placement) -> str:
+    names = [state.nodes.names[node] for node in placement.nodes]
+    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
+    return f"the agent's choice: {placement.num_gpus} GPUs on {where}"

@@ -1,0 +1,88 @@
+"""sched2-rule: SCHED2's decisions by a rule that a search has found, without a network and without torch.
+
+Not from the paper: state, actions and placement are SCHED2's (`deciding`), and the rule takes the place of its Q-network. The rule
+has a weight for each feature of a candidate (`state.feature_layout`). The possible job with the largest sum of weight times
+feature starts; where all sums are negative, none does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.api import Decision, PolicySpec
+from policies.errors import EncoderError, WeightsError
+from policies.learned.sched2 import deciding
+from policies.learned.sched2.deciding import NEEDS, AgentAction, encoding_of
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
+from policies.learned.sched2.state.feature_layout import OF_JOB
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.first_rule import first_rule
+from policies.learned.weights import weights as stored
+from policies.model import ClusterState
+
+SYSTEM = "sched2-rule"
+WEIGHT = "rule"
+"""Name of the array in the weights."""
+SEARCHED, START = "searched", "start"
+Rule = npt.NDArray[np.float64]
+
+
+class RuleAgent:
+    """Chooses by a rule."""
+
+    def __init__(self, encoding: Encoding, rule: Rule) -> None:
+        """`rule` has OF_JOB numbers."""
+        self.encoder = Encoder(encoding)
+        self._rule = rule
+        self._features = Features(encoding.layout)
+
+    @classmethod
+    def load(cls, folder: str, window: str, kind: str = SEARCHED) -> Self:
+        """Load the rule from a training's folder; without one, that which comes with Headway. `window` replaces the window of
+        training; `kind` START takes the rule from which the search begins. Raises WeightsError, and EncoderError for an unknown
+        window."""
+        place, name = stored.located(folder, SYSTEM, SYSTEM)
+        arrays, card = stored.load(place, name, system=SYSTEM, encoder=NAME)
+        rule = arrays.get(WEIGHT)
+        if rule is None or rule.shape != (OF_JOB,):
+            raise WeightsError(f"{place}: {name}.safetensors: no rule of {OF_JOB} numbers; train again")
+        try:
+            encoding = encoding_of(card.recipe)
+        except (KeyError, TypeError, EncoderError) as error:
+            raise WeightsError(f"{place}: {name}.json: its recipe has no encoding ({error!r}); train again") from error
+        chosen = first_rule() if kind == START else rule.astype(np.float64)
+        return cls(replace(encoding, window=window) if window else encoding, chosen)
+
+    def choose(self, view: AgentView) -> AgentAction:
+        """Return the rule's action."""
+        return AgentAction(self._features.action(self._rule, view.array(), view.mask().view(np.uint8)))
+
+
+class Sched2Rule:
+    """A rule found by a search decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
+
+    spec = PolicySpec(
+        name=SYSTEM, source="Headway; state, actions and placement of SCHED2 (Luan et al., GLOBECOM 2019)", needs=NEEDS
+    )
+
+    def __init__(self, weights: str = "", window: str = "", rule: str = SEARCHED) -> None:
+        """`weights` is the folder of a training; without one, the rule that comes with Headway. `window=widest` shows it
+        jobs of the whole queue. `rule=start` is the rule that the search began with. Raises WeightsError, EncoderError."""
+        if rule not in (SEARCHED, START):
+            raise ValueError(f"rule is {rule!r}; give {SEARCHED} or {START}")
+        self._agent = RuleAgent.load(weights, window, rule)
+
+    @classmethod
+    def of(cls, agent: RuleAgent) -> Self:
+        """Return a policy with that agent."""
+        policy = object.__new__(cls)
+        policy._agent = agent
+        return policy
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Keep running jobs; start jobs one by one until the rule waits. Raises EncoderError for unsupported clusters."""
+        return deciding.decide(self._agent, state)
