@@ -8,7 +8,7 @@ import pytest
 
 from controller.slurm.client import HOLD_MARK, Phase, Pin, ResourceRequest, SlurmJob
 from tests.contract.bench import GPUS_PER_NODE, Order, SlurmBench, held_gpus, job_of
-from tests.contract.steps import running, seen, submit_held, submit_running
+from tests.contract.steps import requeued, running, seen, submit_held, submit_running
 
 GPUS = 2
 PICKS = {1: (2,), 2: (1, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}
@@ -166,12 +166,24 @@ class Placing:
         assert set(await bench.client.pin([Pin(key, (bench.nodes[3],), 1, job.request)])) == {key}
         assert (await seen(bench, key)).phase is Phase.RUNNING
 
-    async def test_pinning_ends_a_wait_for_the_begin_time(self, bench: SlurmBench) -> None:
-        key, job = await submit_held(bench, Order(gres=1, begin_in_s=3600))
+    async def test_pinning_ends_the_wait_after_a_requeue(self, bench: SlurmBench) -> None:
+        key, before = await submit_running(bench, Order(gres=1))
+        await bench.client.requeue_hold([key])
+        job = await requeued(bench, before)
         node = bench.nodes[2]
-        assert await bench.client.pin([Pin(key, (node,), 1, job.request)]) == {}
+        assert await bench.client.pin([Pin(job.key, (node,), 1, before.request)]) == {}
+        await bench.client.release([job.key])
+        assert held_gpus(await running(bench, job.key)) == {node: 1}
+
+    async def test_pinning_leaves_a_users_begin_time(self, bench: SlurmBench) -> None:
+        key, job = await submit_held(bench, Order(gres=1, begin_in_s=3600))
+        assert await bench.client.pin([Pin(key, (bench.nodes[2],), 1, job.request)]) == {}
         await bench.client.release([key])
-        assert held_gpus(await running(bench, key)) == {node: 1}
+        await bench.wait(2.0)
+        after = await seen(bench, key)
+        assert after.phase is Phase.PENDING
+        assert after.eligible_time_s is not None
+        assert after.eligible_time_s > await bench.now() + 3000
 
     async def test_a_job_pinned_to_a_busy_node_waits_and_does_not_block_others(self, bench: SlurmBench) -> None:
         busy, free = bench.nodes[:2]

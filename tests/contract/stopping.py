@@ -68,6 +68,16 @@ class Stopping:
         job = await requeued(bench, before)
         assert (job.held, job.reason) == (True, "JobHeldUser")
 
+    async def test_a_hold_that_comes_while_a_requeued_job_is_ending_stays(self, bench: SlurmBench) -> None:
+        key, before = await submit_running(bench, Order(gres=1, traps=frozenset({"TERM"})))
+        await bench.wait(0.5)
+        await bench.operator_requeue(key)
+        between = await seen(bench, key)
+        await bench.user_hold(key)
+        job = await requeued(bench, before)
+        assert between.phase in {Phase.COMPLETING, Phase.PENDING}
+        assert (job.held, job.reason) == (True, "JobHeldUser")
+
     async def test_a_job_that_its_user_holds_while_it_runs_is_its_users_after_a_stop(self, bench: SlurmBench) -> None:
         key, before = await submit_running(bench, Order(gres=1))
         await bench.user_hold(key)

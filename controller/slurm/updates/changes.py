@@ -77,7 +77,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
             words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
-    if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
+    # After a requeue Slurm itself lets a job wait. A first begin is its user's, whatever our clock said when the job was placed.
+    if job.restarts > 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
         words.append("StartTime=now")
     return _update(job, words)
 

@@ -24,7 +24,7 @@ def pin(ctld: Slurmctld, job: Job, order: Pin, now_s: float) -> str | None:
         "NumCPUs": str(max(order.original.num_cpus, count)),
         "ReqNodeList": ",".join(order.nodes),
     }
-    if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
+    if job.restarts > 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
         changes["StartTime"] = "now"
     if order.resized:
         changes |= _memory_change(job.request, order.original)

@@ -229,7 +229,7 @@ class Slurmctld(Records):
 
     def back_into_queue(self, job: Job) -> None:
         """Pending again, under its old request and with a begin time in the future."""
-        held = job.after is Requeue.HELD
+        held = job.after is Requeue.HELD or job.held  # somebody may have held it while it was ending
         self.accounting(REQUEUED, job)
         self.outcomes.pop(job.job_id, None)
         job.run += 1
