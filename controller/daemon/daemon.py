@@ -79,8 +79,8 @@ class Controller:
         self.lessons = Lessons()
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
-            self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions,
-            self._holds, self.knowledge, progress=self._note_progress,
+            self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
+            self.knowledge, progress=self._note_progress,
         )  # fmt: skip
         self._stop = asyncio.Event()
         self._slurm_settings = SlurmSettings(client, clock, self._holds)

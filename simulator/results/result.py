@@ -18,19 +18,12 @@ from simulator.kernel.job import ActiveJob
 from simulator.kernel.log import FinishLog
 
 NOT_YET = -1
-_LOGGED = (
-    "first_start",
-    "finish",
-    "service",
-    "wait",
-    "overhead",
-    "lost",
-    "attained",
-    "stops",
-    "moves",
-    "resizes",
-    "failures",
-)
+_LOGGED = {
+    **{name: f"{name}_ns" for name in ("first_start", "finish", "service", "wait", "overhead", "lost")},
+    "attained": "attained_gpu_ns",
+    **{name: name for name in ("stops", "moves", "resizes", "failures")},
+}
+"""Columns of the kernel's log, and the field of a result that each is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,17 +136,7 @@ class Result:
             submit_ns=trace.submit_ns,
             num_gpus=trace.num_gpus,
             duration_ns=trace.duration_ns,
-            first_start_ns=columns["first_start"],
-            finish_ns=columns["finish"],
-            service_ns=columns["service"],
-            wait_ns=columns["wait"],
-            overhead_ns=columns["overhead"],
-            lost_ns=columns["lost"],
-            attained_gpu_ns=columns["attained"],
-            stops=columns["stops"],
-            moves=columns["moves"],
-            resizes=columns["resizes"],
-            failures=columns["failures"],
+            **{field: columns[name] for name, field in _LOGGED.items()},
             placement_offset=placements[0],
             placement_node=placements[1],
             placement_gpus=placements[2],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class StateView:
         )
 
     def _jobs(self, active: list[ActiveJob]) -> Jobs:
-        """Return the columns of the jobs; longer than other functions, as it has a line for each column."""
+        """Return the columns of the jobs. Each has a line."""
         trace, count = self._trace, len(active)
         rows = np.fromiter((job.index for job in active), dtype=np.int64, count=count)
         service = np.fromiter((job.service for job in active), dtype=np.int64, count=count)
@@ -85,28 +86,18 @@ class StateView:
         gpus = trace.num_gpus[rows]
         # The range of sizes is given only if some job is elastic.
         elastic = self._elastic and count > 0
-        ones = np.ones(count, dtype=np.int64)
-        zeros = np.zeros(count)
         return Jobs(
             ids=tuple([trace.job_ids[row] for row in rows.tolist()]),
             state=np.where(running, int(JobState.RUNNING), int(JobState.PENDING)),
             submit_time_s=trace.submit_ns[rows] / NS_PER_S,
             start_time_s=np.where(running, start, np.nan),
             num_gpus=gpus,
-            split=ones * int(Split.ANY),
-            min_nodes=ones,
             max_nodes=trace.max_gpus[rows],
-            gpus_per_node=ones * 0,
-            cpus_per_gpu=zeros,
-            memory_mib_per_gpu=zeros,
             service_s=service / NS_PER_S,
             attained_gpu_s=np.fromiter((job.attained for job in active), dtype=np.float64, count=count) / NS_PER_S,
             duration_estimate_s=np.where(known, (service + np.where(known, remaining, 0)) / NS_PER_S, np.nan),
-            duration_spread_s=np.full(count, np.nan),
             estimate_source=np.where(known, int(self._source), int(EstimateSource.UNKNOWN)),
             preemptible=np.fromiter((not job.fixed for job in active), dtype=np.bool_, count=count),
-            exclusive=np.zeros(count, dtype=np.bool_),
-            node_set=ones * -1,
             user=self._user[rows],
             users=self._users,
             placement_offset=np.concatenate(([0], np.cumsum(occupied))),
@@ -115,8 +106,23 @@ class StateView:
             placement_gpu_mask=_no_masks(int(occupied.sum())),
             min_gpus=trace.min_gpus[rows] if elastic else None,
             max_gpus=trace.max_gpus[rows] if elastic else None,
-            **self._measured.of(active, rows, running),
+            **(_not_simulated(count) | self._measured.of(active, rows, running)),
         )
+
+
+def _not_simulated(count: int) -> dict[str, Any]:
+    """Return the columns that are the same for every simulated job: its GPUs may be divided in any way, and it needs no more."""
+    ones, zeros = np.ones(count, dtype=np.int64), np.zeros(count)
+    return {
+        "split": ones * int(Split.ANY),
+        "min_nodes": ones,
+        "gpus_per_node": ones * 0,
+        "cpus_per_gpu": zeros,
+        "memory_mib_per_gpu": zeros,
+        "duration_spread_s": np.full(count, np.nan),
+        "exclusive": np.zeros(count, dtype=np.bool_),
+        "node_set": ones * -1,
+    }
 
 
 def _flat(active: list[ActiveJob], name: str) -> IntColumn:
