@@ -43,7 +43,7 @@ class PolicySpec:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The whole allocation that a policy wants, by job row. A job that is left out waits, or is paused."""
+    """The whole allocation that a policy wants, by job row. A job that is left out waits, or is stopped."""
 
     allocation: Mapping[int, Placement]
     reasons: Mapping[int, str] = field(default_factory=dict)

@@ -53,7 +53,7 @@ class EstimateSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Nodes that a job holds, and how many GPUs on each. Invariant: nodes are distinct and ascending, counts positive."""
+    """Nodes that a job occupies, and how many GPUs on each. Invariant: nodes are distinct and ascending, counts positive."""
 
     nodes: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -105,7 +105,7 @@ class Nodes:
 class Jobs:
     """One entry per job in every column, in order of submission (ties: job id).
 
-    Running jobs hold `placement_node[placement_offset[i]:placement_offset[i+1]]`, and beside it `placement_gpus` and
+    Running jobs occupy `placement_node[placement_offset[i]:placement_offset[i+1]]`, and beside it `placement_gpus` and
     `placement_gpu_mask` (bit k: GPU k; 0 = not known). `node_set` is a row of `ClusterState.node_sets`, or -1 for every node.
     `duration_estimate_s` and `duration_spread_s` are NaN when not known; `start_time_s` is NaN while pending.
 
@@ -159,7 +159,7 @@ class Jobs:
         return self.min_gpus, self.max_gpus
 
     def placement(self, row: int) -> Placement | None:
-        """Return what the job of that row holds; None while it waits."""
+        """Return what the job of that row occupies; None while it waits."""
         begin, end = int(self.placement_offset[row]), int(self.placement_offset[row + 1])
         if begin == end:
             return None
@@ -168,7 +168,7 @@ class Jobs:
         )
 
     def stopped(self, row: int) -> Jobs:
-        """Return the same jobs with that one stopped: it waits, and holds nothing."""
+        """Return the same jobs with that one stopped: it waits, and occupies nothing."""
         begin, end = self.placement_offset[row : row + 2].tolist()
         offset = self.placement_offset.copy()
         offset[row + 1 :] -= end - begin
@@ -282,7 +282,7 @@ class ClusterState:
 
     @cached_property
     def running(self) -> IntColumn:
-        """Rows of the jobs that hold a placement, in order of submission."""
+        """Rows of the jobs that occupy a placement, in order of submission."""
         return np.flatnonzero(self.jobs.state == JobState.RUNNING)
 
     @cached_property

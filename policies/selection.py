@@ -16,7 +16,7 @@ from policies.placement.best_fit import Capacity, Fit, explain, placement_of
 from policies.placement.rules import BEST_FIT, PlacementRule
 
 BLOCKED = "first in the queue; waits until it fits, and no job passes it"
-PAUSED = "paused: jobs that come before it need its GPUs"
+STOPPED = "stopped: jobs that come before it need its GPUs"
 
 
 def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: PlacementRule = BEST_FIT) -> Decision:
@@ -24,7 +24,7 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing
 
     With `strict`, the first that does not fit ends the pass.
     """
-    allocation = held_placements(state, state.running)
+    allocation = present_placements(state, state.running)
     reasons: dict[int, str] = {}
     queue = order.tolist()
     fits = placing.claim(Capacity(state), queue, strict=strict)
@@ -37,7 +37,7 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing
 
 
 def select(state: ClusterState, order: IntColumn) -> Decision:
-    """Preemptive selection along that order of rows, which holds every job that is active.
+    """Preemptive selection along that order of rows, which contains every job that is active.
 
     Going down the order a job is selected if the whole selection can be laid out: selected running jobs in their own
     places, then selected newcomers in selection order by consolidated placement, the GPUs of running jobs that are not
@@ -55,9 +55,9 @@ def select(state: ClusterState, order: IntColumn) -> Decision:
                 selection.offer_running(row)
         else:
             selection.offer_newcomers(rows)
-    allocation = held_placements(state, fixed)
+    allocation = present_placements(state, fixed)
     allocation.update(selection.kept)
-    reasons = {row: PAUSED for row in movable[runs[movable]].tolist() if row not in selection.kept}
+    reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in selection.kept}
     for row, fit in selection.newcomers.items():
         allocation[row] = placement_of(fit)
         reasons[row] = explain(state, fit)
@@ -78,7 +78,7 @@ class _Selection:
         self._base = Capacity(state, staying=fixed)
         self._free = self._base.copy()
         self._worst: dict[int, tuple[int, int]] = {}
-        self._own = held_placements(state, state.running[state.jobs.preemptible[state.running]])
+        self._own = present_placements(state, state.running[state.jobs.preemptible[state.running]])
         self.newcomers: dict[int, Fit] = {}
         """Selected waiting jobs, in the order in which they were selected."""
         self.kept: dict[int, Placement] = {}
@@ -139,8 +139,8 @@ class _Selection:
         return any(share <= after and (after, node) < worst for share, worst in self._worst.items())
 
 
-def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:
-    """Return what the running jobs of these rows hold."""
+def present_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:
+    """Return the placements that the running jobs of these rows occupy."""
     jobs = state.jobs
     offsets = jobs.placement_offset.tolist()
     nodes, gpus = tuple(jobs.placement_node.tolist()), tuple(jobs.placement_gpus.tolist())

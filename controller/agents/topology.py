@@ -57,6 +57,6 @@ async def _learn(
         return
 
     def use(store: ProfileStore) -> None:
-        store.links = links_of(switches)
+        store.use_links(links_of(switches))
 
     await agents.use_store(use)

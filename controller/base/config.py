@@ -114,7 +114,7 @@ class ControllerSettings(BaseModel):
     them."""
 
     preemption: Mode = "off"
-    """Stopping of running jobs that can come back, to place them anew: by the threshold below, and by policies that preempt.
+    """Stopping of running jobs that can continue later, to place them again: by the threshold below, and by policies that preempt.
     `advise` shows in `headway status`, `why` and `events` what the threshold would do, and stops no job. Operators may stop
     jobs at any time."""
     preemption_partitions: dict[PartitionName, Mode] = Field(default_factory=dict)
@@ -192,8 +192,8 @@ class ControllerSettings(BaseModel):
         threshold = others.data.get("contention_threshold", clear + 1)
         if clear >= threshold:
             raise ValueError(
-                f"must be less than contention_threshold ({threshold:g}): a job near both would be in need of a place with one "
-                "window and not with the next; lower it, or raise contention_threshold"
+                f"must be less than contention_threshold ({threshold:g}): otherwise a job near both values would be marked "
+                "for a move in one window and cleared in the next; lower it, or raise contention_threshold"
             )
         return clear
 

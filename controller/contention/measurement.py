@@ -95,15 +95,15 @@ class Measurement:
         self._priors_s: float | None = None
         self._models_s: float | None = None
         self._seen: object = None
-        self._asked = Worker("profiles")
+        self._worker = Worker("profiles")
 
     async def read(self, work: Callable[[ProfileReader], T]) -> T:
         """Run a query that may take long on the store; one at a time. Raises ProfileStoreError."""
-        return await self._asked.run(partial(self._read, work))
+        return await self._worker.run(partial(self._read, work))
 
     def end(self) -> None:
         """End the thread for queries."""
-        self._asked.end()
+        self._worker.end()
 
     def _read(self, work: Callable[[ProfileReader], T]) -> T:
         with closing(ProfileReader.open(self._path)) as store:
@@ -156,7 +156,7 @@ class Measurement:
             begun_s = time.monotonic()
             fresh = await worker.run(partial(_worked_out, once, [found[run] for run in piece], self._priors))
             known.update(zip(piece, fresh, strict=True))
-            self._tell(fresh)
+            self._notify(fresh)
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
         self.known = known
 
@@ -181,7 +181,7 @@ class Measurement:
         known = self.known.get(run)
         return known is not None and known.window == item
 
-    def _tell(self, fresh: Iterable[Contention]) -> None:
+    def _notify(self, fresh: Iterable[Contention]) -> None:
         for item in fresh:
             for listener in self.listeners:
                 listener(item)

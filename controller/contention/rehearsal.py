@@ -15,18 +15,18 @@ from policies.model import ClusterState
 
 ASK_AGAIN_S = 30.0
 """Time after which the policy is asked about a move again, in seconds; at once when the place has changed."""
-NOT_YET = "is to be moved, as soon as the policy has been asked where it would go"
+NOT_YET = "is to be moved, as soon as the policy has chosen a place for it"
 
 
 class Rehearsing(Protocol):
-    """The decider, asked about a state that does not exist."""
+    """A decider that can decide on a hypothetical state."""
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """Return what it would decide on that state; None: no answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Answer:
     """The policy's answer on one move."""
 
     asked_s: float
@@ -39,7 +39,7 @@ class Rehearsals:
 
     def __init__(self) -> None:
         """Start without answers."""
-        self._said: dict[RunKey, _Said] = {}
+        self._said: dict[RunKey, _Answer] = {}
         self._turn: RunKey | None = None
 
     def begin(self, advice: Sequence[Advice], now_s: float) -> None:
@@ -66,7 +66,7 @@ class Rehearsals:
             return f"job {advice.job.key.job_id} {NOT_YET}" if said is None else said.why_not
         plan = await decider.rehearse(relocations.what_if(advice.place))
         why_not = _why_not(plan, result, advice)
-        self._said[advice.run] = _Said(now_s, advice.place.nodes, why_not)
+        self._said[advice.run] = _Answer(now_s, advice.place.nodes, why_not)
         return why_not
 
 

@@ -20,7 +20,7 @@ from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.preemption import RelocationConstraint
 from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.placement.best_fit import Capacity, placement_of
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Relocations:
         line = dict.fromkeys([*(row for row in line if row in known), *waiting])
         fits = Capacity(state).claim(line)
         self._taken = [(row, placement_of(fit)) for row, fit in fits.items()]
-        # Of ten thousand rows, only those matter that hold nodes or would hold them.
+        # Of ten thousand rows, only those matter that occupy nodes or would occupy them.
         rows = np.union1d(state.running, np.fromiter(fits, np.int64, len(fits)))
         self._few = _of_rows(state, rows)
         self._row = {row: place for place, row in enumerate(rows.tolist())}
@@ -125,12 +125,12 @@ class Relocations:
         return Relocation(row, placement, nodes, RelocationConstraint(avoid=avoid), empty, found)
 
     def _number_of_holders(self, least_nodes: int) -> IntColumn:
-        """Return for each node the number of its jobs that hold at least so many nodes."""
+        """Return for each node the number of its jobs that occupy at least so many nodes."""
         nodes = [nodes for number, nodes in self._holders.values() if number >= least_nodes]
         return np.bincount(np.fromiter(chain.from_iterable(nodes), np.int64), minlength=len(self._state.nodes))
 
     def _others(self, moving: JobKey, least_nodes: int) -> BoolColumn:
-        """Return the nodes of other jobs that hold at least so many nodes, with jobs that Slurm places and jobs about to start."""
+        """Return the nodes of other jobs on at least so many nodes, with those that Slurm places or that are about to start."""
         number, own = self._holders.get(moving, (0, []))
         holders = self._numbers[least_nodes].copy()
         holders[own] -= number >= least_nodes
@@ -142,14 +142,14 @@ class Relocations:
 
 
 def _holders(observation: Observation) -> dict[JobKey, tuple[int, list[int]]]:
-    """Return for every job that holds nodes, or is about to: their number, and which managed nodes they are."""
+    """Return for every job that occupies nodes, or is about to: their number, and which managed nodes they are."""
     index = {name: number for number, name in enumerate(observation.state.nodes.names)}
     found = {
         job.key: (len(job.allocated), [index[share.node] for share in job.allocated if share.node in index])
         for job in observation.snapshot.jobs
-        if job.allocated and job.phase.holds_nodes
+        if job.allocated and job.phase.occupies_nodes
     }
-    for row, placement in held_placements(observation.state, observation.state.running).items():
+    for row, placement in present_placements(observation.state, observation.state.running).items():
         found.setdefault(observation.rows[row].key, (len(placement.nodes), list(placement.nodes)))
     return found
 

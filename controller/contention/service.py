@@ -174,7 +174,8 @@ async def judge_contention(
     settings = controller.settings
     if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
         log.warning(
-            "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
+            "contention_not_measured",
+            mend="set agents_address: without agents there are no measurements for the threshold",
         )
     contention = ContentionService(controller, window_s, agents)
     controller.listeners.append(contention.on_cycle)

@@ -117,14 +117,14 @@ class _Judge:
         self._case = case
         self._advised = frozenset(advised)
         self._measured = case.observation.measured
-        self._allowance = PreemptionBudget(case.settings, case.history, case.now_s)
+        self._budget = PreemptionBudget(case.settings, case.history, case.now_s)
         self._going = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
         self._rows: dict[RunKey, int] = {}
         for row, job in enumerate(case.observation.rows):
             if job.allocated and (run := run_of(job)) is not None:
                 self._rows[run] = row
         jobs = case.observation.snapshot.jobs
-        self._held = {job.raw_id: job for job in jobs if job.allocated and job.raw_id is not None}
+        self._with_nodes = {job.raw_id: job for job in jobs if job.allocated and job.raw_id is not None}
 
     def judge(self, slow: SlowRuns) -> Judgement:
         least_s = self._case.settings.contention_sustained_s
@@ -172,7 +172,7 @@ class _Judge:
             if place is None:
                 refused[run] = "has no free place now where it would disturb no other job"
                 continue
-            self._allowance.take(self._job(run))
+            self._budget.take(self._job(run))
             self._case.relocations.take(place)
             return self._advice(run, run if run in long else first, long, place), ""
         words = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(circle - {first}))]
@@ -201,8 +201,8 @@ class _Judge:
         if self._remaining_s(run) < least_s:
             return "is expected to end soon"
         if all(self._remaining_s(other.run) < least_s for other in self._measured[run].window.neighbours):
-            return "has beside it only such as are expected to end soon"
-        return self._allowance.refusal(job) or self._case.preemptibility(job).why_not
+            return "has only neighbours that are expected to end soon"
+        return self._budget.refusal(job) or self._case.preemptibility(job).why_not
 
     def _rank(self, run: RunKey) -> tuple[object, ...]:
         """Sort key, best candidate first: was advised before; may be moved automatically; reports when it has saved; has the
@@ -230,7 +230,8 @@ class _Judge:
         beside = f"on {','.join(sorted(self._shared_nodes(run)))} beside {self._names(run)}"
         there = f"{','.join(place.nodes)} {'is' if len(place.nodes) == 1 else 'are'} free"
         if not place.empty:
-            there = f"{','.join(place.nodes)} have room, beside jobs of one node each"
+            has = "has" if len(place.nodes) == 1 else "have"
+            there = f"{','.join(place.nodes)} {has} enough free GPUs; all other jobs there use only one node"
         if run == slow:
             why = f"it {pace}, {beside}; {there}"
         else:
@@ -260,7 +261,7 @@ class _Judge:
         theirs = {
             share.node
             for other in self._measured[run].window.neighbours
-            if (job := self._held.get(other.run.job_id)) is not None
+            if (job := self._with_nodes.get(other.run.job_id)) is not None
             for share in job.allocated
         }
         return frozenset(own & theirs or own)
@@ -268,12 +269,12 @@ class _Judge:
     def _shared_links(self, run: RunKey) -> set[str]:
         """Return the links that both the job and a neighbour use."""
         links, near = self._case.links, self._measured[run].window.neighbours
-        held = [self._held[other.run.job_id] for other in near if other.run.job_id in self._held]
-        theirs = {link for job in held for link in links([share.node for share in job.allocated])}
+        near_jobs = [self._with_nodes[other.run.job_id] for other in near if other.run.job_id in self._with_nodes]
+        theirs = {link for job in near_jobs for link in links([share.node for share in job.allocated])}
         return theirs & set(links([share.node for share in self._job(run).allocated]))
 
     def _name(self, run: RunKey) -> str:
-        job = self._held.get(run.job_id)
+        job = self._with_nodes.get(run.job_id)
         return str(run.job_id) if job is None else job.key.job_id
 
     def _names(self, run: RunKey) -> str:

@@ -53,8 +53,8 @@ def changes(
                 new.append(job)
         elif job.restarts > old.restarts:
             requeued.append((old, job))
-        was_running = old is not None and old.phase.holds_nodes
-        if job.phase.holds_nodes and not was_running:
+        was_running = old is not None and old.phase.occupies_nodes
+        if job.phase.occupies_nodes and not was_running:
             started.append(job)
         if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
             ended.append(job)
@@ -66,7 +66,7 @@ def _is_a_later_run(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[Slur
 
     Such a new job has no more restarts; if it was requeued since, it has another user or another request.
     """
-    ended_first = former.phase.holds_nodes and job.restarts == former.restarts > 0
+    ended_first = former.phase.occupies_nodes and job.restarts == former.restarts > 0
     if not (job.restarts > former.restarts or ended_first) or job.user != former.user:
         return False
     return is_same_request(job.request, former.request) or may_be_same(job, former.key)
@@ -97,7 +97,7 @@ def allocated_gpus(job: SlurmJob) -> int:
 def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
     """Return what a requeued job has used in all its runs so far. A run counts when the count of restarts shows its end."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
-    counts = former.phase.holds_nodes and job.restarts > former.restarts
+    counts = former.phase.occupies_nodes and job.restarts > former.restarts
     run_s = run_time_s(former, now_s) if counts else 0.0
     return Served(
         service_s=earlier.service_s + run_s,

@@ -26,7 +26,7 @@ class HoldFiles:
         done = settled(holds, snapshot.jobs)
         if not done:
             return
-        late = [job for job in snapshot.jobs if job.phase.holds_nodes and is_held_by_user(job, holds)]
+        late = [job for job in snapshot.jobs if job.phase.occupies_nodes and is_held_by_user(job, holds)]
         for job in late:
             if job.key.job_id in done:
                 self._events.add("error", job.key.job_id, "its user's hold came when Slurm was starting it: it runs")

@@ -175,7 +175,7 @@ class LedgerKeeper:
 
 def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
     """Return what `changes` compares: a change taken over here would never be reported. An unknown job counts as waiting."""
-    return (0, False, False) if job is None else (job.restarts, job.phase.holds_nodes, job.phase is Phase.ENDED)
+    return (0, False, False) if job is None else (job.restarts, job.phase.occupies_nodes, job.phase is Phase.ENDED)
 
 
 def _may_go(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:

@@ -1,7 +1,7 @@
 """Jobs with a relocation constraint under which they can no longer be placed. Pure functions.
 
 A job that is bound to certain nodes waits for room there, like any other. But it must not wait for nodes that are gone: when the
-available nodes, all empty, could not hold it under its constraint, and could hold it without, its constraint is cleared.
+available nodes, all empty, could not run it under its constraint, and could run it without, its constraint is cleared.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
 
 def _text(sent: RelocationConstraint) -> str:
     if sent.only:
-        return f"it was to run on {_few(sent.only)} only; these cannot hold it now"
-    return f"it was to keep off {_few(sent.avoid)}; no others can hold it now"
+        return f"it was to run on {_few(sent.only)} only; it does not fit there now"
+    return f"it was to keep off {_few(sent.avoid)}; it fits on no others now"
 
 
 def _few(names: frozenset[str]) -> str:

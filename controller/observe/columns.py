@@ -53,7 +53,7 @@ class Rows:
     """Service that earlier runs of the same jobs attained."""
     users: tuple[str, ...]
     preemptible: Sequence[bool] = ()
-    """For each of `holders`: whether it may be stopped, to come back; empty: none may."""
+    """For each of `holders`: whether it may be stopped, to continue later; empty: none may."""
     measured: Sequence[Contention | None] = ()
     """Contention measured of each of `holders`; empty: none was measured."""
 

@@ -63,22 +63,20 @@ class Feasibility:
             tuple(self._reservations.values()),
         )
 
-    def node_set(
-        self, job: SlurmJob, holds: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE
-    ) -> int:
+    def node_set(self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE) -> int:
         """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
 
-        Of several partitions, the first that is up and whose nodes can hold the job counts: Slurm tries them in that order.
+        Of several partitions, the first that is up and on whose nodes the job fits counts: Slurm tries them in that order.
         """
         names = job.partition.split(",")
         if len(names) == 1:
             return self._row(job, names[0], constraint)
         for name in names:
             row = self._row(job, name, constraint) if self._up(name) else None
-            if row is not None and (row < 0 or holds(self.masks[row])):
+            if row is not None and (row < 0 or fits(self.masks[row])):
                 return row
         raise UnsupportedRequestError(
-            f"asks for one of several partitions ({job.partition}), none of which can hold it now"
+            f"requests one of several partitions ({job.partition}), and fits on none of them now"
         )
 
     def _up(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of jobs: values that are worked out once per job, and hold while Slurm shows the same job on the same nodes."""
+"""Rows of jobs: values that are worked out once per job, and stay true while Slurm shows the same job on the same nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobRow:
     """None: it depends on the time or on the ledger, and is worked out in every cycle."""
     order: tuple[int, ...]
     """Sort key of the order of submission."""
-    who: tuple[str, str]
+    owner_and_name: tuple[str, str]
     """(user, job name), the key of estimates."""
     static: bytes
     """One row of `columns.STATIC`."""
@@ -105,7 +105,7 @@ def job_row(
 ) -> JobRow:
     """Return the row of a job. The user's own request counts, in the size that the job has now, not the one that Headway wrote.
 
-    `sent_to`: relocation constraints by job. `unfit`: nodes that it is kept off while others can hold it.
+    `sent_to`: relocation constraints by job. `unfit`: nodes that it is kept off while it fits on others.
     """
     request = request_now(job, ledger)
     shape = shape_of(request, nodes.most_gpus)
@@ -127,8 +127,8 @@ def job_row(
         key=job.key,
         standing=lasting,
         order=_order(job, ledger),
-        who=(job.user, job.name),
-        static=_static(job, request, shape or _shape_held(job), node_set, nodes),
+        owner_and_name=(job.user, job.name),
+        static=_static(job, request, shape or _shape_allocated(job), node_set, nodes),
         occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
         problem=problem,
@@ -161,7 +161,7 @@ def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
 
 
 def _nodes_sent_to(job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
-    """Return the row of its node set under its constraint; `otherwise`, if none of its partitions can hold it there."""
+    """Return the row of its node set under its constraint; `otherwise`, if it fits on none of its partitions there."""
     room = nodes.room(*_per_gpu(job, job.request, shape))
     try:
         return nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]), sent)
@@ -172,14 +172,14 @@ def _nodes_sent_to(job: SlurmJob, shape: JobShape, nodes: Nodes, sent: Relocatio
 def _nodes_besides(
     job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
 ) -> int:
-    """Return the row of its node set without those nodes; with them, if the others could not hold it even when empty."""
+    """Return the row of its node set without those nodes; with them, if it would not fit on the others even when they are empty."""
     found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)
     room = nodes.room(*_per_gpu(job, job.request, shape))
     return found if _enough(shape, room if found < 0 else room[nodes.feasibility.masks[found]]) else otherwise
 
 
 def _enough(shape: JobShape, room: Column) -> bool:
-    """Return whether empty nodes with room for so many GPUs each hold the job."""
+    """Return whether the job fits on empty nodes with room for so many GPUs each."""
     if shape.split is Split.FIXED:
         return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
     return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
@@ -193,7 +193,7 @@ def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: JobShape) -> tuple[
     return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
 
 
-def _shape_held(job: SlurmJob) -> JobShape:
+def _shape_allocated(job: SlurmJob) -> JobShape:
     """Return the shape of a running job's allocation, for a job whose request would not fit."""
     nodes = max(len(job.allocated), 1)
     return JobShape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
@@ -202,7 +202,7 @@ def _shape_held(job: SlurmJob) -> JobShape:
 def _static(job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes) -> bytes:
     row = np.zeros(1, dtype=STATIC)
     limit = job.time_limit_s
-    runs = job.start_time_s is not None and job.phase.holds_nodes
+    runs = job.start_time_s is not None and job.phase.occupies_nodes
     cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
     row[0] = (
         job.key.submit_time_s,

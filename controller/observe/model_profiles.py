@@ -108,8 +108,8 @@ class ModelColumns:
             run = run_of(row.job)
             window = measured[run].window if run is not None and run in measured else None
             if window is not None:
-                self._last[row.who] = window.trained, window.shape
-            jobs.append(self._last.get(row.who))
+                self._last[row.owner_and_name] = window.trained, window.shape
+            jobs.append(self._last.get(row.owner_and_name))
         nic = np.array([known.nic_gbyte_s.get(name, nan) for name in state.nodes.names], dtype=np.float64)
         added = replace(state, profiles=known.profiles(jobs)) if known.models else state
         if np.isnan(nic).all():

@@ -182,8 +182,8 @@ class Observer:
         preemptible: frozenset[RunKey],
     ) -> ClusterState:
         visible = classified.visible
-        holds = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
-        holders = np.flatnonzero(holds)
+        occupy = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
+        holders = np.flatnonzero(occupy)
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
@@ -267,7 +267,7 @@ class _Classification:
                 self.visible.append(row)
                 self.occupied[id(row)] = occupied
         elif role is Role.FOREIGN:
-            if job.phase.holds_nodes:
+            if job.phase.occupies_nodes:
                 self.foreign.extend(job.allocated)
             return
         elif role is Role.ADOPT:
@@ -288,7 +288,8 @@ class _Classification:
             if met is Met.NOT_YET:
                 return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
             if met is Met.NEVER:
-                return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
+                mend = "change it with `scontrol update`, or cancel the job"
+                return self._yielded(job, f"has a dependency that can no longer be met ({job.dependency}); {mend}")
         # Slurm checks a request at the submission, but not that of a held job: a job that can never start is left to Slurm.
         why = row.unsupported or row.problem
         return self._yielded(job, why) if why else Standing(Role.WAITING)
@@ -312,7 +313,7 @@ def _contention(job: SlurmJob, measured: Known) -> Contention | None:
 
 
 def _estimate(row: JobRow, ledger: Ledger) -> tuple[float, float] | None:
-    found = ledger.estimates.get(row.who)
+    found = ledger.estimates.get(row.owner_and_name)
     if found is None:
         return None
     limit_s = row.job.time_limit_s

@@ -4,7 +4,7 @@
   user drew them, or a part of one. Tasks come by node, CPUs by task, memory by node or CPU.
 - GPUs in all (--gpus, nodes left open): any number, as long as the tasks come out whole.
 - GPUs by task: so many tasks, on no node more than the user asked for in all: Slurm works out how much of such a job a node
-  may hold when it is submitted, and not again (BadConstraints; seen on 22.05).
+  may have when it is submitted, and not again (BadConstraints; seen on 22.05).
 
 A single task on a node (torchrun, or a script without srun) shrinks to a part of the node by its CPUs; several tasks only as far
 as each keeps its GPUs. Every request is worked out from the user's first one, so that a job resized twice is not a copy of a copy.

@@ -59,8 +59,8 @@ _HELD_BY_USER = Standing(Role.INELIGIBLE, "held by its user; `scontrol release` 
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
 _STRAY = Standing(Role.STRAY, "is no longer among the jobs that Headway schedules")
-_REFUSED = Standing(Role.STRAY, f"Slurm cannot carry it out on the nodes that Headway chose ({IMPOSSIBLE})")
-_IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can carry it out as it asks ({IMPOSSIBLE})")
+_REFUSED = Standing(Role.STRAY, f"Slurm cannot run it on the nodes that Headway chose ({IMPOSSIBLE})")
+_IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can run it with its request ({IMPOSSIBLE})")
 
 SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
 """Standing of a job that was just requeued; it may be placed in a second."""
@@ -99,7 +99,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
         return _ENDED
     if not in_scope(job, partitions):
         return None if job.phase is Phase.PENDING else _FOREIGN
-    if job.phase.holds_nodes:
+    if job.phase.occupies_nodes:
         return _RUNNING
     if not job.held or job.is_impossible:
         return None

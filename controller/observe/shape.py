@@ -44,7 +44,7 @@ def _fixed(nodes: int, gpus_per_node: int) -> JobShape:
 
 
 def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> JobShape | None:
-    """Return the shape whose tasks are spread evenly, on as few nodes as hold them."""
+    """Return the shape whose tasks are spread evenly, on as few nodes as they fit on."""
     most = min(request.max_nodes or request.num_tasks, request.num_tasks)
     # Tasks on a node are few, nodes may be thousands: most tasks first is fewest nodes first.
     for tasks_here in range(min(node_gpus // gpus_per_task, request.num_tasks), 0, -1):

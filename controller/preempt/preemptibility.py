@@ -131,13 +131,13 @@ def _why_usr1_fails(
 
 
 def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) -> str:
-    declared = "nor does its comment say headway=preemptible"
+    declared = "and its comment does not contain headway=preemptible"
     if silent and not reports:
-        return f"cannot come back: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
+        return f"cannot continue after a stop: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
     if not reports:
-        return f"cannot come back: no process of it has reported to the agent of its node, {declared}"
+        return f"cannot continue after a stop: no process of it has reported to the agent of its node, {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
-    return f"cannot come back: {lacking}{also}, {declared}"
+    return f"cannot continue after a stop: {lacking}{also}, {declared}"
 
 
 def _agents(nodes: list[str]) -> str:

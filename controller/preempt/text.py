@@ -39,7 +39,7 @@ def why_text(preemption: Preemption, now_s: float) -> str:
             return f" It was stopped{at_step(preemption)} by {by}, and is placed again{constraint_text(preemption.constraint)}."
         case Stage.STARTED | Stage.RESUMED:
             took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
-            return f" It was preempted {ago} ago by {by} and came back{at_step(preemption)}{took}{_but(preemption)}."
+            return f" It was preempted {ago} ago by {by} and continued{at_step(preemption)}{took}{_but(preemption)}."
         case Stage.CALLED_OFF | Stage.OVER:
             word = "called off" if preemption.stage is Stage.CALLED_OFF else "over"
             return f" A preemption by {by} was {word} {ago} ago: {preemption.problem}."
@@ -65,8 +65,8 @@ def facts_of(preemption: Preemption) -> dict[str, str]:
 
 
 def forced_text(found: Preemptibility, step: int | None) -> str:
-    """Return the text for a job that is stopped though it cannot come back; `step`: steps at its newest checkpoint."""
-    return f"by force, though it {found.why_not}: {lost_text(step)}"
+    """Return the text for a job that is stopped although it cannot continue; `step`: steps at its newest checkpoint."""
+    return f"by force, although it {found.why_not}: {lost_text(step)}"
 
 
 def lost_text(step: int | None) -> str:

@@ -58,10 +58,12 @@ def run_of(job: SlurmJob) -> RunKey | None:
 
 
 def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
-    """Return Slurm's numbers of the jobs that hold GPUs, CPUs or memory on each node."""
+    """Return Slurm's numbers of the jobs that occupy GPUs, CPUs or memory on each node."""
     found: dict[str, list[int]] = defaultdict(list)
     for job in snapshot.jobs:
-        if job.allocated and job.raw_id is not None and job.phase.holds_nodes:  # the first test is false for most jobs
+        if (
+            job.allocated and job.raw_id is not None and job.phase.occupies_nodes
+        ):  # the first test is false for most jobs
             for share in job.allocated:
                 found[share.node].append(job.raw_id)
     return dict(found)

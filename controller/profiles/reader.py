@@ -39,19 +39,18 @@ class Kind:
 class ProfileReader:
     """Queries on the store. Any thread may use a reader, but only one at a time."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, file: os.stat_result | None = None) -> None:
+        """Read from an open database; `file` identifies its file, for `newest`."""
         self._db = db
-        self._file: os.stat_result | None = None
+        self._file = file
 
     @classmethod
     def open(cls, path: Path) -> ProfileReader:
         """Open the file that a ProfileStore of this process uses. Raises ProfileStoreError."""
         try:
-            found = cls(connect_read_only(path, any_thread=True))
-            found._file = path.stat()
+            return cls(connect_read_only(path, any_thread=True), path.stat())
         except (OSError, sqlite3.Error, UnusableFileError) as error:
             raise ProfileStoreError(f"{path}: cannot be read: {error}; check its owner and mode") from error
-        return found
 
     def newest(self, path: Path) -> ProfileReader:
         """Return this reader, or a reader of the file that has replaced its own. Raises ProfileStoreError."""

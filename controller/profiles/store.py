@@ -65,7 +65,7 @@ class ProfileStore(ProfileReader):
         May be used by any thread, by one at a time.
         """
         self.settings = StoreSettings() if settings is None else settings
-        self.links = links
+        self._links = links
         self._thinned_s = 0.0
         self._pruned_profile = 0
         """Number of the newest profile at the last `prune`."""
@@ -76,6 +76,10 @@ class ProfileStore(ProfileReader):
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
         super().__init__(self._open())
+
+    def use_links(self, links: Links) -> None:
+        """Use these links from now on, to tell which jobs share one."""
+        self._links = links
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -256,20 +260,20 @@ class ProfileStore(ProfileReader):
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
         runs = tables.runs_of(self._db, (sample.job_id for sample in samples))
-        return window_throughputs(samples, start_s, length_s, present, self.links, runs)
+        return window_throughputs(samples, start_s, length_s, present, self._links, runs)
 
     # --- retention
 
     def prune(self, now_s: float) -> None:
         """Delete what is older than the settings allow."""
         # One window more than the latest report: no window is computed from a part of its samples.
-        sights_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
+        samples_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
         self._gpu_models.clear()  # it is read again for the nodes that are still there
         with self._writing() as db:
-            db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
-            db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))
-            db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(sights_s),))
+            db.execute("DELETE FROM sight WHERE time_s < ?", (samples_s,))
+            db.execute("DELETE FROM present WHERE slot < ?", (self._slot(samples_s),))
+            db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(samples_s),))
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
             self._thin(db, now_s - self.settings.keep_all_hours * 3600)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))

@@ -67,7 +67,7 @@ class Sample:
     """Number of ranks on that node that have made a step."""
     world_size: int | None
     gpus: int | None
-    """Number of GPUs that the job holds there; None when not known."""
+    """Number of GPUs that the job occupies there; None when not known."""
     idle_gpus: int | None
     sockets: int | None
     """Number of NUMA nodes of its GPUs there; None when not known."""
@@ -79,7 +79,7 @@ class Sample:
     first_seen_ns: int | None = None
     """Time at which the agent first saw the program that makes these steps, on that clock."""
     gpu_model: str = ""
-    """Model of the GPUs that the job holds there; empty: none, or not known."""
+    """Model of the GPUs that the job occupies there; empty: none, or not known."""
     several: bool = False
     """True when two processes there have the same rank, so that more than one program trains."""
 

@@ -51,7 +51,7 @@ class Phase(Enum):
     ENDED = "ended"
 
     @property
-    def holds_nodes(self) -> bool:
+    def occupies_nodes(self) -> bool:
         """Return whether a job in this phase keeps its GPUs from others."""
         return self in {Phase.CONFIGURING, Phase.RUNNING, Phase.COMPLETING, Phase.SUSPENDED}
 
@@ -93,7 +93,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """Resources that a job holds on one node."""
+    """Resources that a job occupies on one node."""
 
     node: str
     gpus: int
@@ -105,7 +105,7 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One job, or one task of a job array, as Slurm tells of it."""
+    """One job, or one task of a job array, as Slurm shows it."""
 
     key: JobKey
     user: str

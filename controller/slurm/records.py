@@ -19,7 +19,7 @@ class JobRecord:
     comment_is_exact: bool
     """Only one reading of the admin comment is possible, so it may be rewritten."""
     shows_node_bound: bool
-    """NumNodes= tells of an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
+    """NumNodes= shows an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
     mixed_gres: bool
     """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
     gres_prefix: str

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 _NAME = re.compile(r"\d{1,10}(?:_\d{1,10})?")
 _NEW = ".anew"
-"""In a folder that was made anew: holds of before may have gone with the folder of before."""
+"""Name of the file that marks a folder which was made again: holds in the former folder may be lost."""
 _MOST_READ = 10 * MOST_HOLDS
 _HELD_BY_USER = "JobHeldUser"
 _CLOCK_S = 0.05
@@ -159,7 +159,7 @@ def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
             continue
         if is_to_hand_over(job):
             needed.update(_names(job))
-        elif job.phase.holds_nodes and job.held:
+        elif job.phase.occupies_nodes and job.held:
             needed.update((job.key.job_id,) if _has_own(job, holds) else _names(job))
     return set(holds) - needed
 
@@ -171,7 +171,7 @@ def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
     return {
         job.key.job_id: holds[str(job.array_job_id)]
         for job in jobs
-        if job.phase.holds_nodes and job.held and is_held_by_user(job, holds) and not _has_own(job, holds)
+        if job.phase.occupies_nodes and job.held and is_held_by_user(job, holds) and not _has_own(job, holds)
     }
 
 

@@ -120,13 +120,13 @@ class Journal:
         A damaged file, or one of a newer version, is set aside, and its readable rows are copied.
         """
         self._file = JournalFile(path)
-        self._file.on_renewed = self._write_again
+        self._file.listen(self._write_again)
         self._ledger: Ledger | None = None
         self._not_understood: dict[tuple[JobKey, str], object] = {}
         """Values in the file that could not be decoded; they stay there until there is a newer value."""
         self._complete = False
         """The ledger is complete, so a file written from it lacks nothing."""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
 
     @property
@@ -148,9 +148,7 @@ class Journal:
 
     def notify(self, listener: Callable[[str], None]) -> None:
         """Call the listener for every file that could not be used, at once for those of the start. It must not raise."""
-        for notice in self._file.notices:
-            listener(notice)
-        self._file.on_notice = listener
+        self._file.notify(listener)
 
     # --- what is known of jobs
 
@@ -162,7 +160,7 @@ class Journal:
             try:
                 key = decode_key(job_id, submit_time_s)
             except RowError as error:
-                self._tell("job", str(job_id)[:24], error)
+                self._log_once("job", str(job_id)[:24], error)
                 continue
             for (column, decode), value in zip(_DECODERS.items(), values, strict=True):
                 if value is None:
@@ -171,17 +169,17 @@ class Journal:
                     _facts(ledger)[column][key] = decode(value)
                 except RowError as error:
                     self._not_understood[key, column] = value
-                    self._tell(f"job.{column}", key.job_id, error)
+                    self._log_once(f"job.{column}", key.job_id, error)
         self._ledger = ledger
         self._complete = not self._file.note(UNSURE)
         return ledger
 
-    def _tell(self, column: str, job_id: str, error: Exception) -> None:
+    def _log_once(self, column: str, job_id: str, error: Exception) -> None:
         """Log a row that cannot be decoded, once."""
         what = f"{column} {job_id}"
-        if what not in self._told and len(self._told) <= _NAMED:
-            self._told.add(what)
-            more = "; further rows are not logged" if len(self._told) > _NAMED else ""
+        if what not in self._logged and len(self._logged) <= _NAMED:
+            self._logged.add(what)
+            more = "; further rows are not logged" if len(self._logged) > _NAMED else ""
             log.error("journal_row_not_understood", column=column, job=job_id, problem=f"{error}{more}")
 
     def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> None:

@@ -56,17 +56,26 @@ class JournalFile:
         """File that will replace the present one, while it is being made."""
         self.notices: list[str] = []
         """Texts for users on files that could not be used."""
-        self.on_notice: Callable[[str], None] = log.debug
-        self.on_renewed: Callable[[], None] = lambda: None
-        """Called when a new file is in place, so that facts in memory are written into it. Called once more after it raised."""
+        self._on_notice: Callable[[str], None] = log.debug
+        self._on_renewed: Callable[[], None] = lambda: None
         self._unwritten = False
-        """`on_renewed` has not finished for the present file."""
+        """The listener to renewals has not finished for the present file."""
         self._renewed_s: list[float] = []
         self._well = True
         self._ended = False
         """`db` was closed, and no other file could be opened yet."""
         self._lock: weakref.finalize[..., JournalFile] | None = None
         self.db = self._open()
+
+    def listen(self, on_renewed: Callable[[], None]) -> None:
+        """Call the listener when a new file is in place, so that facts in memory are written into it; once more after it raised."""
+        self._on_renewed = on_renewed
+
+    def notify(self, on_notice: Callable[[str], None]) -> None:
+        """Call the listener for every file that could not be used, at once for those of the start. It must not raise."""
+        for notice in self.notices:
+            on_notice(notice)
+        self._on_notice = on_notice
 
     def close(self) -> None:
         """Write everything back into the one file, and close it."""
@@ -162,12 +171,12 @@ class JournalFile:
 
     def _have_written_again(self) -> None:
         self._unwritten = True
-        self.on_renewed()
+        self._on_renewed()
         self._unwritten = False
 
     def _notice(self, text: str) -> None:
         self.notices = [*self.notices, text][-_NOTICES:]
-        self.on_notice(text)
+        self._on_notice(text)
 
     def _end(self) -> None:
         self._ended = True

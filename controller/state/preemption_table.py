@@ -116,10 +116,10 @@ class PreemptionTable:
             try:
                 found.append(decode_preemption(dict(zip(_COLUMNS, row, strict=True))))
             except RowError as error:  # it stays in the file
-                self._tell(row[0], row[1], error)
+                self._log_once(row[0], row[1], error)
         return found
 
-    def _tell(self, number: object, job_id: object, error: Exception) -> None:
+    def _log_once(self, number: object, job_id: object, error: Exception) -> None:
         """Log a row that cannot be decoded, once."""
         if isinstance(number, int) and number not in self._logged and len(self._logged) <= _NAMED:
             self._logged.add(number)

@@ -26,7 +26,7 @@ from policies.options import choice, number
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
-from policies.selection import held_placements
+from policies.selection import present_placements
 from policies.speeds.contention_model import ContentionModel, Effect, Law
 from policies.speeds.effect_text import effect_text, nodes_text, usual_text
 
@@ -85,7 +85,7 @@ class ContentionGreedy:
             search.start_first(head)
         for row in queue:
             search.start(row, defer=True)
-        allocation = held_placements(state, state.running) | search.started
+        allocation = present_placements(state, state.running) | search.started
         return Decision(allocation, search.reasons, tuple(queue) if head is None else (head, *queue))
 
     def _queue(self, state: ClusterState) -> IntColumn:

@@ -13,7 +13,7 @@ from policies.model import ClusterState, IntColumn, Placement
 from policies.ordering.nanoseconds import NEVER, whole_ns
 from policies.placement.best_fit import Capacity, placement_of
 from policies.placement.rules import BEST_FIT, PlacementRule
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 
 def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = BEST_FIT) -> Decision:
@@ -27,7 +27,7 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = 
     queue = order.tolist()
     capacity = Capacity(state)
     fits = placing.claim(capacity, queue, strict=True)
-    allocation = held_placements(state, state.running)
+    allocation = present_placements(state, state.running)
     allocation.update((row, placement_of(fit)) for row, fit in fits.items())
     reasons = {row: placing.explain(state, fit) for row, fit in fits.items()}
     if len(fits) < len(queue):

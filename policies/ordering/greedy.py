@@ -14,7 +14,7 @@ from policies.api import Decision
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.placement.best_fit import Capacity
 from policies.placement.rules import PlacementRule
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 Score = Callable[[Capacity, IntColumn], FloatColumn]
 """From free capacity and rows of waiting jobs to their scores, least first; ties go by submission."""
@@ -28,7 +28,7 @@ class Greedy:
     placing: PlacementRule
     window: int = 0
     """Number of waiting jobs considered at once, in order of submission; 0: all. A job that starts makes room for the next."""
-    hold: Callable[[Capacity, int, Placement], str | None] | None = None
+    defer: Callable[[Capacity, int, Placement], str | None] | None = None
     """Returns why the chosen job should wait, or None if it should start."""
     started: Callable[[int], None] | None = None
     """Called for every start."""
@@ -36,7 +36,7 @@ class Greedy:
     def decide(self, state: ClusterState, score: Score) -> Decision:
         """Keep running jobs; start waiting jobs one by one, until none of the considered ones fits."""
         capacity = Capacity(state)
-        allocation = held_placements(state, state.running)
+        allocation = present_placements(state, state.running)
         reasons: dict[int, str] = {}
         waiting = state.pending
         keys = np.array(capacity.requests.keys, dtype=np.int64)[waiting]
@@ -53,7 +53,7 @@ class Greedy:
             if placement is None:
                 closed |= keys == keys[best]
                 continue
-            why = self.hold(capacity, row, placement) if self.hold is not None else None
+            why = self.defer(capacity, row, placement) if self.defer is not None else None
             if why is not None:
                 closed[best] = True
                 reasons[row] = DEFERRED.format(why)

@@ -25,7 +25,7 @@ from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn, Pla
 from policies.options import number
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 WEEK_S = 604_800.0
 STRETCH = 10.0
@@ -95,7 +95,7 @@ def reserve(state: ClusterState, capacity: Capacity, row: int, staying: IntColum
     if _somewhere(capacity, row) is not None:
         return Reservation()
     later = capacity.copy()
-    own = held_placements(state, staying[np.argsort(state.remaining_s[staying], kind="stable")])
+    own = present_placements(state, staying[np.argsort(state.remaining_s[staying], kind="stable")])
     for other, placement in own.items():
         later.give_back(other, placement)
         if (found := later.place(row)) is not None:

@@ -15,7 +15,7 @@ from policies.api import Decision
 from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, free_gpus, placement_of
 from policies.placement.rules import PlacementRule
-from policies.selection import PAUSED, held_placements
+from policies.selection import STOPPED, present_placements
 
 Shares = Callable[[Sequence[int], int], dict[int, int]]
 """From rows, in order of submission, and a number of GPUs to the GPUs of each job that gets some, within the limits of `ranges`."""
@@ -53,7 +53,7 @@ class Resizer:
         return self._last[1]
 
     def _decide(self, state: ClusterState, shares: Shares, still: IntColumn) -> Decision:
-        own = held_placements(state, state.running)
+        own = present_placements(state, state.running)
         places = _Places(state, self._placing, own, still)
         # A job that needs more than is free gets nothing, and never more will be free: only more jobs are kept.
         candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
@@ -111,7 +111,7 @@ def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
 class _Places:
     """Placements of the jobs while sizes are decided.
 
-    Invariants: jobs in `kept` hold what they had; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
+    Invariants: jobs in `kept` keep what they had; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
     is free beside them and `_staying`. Requests and capacity are computed when the first job needs a placement, and shared by all
     tries.
     """
@@ -174,7 +174,7 @@ class _Places:
 
 
 def _reasons(own: dict[int, Placement], allocation: dict[int, Placement], reason: str) -> dict[int, str]:
-    reasons = {row: PAUSED for row in own if row not in allocation}
+    reasons = {row: STOPPED for row in own if row not in allocation}
     for row, placement in allocation.items():
         before = own.get(row)
         if before is None:

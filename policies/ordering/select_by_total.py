@@ -11,11 +11,11 @@ from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, placement_of
 from policies.placement.requests import Requests
 from policies.placement.rules import ANYWHERE
-from policies.selection import PAUSED, held_placements
+from policies.selection import STOPPED, present_placements
 
 
 def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
-    """Preemptive selection along that order of rows, which holds every job that is active.
+    """Preemptive selection along that order of rows, which contains every job that is active.
 
     Going down the order a job is selected if the GPUs that are left suffice for it. A running job needs those of its own
     GPUs whose nodes take jobs; one that is not selected is stopped, never moved. Running jobs that are not preemptible are
@@ -28,7 +28,7 @@ def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
     fixed = state.running[~jobs.preemptible[state.running]]
     runs = jobs.state == JobState.RUNNING
     movable = order[jobs.preemptible[order] | ~runs[order]]
-    own = held_placements(state, state.running[jobs.preemptible[state.running]])
+    own = present_placements(state, state.running[jobs.preemptible[state.running]])
     requests = Requests(state)
     refused: set[int] = set()
     while True:
@@ -68,9 +68,9 @@ def _decision(
     state: ClusterState, fixed: IntColumn, movable: IntColumn, kept: dict[int, Placement], fits: dict[int, Fit]
 ) -> Decision:
     runs = state.jobs.state == JobState.RUNNING
-    allocation = held_placements(state, fixed)
+    allocation = present_placements(state, fixed)
     allocation.update(kept)
-    reasons = {row: PAUSED for row in movable[runs[movable]].tolist() if row not in kept}
+    reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in kept}
     for row, fit in fits.items():
         allocation[row] = placement_of(fit)
         reasons[row] = ANYWHERE.explain(state, fit)

@@ -40,7 +40,7 @@ class Capacity:
     first level that has one, in a handful of machine instructions. Capacity only shrinks between two `give_back`, so a
     class of jobs that found no place is not tried again before the next one.
 
-    Invariants: bit n is set in exactly one level, the one of its free GPUs (0 when an exclusive job holds the node); jobs
+    Invariants: bit n is set in exactly one level, the one of its free GPUs (0 when an exclusive job occupies the node); jobs
     once taken are given back with the same placement; `copy` shares nothing that changes.
     """
 
@@ -211,8 +211,8 @@ class Capacity:
         """Return the fit of a placement that is not yet taken."""
         return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
 
-    def can_hold(self, row: int, placement: Placement) -> bool:
-        """Return whether a job that is there now could stay beside the holders of the rest; its nodes need not be available."""
+    def can_place_again(self, row: int, placement: Placement) -> bool:
+        """Return whether a job that is there now could stay beside those that occupy the rest; its nodes need not be available."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             if gpus > self.free_gpus(node) or (request.exclusive and self._occupants[node]):
@@ -222,7 +222,7 @@ class Capacity:
         return True
 
     def take(self, row: int, placement: Placement) -> None:
-        """Let the job of that row hold these GPUs (an exclusive job: the whole nodes)."""
+        """Let the job of that row occupy these GPUs (an exclusive job: the whole nodes)."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             self._change(node, gpus, 1, request)

@@ -7,12 +7,12 @@ out once per class.
 How a job divides, consolidated (few nodes, each as full as can be):
 
 - `Split.FIXED`: `gpus_per_node` on each of `min_nodes` nodes.
-- `Split.EVEN`: the fewest nodes k, of `min_nodes` to `max_nodes`, that divide the job evenly and whose share nodes can hold.
+- `Split.EVEN`: the fewest nodes k, of `min_nodes` to `max_nodes`, that divide the job evenly and whose share fits on nodes.
 - `Split.ANY`: with nodes of G GPUs, n div G whole nodes and one with the remainder. Where nodes differ, G is the largest
   size with which the job fits on the cluster when that is empty. When no size gives a number of nodes that the job allows,
   its GPUs are spread over exactly `min_nodes` nodes, as evenly as they go.
 
-"Can hold" refers to all resources of available nodes, not to the free ones: a job that would fit on an empty cluster waits for
+"Fits" refers to all resources of available nodes, not to the free ones: a job that would fit on an empty cluster waits for
 that division, it does not spread.
 """
 
@@ -165,7 +165,7 @@ class _Eligible:
 def divide(
     num_gpus: int, split: Split, min_nodes: int, max_nodes: int, gpus_per_node: int, usable: Mapping[int, int]
 ) -> Parts:
-    """Return the shares of a job; empty when it cannot fit. `usable` maps a number of its GPUs to the nodes that can hold it."""
+    """Return the shares of a job; empty when it cannot fit. `usable` maps a number of its GPUs to the nodes on which it fits."""
     max_nodes = min(max_nodes, sum(usable.values()))
     options: Iterable[Parts]
     match split:

@@ -61,7 +61,7 @@ def cluster_totals(state: ClusterState) -> FloatColumn:
 
 
 def holdings(state: ClusterState) -> IntColumn:
-    """Return the GPUs that each job holds."""
+    """Return the GPUs that each job occupies."""
     jobs = state.jobs
     rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
     occupied = np.zeros(len(jobs), dtype=np.int64)

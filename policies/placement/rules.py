@@ -27,7 +27,7 @@ class PlacementRule:
     """Called for every job that starts, where a rule depends on more than free GPUs."""
 
     def take(self, capacity: Capacity, row: int, placement: Placement) -> Fit:
-        """Let the job of that row hold these GPUs. Returns the fit."""
+        """Let the job of that row occupy these GPUs. Returns the fit."""
         fit = capacity.fit(placement)
         capacity.take(row, placement)
         if self.taken is not None:

@@ -83,7 +83,7 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
     node = integers("placement_node", message.placement_node, None)
     gpus = integers("placement_gpus", message.placement_gpus, len(node))
     entries = entries_per_row("placement_offset", offset, len(node))
-    check("placement_offset", entries > 0, entries, "entries for a job; leave out jobs that hold nothing")
+    check("placement_offset", entries > 0, entries, "entries for a job; leave out jobs that occupy nothing")
     check("placement_node", node < len(state.nodes), node, f"beyond the {len(state.nodes)} nodes")
     check("placement_gpus", gpus >= 1, gpus, "less than 1")
     owner = np.repeat(np.arange(len(job)), entries)

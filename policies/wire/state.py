@@ -268,8 +268,13 @@ def _decode_placements(message: Any, state: npt.NDArray[np.int64], num_nodes: in
     gpus = read_column(message, "jobs", "placement_gpus", len(node))
     mask = read_column(message, "jobs", "placement_gpu_mask", len(node))
     counts = entries_per_row("jobs.placement_offset", offset, len(node))
-    holds = (counts > 0) == (state == JobState.RUNNING)
-    check("jobs.placement_offset", holds, counts, "entries of a job that waits, or of one that runs and must have some")
+    consistent = (counts > 0) == (state == JobState.RUNNING)
+    check(
+        "jobs.placement_offset",
+        consistent,
+        counts,
+        "entries of a job that waits, or of one that runs and must have some",
+    )
     check("jobs.placement_node", node < num_nodes, node, f"beyond the {num_nodes} nodes")
     check("jobs.placement_gpus", gpus >= 1, gpus, "less than 1")
     owner = np.repeat(np.arange(len(state)), counts)

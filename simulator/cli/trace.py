@@ -21,7 +21,9 @@ P = ParamSpec("P")
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", help="Where to: .csv, .csv.gz, .csv.zst or .parquet. Without it CSV goes to the output."
+        "--out",
+        "-o",
+        help="File to write: .csv, .csv.gz, .csv.zst or .parquet. Without it, CSV goes to standard output.",
     ),
 ]
 
@@ -48,10 +50,12 @@ def convert(
         str,
         typer.Option("--from", help="philly, helios, acme, pai, openb, itp, gavel, pollux, tiresias, swf or sacct."),
     ],
-    files: Annotated[list[Path] | None, typer.Argument(help="The log's files. For sacct none: it is run here.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files of the log. Give none for sacct, which is run instead.")
+    ] = None,
     out: Out = None,
-    speeds: Annotated[Path | None, typer.Option(help="gavel: its measured steps a second.")] = None,
-    gpu: Annotated[str, typer.Option(help="gavel: on which GPU.")] = "v100",
+    speeds: Annotated[Path | None, typer.Option(help="gavel: file of its measured steps per second.")] = None,
+    gpu: Annotated[str, typer.Option(help="gavel: type of the GPU whose speeds are taken.")] = "v100",
     since: Annotated[
         str, typer.Option(help="sacct: beginning of the period, in a form that sacct accepts.")
     ] = "now-90days",
@@ -107,9 +111,11 @@ def generate(
 @_with_errors_in_one_line
 def describe(
     file: Annotated[Path, typer.Argument(help="A trace: .csv, .csv.gz, .csv.zst or .parquet.")],
-    cluster: Annotated[str | None, typer.Option(help="NxG: what load the trace is for that cluster.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first rows.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture too, to this .png, .svg or .pdf.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="N nodes of G GPUs, as NxG: also print the trace's load on that cluster.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Read only the first N rows.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also write a picture to this .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Describe a trace: jobs, sizes, durations, submissions by hour, users, load."""

@@ -29,7 +29,7 @@ class JobSizes:
         self._cluster = cluster
 
     def possible(self, layout: Layout) -> BoolColumn:
-        """Return which jobs the empty cluster could hold, by that rule of placement."""
+        """Return which jobs would fit on the empty cluster, by that rule of placement."""
         parts = self._parts(self._cluster.gpus)
         most = self._cluster.num_gpus
         fits = [gpus <= most and (layout == Layout.ANYWHERE or bool(parts[gpus])) for gpus in self.gpus]

@@ -34,7 +34,7 @@ class _Table:
 class QueuelessJobs:
     """Jobs by number, counted from 0 as they start. Times are ns on the owner's clock, which only goes forward.
 
-    Invariants: every job that was started, and was neither stopped nor reported as finished, holds its GPUs; a paused job makes no
+    Invariants: a job that was started, and was neither stopped nor reported as finished, occupies its GPUs; a paused job makes no
     progress and loads no link. All starts, pauses, resumptions and stops of one instant take effect together, when time goes on or
     a speed or a finish is read. Nothing is kept about a job that has left.
     """
@@ -97,7 +97,7 @@ class QueuelessJobs:
         if active.state == RUNNING:
             self._loop.stop(active)
         else:
-            self._hold(job, -1)
+            self._occupy(job, -1)
         self._loop.dequeue(active)
         self._loop.num_waiting -= 1
         self._forget(job)
@@ -108,13 +108,13 @@ class QueuelessJobs:
         active = self._jobs[job]
         if active.state == RUNNING:
             self._loop.stop(active)
-            self._hold(job, 1)
+            self._occupy(job, 1)
 
     def resume(self, job: int) -> None:
         """Let the job continue on its GPUs. Does nothing if it is not paused."""
         active = self._jobs[job]
         if active.state != RUNNING:
-            self._hold(job, -1)
+            self._occupy(job, -1)
             self._loop.dequeue(active)
             self._loop.start_on(active, *self._places[job])
 
@@ -170,8 +170,8 @@ class QueuelessJobs:
                 has = f"{free[node]} free" if 0 <= node < len(free) else "none"
                 raise ValueError(f"{count} GPUs of node {node}, which has {has}")
 
-    def _hold(self, job: int, sign: int) -> None:
-        """Hold the GPUs of a job that is not in the loop from now on (1), or free them (-1)."""
+    def _occupy(self, job: int, sign: int) -> None:
+        """Occupy the GPUs of a job that is not in the loop from now on (1), or free them (-1)."""
         for node, count in zip(*self._places[job], strict=True):
             self._loop.pool.take(node, sign * count)
 

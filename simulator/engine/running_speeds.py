@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, Self, SupportsInt, TypeVar
 
-from simulator.kernel.constants import EVERYBODY, ON_SEVERAL_NODES
+from simulator.kernel.constants import ALL_JOBS, ON_SEVERAL_NODES
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
@@ -43,7 +43,7 @@ class RunningSpeeds:
         self._jobs = jobs
         self._composite = Composite(models)
         self._running: dict[int, ActiveJob] = {}
-        self.track = ON_SEVERAL_NODES if self._composite.only_between_nodes else EVERYBODY
+        self.track = ON_SEVERAL_NODES if self._composite.only_between_nodes else ALL_JOBS
         """The jobs whose starts and stops the loop must report."""
 
     def update(self, loop: Loop) -> None:

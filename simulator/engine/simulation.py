@@ -61,7 +61,7 @@ class Simulation:
     ) -> None:
         """Begin before the first event: the first `advance` goes to the first arrival. Policies see `profiles`, if any.
 
-        Raises TraceError for a job that the cluster can never hold, SettingError for settings that contradict each other.
+        Raises TraceError for a job that can never fit on the cluster, SettingError for settings that contradict each other.
         """
         self.trace = trace
         self.cluster = cluster
@@ -123,7 +123,7 @@ class Simulation:
 
     @property
     def unfinished(self) -> list[str]:
-        """Jobs that have arrived and not finished. At the end of a run, the remaining nodes cannot hold them."""
+        """Jobs that have arrived and not finished. At the end of a run, they do not fit on the remaining nodes."""
         return [self.trace.job_ids[job.index] for job in self._view().active(self._loop)]
 
     def advance(self) -> bool:

@@ -130,7 +130,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return False
 
     def _gone(self, job: ActiveJob) -> None:
-        """Handle a job that has finished or was stopped: it holds no GPUs any more."""
+        """Handle a job that has finished or was stopped: it occupies no GPUs any more."""
 
     def _changed(self) -> None:
         """Handle starts and stops, after speeds were updated."""

@@ -24,8 +24,8 @@ BY_ATTAINED = 4
 BY_REMAINING_GPUS = 5
 BY_QUEUES = 6
 
-NOBODY = 0
-EVERYBODY = 1
+NO_JOBS = 0
+ALL_JOBS = 1
 ON_SEVERAL_NODES = 2
 """Values of `Loop.track`: the jobs whose starts, stops and finishes are reported."""
 

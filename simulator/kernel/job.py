@@ -10,7 +10,7 @@ class ActiveJob:
 
     Invariants: `left` is the remaining work, in run time alone at the requested size; `overhead` is the cost of
     stops, which the next run serves before any work; both, `service` and `attained` are those of the instant `since` while
-    the job runs. A running job holds `counts[i]` GPUs of node `nodes[i]`; a waiting one holds nothing. While it runs, `left` is
+    the job runs. A running job occupies `counts[i]` GPUs of node `nodes[i]`; a waiting one none. While it runs, `left` is
     `left_before` less the progress of `worked` ns at the present speed: it does not depend on how often the job was settled.
     """
 

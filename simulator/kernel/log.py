@@ -72,7 +72,7 @@ class FinishLog:
         self.offset.extend([before + offset for offset in log.offset[1 : count + 1]])
 
     def add(self, job: ActiveJob) -> None:
-        """Add a job that has finished: it is settled, and still holds its GPUs."""
+        """Add a job that has finished: it is settled, and still occupies its GPUs."""
         self.index.append(job.index)
         self.first_start.append(job.first_start)
         self.finish.append(job.since)

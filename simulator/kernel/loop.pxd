@@ -2,7 +2,7 @@ cimport cython
 from simulator.kernel.job cimport ActiveJob
 from simulator.kernel.nodes cimport NodePool
 
-cdef long long NOBODY, EVERYBODY, ON_SEVERAL_NODES
+cdef long long NO_JOBS, ALL_JOBS, ON_SEVERAL_NODES
 cdef long long NEVER, NOWHERE, WAITING, RUNNING, FINISH, ARRIVAL, INTERRUPT, ROUND, BY_ARRIVAL, BY_GPUS, BY_DURATION, BY_REMAINING, BY_ATTAINED, BY_QUEUES
 
 cdef class Loop:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simulator.kernel.constants import (
+    ALL_JOBS,
     ARRIVAL,
     BY_ARRIVAL,
     BY_ATTAINED,
@@ -17,11 +18,10 @@ from simulator.kernel.constants import (
     BY_GPUS,
     BY_QUEUES,
     BY_REMAINING,
-    EVERYBODY,
     FINISH,
     INTERRUPT,
     NEVER,
-    NOBODY,
+    NO_JOBS,
     NOWHERE,
     ON_SEVERAL_NODES,
     ROUND,
@@ -36,7 +36,7 @@ from simulator.kernel.nodes import NodePool
 class Loop:
     """Clock and active jobs.
 
-    Invariants: `pool` counts exactly the GPUs that running jobs hold. Running jobs are in `heap`, the earliest `finish` first.
+    Invariants: `pool` counts exactly the GPUs that running jobs occupy. Running jobs are in `heap`, the earliest `finish` first.
     Waiting jobs are in the queue of their size, sorted by (key, index), where `order` gives the key, which does not change while
     a job waits. `touched` are the jobs that started, stopped or finished since the caller last emptied it.
     """
@@ -68,7 +68,7 @@ class Loop:
         """Time of the next round."""
         self.checkpoint_period = NEVER
         """Work between checkpoints of a running job, ns."""
-        self.track = NOBODY
+        self.track = NO_JOBS
         """The jobs whose starts, stops and finishes are added to `touched`."""
         self.num_waiting = 0
         self.heap: list[ActiveJob] = []
@@ -229,7 +229,7 @@ class Loop:
         self._touch(job)
 
     def _touch(self, job: ActiveJob) -> None:
-        if self.track == EVERYBODY or (self.track == ON_SEVERAL_NODES and len(job.nodes) > 1):
+        if self.track == ALL_JOBS or (self.track == ON_SEVERAL_NODES and len(job.nodes) > 1):
             self.touched.append(job)
 
     # Queues

@@ -55,7 +55,7 @@ class _Pieces:
     begin: IntColumn
     end: IntColumn
     piece: IntColumn
-    """The piece of every part of a run that holds GPUs during it."""
+    """The piece of every part of a run that occupies GPUs during it."""
     gpus: IntColumn
     free_at: IntColumn
     """Time at which those GPUs come free."""

@@ -106,7 +106,7 @@ class Result:
     """Real time of each decision."""
     wall_s: float
     dropped: int = 0
-    """Number of jobs that were dropped before the run because the cluster can never hold them."""
+    """Number of jobs that were dropped before the run because they can never fit on the cluster."""
     series: Series | None = None
     spans: Spans | None = None
     assumptions: Mapping[str, object] = field(default_factory=dict)

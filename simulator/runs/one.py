@@ -34,7 +34,7 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
     sys.stdout.write("\n".join([f"{policy} on {result.trace_name}, {options.cluster}", *lines_of(figures), ""]))
     left = len(result) - int(result.done.sum())
     if left:
-        sys.stdout.write(f"{left:,} jobs never finished: the remaining nodes cannot hold them\n")
+        sys.stdout.write(f"{left:,} jobs never finished: they do not fit on the remaining nodes\n")
 
 
 def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:

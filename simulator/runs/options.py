@@ -72,7 +72,7 @@ class RunOptions:
     )
     drop_impossible: bool = field(
         default=False,
-        metadata=_flag("--drop-impossible", "Leave out jobs that the cluster can never hold, and count them."),
+        metadata=_flag("--drop-impossible", "Leave out jobs that can never fit on the cluster, and count them."),
     )
     preemptible_share: float = field(
         default=1.0, metadata=_flag("--preemptible-share", "Share of the jobs that may be stopped.", metavar="0..1")

@@ -104,7 +104,7 @@ class Scenario:
         }
 
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
-        """Return the jobs that the cluster can hold, and the number of others. Raises TraceError if these must not be dropped."""
+        """Return the jobs that fit on the cluster, and the number of others. Raises TraceError if these must not be dropped."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
         fits = JobSizes(self.trace, self.cluster).possible(layout)
         dropped = len(self.trace) - int(fits.sum())

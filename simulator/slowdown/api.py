@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A running job, as models know it. Invariant: it holds `counts[i]` > 0 GPUs of node `nodes[i]`; nodes are distinct."""
+    """A running job, as models know it. Invariant: it occupies `counts[i]` > 0 GPUs of node `nodes[i]`; nodes are distinct."""
 
     job: int
     """Row of the trace."""
@@ -41,10 +41,10 @@ class SlowdownModel(Protocol):
         """True if jobs on one node have factor 1 and affect no other job: the model need not be notified of them."""
 
     def enter(self, resident: Resident) -> None:
-        """Add a job, which holds these GPUs from now on."""
+        """Add a job, which occupies these GPUs from now on."""
 
     def leave(self, job: int) -> None:
-        """Remove a job, which holds no GPUs any more."""
+        """Remove a job, which occupies no GPUs any more."""
 
     def changed(self) -> Iterable[int]:
         """Return the running jobs whose factor may have changed since the last call, each once."""

@@ -13,7 +13,7 @@ from simulator.slowdown.api import Resident
 class Model(ABC):
     """A model that computes factors when they are read, and only those that an arrival or departure affected.
 
-    Invariants: `_residents` are the running jobs; `_factors` holds their factors, correct for all but `_stale`; `_news` are the
+    Invariants: `_residents` are the running jobs; `_factors` contains their factors, correct for all but `_stale`; `_news` are the
     jobs that entered, or whose factor changed, since the last call of `changed`. A subclass keeps its data in dicts whose values
     are never changed in place, so that `fork` need only copy the dicts.
     """
@@ -30,7 +30,7 @@ class Model(ABC):
         return False
 
     def enter(self, resident: Resident) -> None:
-        """Add a job, which holds these GPUs from now on."""
+        """Add a job, which occupies these GPUs from now on."""
         job = resident.job
         self._residents[job] = resident
         self._factors[job] = 1.0
@@ -39,7 +39,7 @@ class Model(ABC):
         self._entered(resident)
 
     def leave(self, job: int) -> None:
-        """Remove a job, which holds no GPUs any more."""
+        """Remove a job, which occupies no GPUs any more."""
         resident = self._residents.pop(job)
         del self._factors[job]
         self._stale.discard(job)

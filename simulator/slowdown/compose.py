@@ -19,12 +19,12 @@ class Composite:
         return all(model.only_between_nodes for model in self.models)
 
     def enter(self, resident: Resident) -> None:
-        """Add a job, which holds these GPUs from now on."""
+        """Add a job, which occupies these GPUs from now on."""
         for model in self.models:
             model.enter(resident)
 
     def leave(self, job: int) -> None:
-        """Remove a job, which holds no GPUs any more."""
+        """Remove a job, which occupies no GPUs any more."""
         for model in self.models:
             model.leave(job)
 

@@ -1,4 +1,4 @@
-"""The GPU groups that jobs hold on a node.
+"""The GPU groups that jobs occupy on a node.
 
 The engine counts the GPUs of a node that a job holds and does not number them. Models of the inside of nodes assume that the jobs
 on a node, in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties; a job
@@ -15,19 +15,19 @@ from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 
 
-def held_on(resident: Resident, node: int) -> int:
-    """Return the GPUs that a job holds on a node."""
+def gpus_on(resident: Resident, node: int) -> int:
+    """Return the GPUs that a job occupies on a node."""
     return resident.counts[resident.nodes.index(node)]
 
 
 def groups(topology: Topology, node: int, residents: Sequence[Resident]) -> tuple[tuple[int, ...], ...]:
-    """Return how many GPUs of each group each of a node's jobs holds; `residents` are in order of their rows."""
-    return groups_of(topology.group_sizes(node), tuple([held_on(resident, node) for resident in residents]))
+    """Return how many GPUs of each group each of a node's jobs occupies; `residents` are in order of their rows."""
+    return groups_of(topology.group_sizes(node), tuple([gpus_on(resident, node) for resident in residents]))
 
 
 @lru_cache(maxsize=65536)
 def groups_of(sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the same from the sizes of the groups, and the number of GPUs that each job holds on the node."""
+    """Return the same from the sizes of the groups, and the number of GPUs that each job occupies on the node."""
     free = list(sizes)
     return tuple(_take(free, count) for count in counts)
 
@@ -39,7 +39,7 @@ def _take(free: list[int], count: int) -> tuple[int, ...]:
         group = min(fitting, key=free.__getitem__) if fitting else max(range(len(free)), key=free.__getitem__)
         share = min(free[group], count)
         if not share:
-            raise ValueError("a node's jobs hold more GPUs than it has")
+            raise ValueError("a node's jobs occupy more GPUs than it has")
         free[group] -= share
         taken[group] += share
         count -= share

@@ -133,6 +133,6 @@ def _parsed(text: str) -> tuple[str, dict[str, Value]]:
             options[key] = known[key].parse(value)
         except (ValueError, KeyError):
             raise SlowdownError(
-                f"{value!r} is nothing for {key} of the slowdown model {name}", mend=f"give {known[key].says}"
+                f"{value!r} is not a value for {key} of the slowdown model {name}", mend=f"give {known[key].says}"
             ) from None
     return name, options

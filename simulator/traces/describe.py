@@ -35,7 +35,7 @@ class Load:
     offered: float | None
     """GPU-seconds that arrive per second of the span, over the cluster's GPUs; None if all jobs arrive at once."""
     too_large: int
-    """Number of jobs that the cluster can never hold."""
+    """Number of jobs that can never fit on the cluster."""
 
 
 @dataclass(frozen=True)

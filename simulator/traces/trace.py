@@ -169,7 +169,7 @@ class Trace:
         return self.take(self.file_rows < last)
 
     def fitting(self, total_gpus: int) -> tuple[Trace, int]:
-        """Return the jobs that a cluster of so many GPUs can hold, and the number of others."""
+        """Return the jobs that fit on a cluster of so many GPUs, and the number of others."""
         fits = self.num_gpus <= total_gpus
         dropped = len(self) - int(fits.sum())
         return (self.take(fits), dropped) if dropped else (self, 0)

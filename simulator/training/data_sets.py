@@ -112,7 +112,7 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool
         trace, left_out = read_any(text)
         digest.update(_content(trace))
         trace, too_large = possible(trace, cluster)
-        left_out |= {"jobs that the cluster can never hold": too_large} if too_large else {}
+        left_out |= {"jobs that can never fit on the cluster": too_large} if too_large else {}
         notes += [f"{text}: left out: {count:,} {why}" for why, count in left_out.items()]
         if len(trace) < FEWEST:
             raise TraceError(

@@ -109,9 +109,9 @@ def _print_boot(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
         "\n"
         f"  export SLURM_CONF={cluster.slurm_conf}\n"
         "  sinfo\n"
-        f"  cd {cluster.layout.work} && sbatch --gres=gpu:2 --wrap 'hostname; echo GPUs $CUDA_VISIBLE_DEVICES'\n"
+        f"  cd {cluster.files.work} && sbatch --gres=gpu:2 --wrap 'hostname; echo GPUs $CUDA_VISIBLE_DEVICES'\n"
         "\n"
-        f"{_submission_text(spec)} Logs are in {cluster.layout.log}.\n"
+        f"{_submission_text(spec)} Logs are in {cluster.files.log}.\n"
         f"`headway-minicluster down{_name_option(spec.name)}` removes everything."
     )
 

@@ -136,7 +136,7 @@ class MiniCluster(RunningCluster):
             network.build(self.spec, hosts.names, hosts.addresses)
         boot.write_files(self.spec, hosts.record)
         hosts.start((CONTROLLER, *self.node_names), deadline)
-        boot.start_munged(hosts.holder(CONTROLLER), hosts.layout, hosts.record.cgroup)
+        boot.start_munged(hosts.holder(CONTROLLER), hosts.files, hosts.record.cgroup)
         if self.spec.accounting:
             hosts.accounting.boot(cluster_name(self.spec))
         self.start_slurmctld()

@@ -13,7 +13,7 @@ from pathlib import Path
 from slurm.errors import BootError, CommandError, NotRunningError
 from slurm.minicluster.host import cgroups, namespaces, network
 from slurm.minicluster.host.cgroups import Cgroup
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER, LinkBytes
 from slurm.minicluster.hosts import DAEMON_TIMEOUT_S, Hosts
 from slurm.processes import Identity, ProcessRef, run, run_tied, wait_until
@@ -44,9 +44,9 @@ class RunningCluster:
         return self._hosts.record.nodes
 
     @property
-    def layout(self) -> Layout:
+    def files(self) -> ClusterFiles:
         """Paths of the cluster's files."""
-        return Layout(self.directory)
+        return ClusterFiles(self.directory)
 
     @property
     def directory(self) -> Path:
@@ -56,7 +56,7 @@ class RunningCluster:
     @property
     def slurm_conf(self) -> Path:
         """The slurm.conf of the cluster."""
-        return self.layout.slurm_conf
+        return self.files.slurm_conf
 
     @property
     def env(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class RunningCluster:
             timeout_s=timeout,
             check=check,
             env={**os.environ, **self.env, **(env or {})},
-            cwd=cwd or self.layout.work,
+            cwd=cwd or self.files.work,
             user=Identity.of(user) if user is not None else None,
         )
 
@@ -154,7 +154,7 @@ class RunningCluster:
 
         if not wait_until(all_idle, timeout, interval_s=0.05):
             busy = {node: states.get(node, "unknown") for node in self.node_names if states.get(node) != "idle"}
-            log = namespaces.tail(self.layout.log_of(next(iter(busy), CONTROLLER)))
+            log = namespaces.tail(self.files.log_of(next(iter(busy), CONTROLLER)))
             raise BootError(f"not idle after {timeout:g} s: {busy}; {log}")
 
     # ---- breaking and repairing it
@@ -169,7 +169,7 @@ class RunningCluster:
         ref.send(signal.SIGTERM)
         if not ref.wait_gone(DAEMON_TIMEOUT_S):
             raise BootError(
-                f"slurmctld: process {ref.pid} does not end: {namespaces.tail(self.layout.log_of(CONTROLLER))}"
+                f"slurmctld: process {ref.pid} does not end: {namespaces.tail(self.files.log_of(CONTROLLER))}"
             )
 
     def start_slurmctld(self, timeout: float = DAEMON_TIMEOUT_S) -> None:
@@ -185,11 +185,11 @@ class RunningCluster:
                     return self.run("scontrol", "ping", check=False, timeout=5).returncode == 0
                 return False
             if self._hosts.find("slurmctld") is None and self._hosts.has_died_at_start("slurmctld"):
-                raise BootError(f"slurmctld ended: {namespaces.tail(self.layout.log_of(CONTROLLER))}")
+                raise BootError(f"slurmctld ended: {namespaces.tail(self.files.log_of(CONTROLLER))}")
             return False
 
         if not wait_until(answers, timeout):
-            raise BootError(f"slurmctld does not answer: {namespaces.tail(self.layout.log_of(CONTROLLER))}")
+            raise BootError(f"slurmctld does not answer: {namespaces.tail(self.files.log_of(CONTROLLER))}")
 
     def kill_slurmdbd(self) -> None:
         """SIGKILL slurmdbd; its database keeps running."""

@@ -11,7 +11,7 @@ from typing import Any
 from slurm.errors import BootError, NotRunningError
 from slurm.minicluster.host import cgroups, namespaces
 from slurm.minicluster.host.accounting import Accounting
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER, Addresses, NetworkNames
 from slurm.minicluster.record import Record, RecordStore
 from slurm.processes import ProcessRef, run_tied, wait_until
@@ -38,9 +38,9 @@ class Hosts:
         self._store.write(self.record)
 
     @property
-    def layout(self) -> Layout:
+    def files(self) -> ClusterFiles:
         """The cluster's files."""
-        return Layout(Path(self.record.directory))
+        return ClusterFiles(Path(self.record.directory))
 
     @property
     def names(self) -> NetworkNames:
@@ -55,7 +55,7 @@ class Hosts:
     @property
     def accounting(self) -> Accounting:
         """slurmdbd and its database."""
-        return Accounting(self.layout, self.holder(CONTROLLER), self.record.cgroup, self.record.slurm_user)
+        return Accounting(self.files, self.holder(CONTROLLER), self.record.cgroup, self.record.slurm_user)
 
     # ---- hosts
 
@@ -80,8 +80,7 @@ class Hosts:
     def start(self, hosts: tuple[str, ...], deadline: float) -> None:
         """Start hosts, and wait until their namespaces are set up. Raises BootError."""
         waiting = [
-            namespaces.start_holder(host, self.names.netns(host), self.layout.root, self.record.cgroup)
-            for host in hosts
+            namespaces.start_holder(host, self.names.netns(host), self.files.root, self.record.cgroup) for host in hosts
         ]
         try:
             self.note(holders=self.record.holders | {holder.host: holder.ref for holder in waiting})
@@ -115,16 +114,16 @@ class Hosts:
 
     def start_daemon(self, host: str, *argv: str) -> None:
         """Start a program that becomes a daemon by itself."""
-        run_tied(*self.entering(host), *argv, env=namespaces.daemon_environment(self.layout.slurm_conf))
+        run_tied(*self.entering(host), *argv, env=namespaces.daemon_environment(self.files.slurm_conf))
 
     def start_slurmd(self, node: str, *options: str) -> None:
         """Start a node's slurmd, without waiting for it."""
-        self.start_daemon(node, "slurmd", "-N", node, "-f", str(self.layout.slurm_conf), *options)
+        self.start_daemon(node, "slurmd", "-N", node, "-f", str(self.files.slurm_conf), *options)
 
     def await_slurmd(self, node: str) -> None:
         """Wait until a node's slurmd runs. Raises BootError with its log."""
         if not wait_until(lambda: self.find(node) is not None, DAEMON_TIMEOUT_S):
-            raise BootError(f"slurmd on {node} did not start: {namespaces.tail(self.layout.log_of(node))}")
+            raise BootError(f"slurmd on {node} did not start: {namespaces.tail(self.files.log_of(node))}")
 
     def has_died_at_start(self, daemon: str) -> bool:
         """Return whether a daemon that was just started has ended; it gets a second to fork."""

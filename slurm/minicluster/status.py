@@ -9,7 +9,7 @@ from typing import Literal
 from slurm.errors import MiniClusterError
 from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host import namespaces
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import Record, RecordStore
@@ -57,7 +57,7 @@ def _status(record: Record, store: RecordStore) -> ClusterStatus:
         phase=_phase(record, owner, whole=slurmctld is not None and not crashed),
         owner=owner,
         directory=record.directory,
-        slurm_conf=str(Layout.of(record.directory).slurm_conf),
+        slurm_conf=str(ClusterFiles.of(record.directory).slurm_conf),
         nodes=nodes,
         gpus=record.gpus,
         rate=record.rate,

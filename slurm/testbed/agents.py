@@ -72,7 +72,7 @@ class NodeAgents:
             "controller_address": controller_address(cluster),
             "node_name": node,
             "munge": "required",
-            "munge_socket": str(cluster.layout.munge_socket),
+            "munge_socket": str(cluster.files.munge_socket),
             "controller_uid": os.getuid(),
             "job_socket": str(self.job_socket),
         }

@@ -160,7 +160,7 @@ class Installation:
             self.environment.update(cluster.env)
         if cluster is not None and self.with_agents:
             values |= {"agents_address": controller_address(cluster), "agents_munge": "required"}
-            values["munge_socket"] = str(cluster.layout.munge_socket)
+            values["munge_socket"] = str(cluster.files.munge_socket)
         values.update(self.settings)
         write_toml(self.config, values)
 

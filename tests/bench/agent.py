@@ -24,7 +24,7 @@ def run(*, quick: bool) -> Findings:
     findings = Findings("agent")
     seconds = 20.0 if quick else 120.0
     with with_headway("fifo-skip", agents=True, nodes=4, gpus=4) as side:
-        records = Records(side.cluster.layout.work)
+        records = Records(side.cluster.files.work)
         records.prepare()
         job_id = _submit(side)
         until(lambda: len(records.starts(_NAME)) == _RANKS, "the job trains", _STARTS_S, 0.1)

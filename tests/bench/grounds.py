@@ -61,11 +61,11 @@ class Side:
     @property
     def script(self) -> Path:
         """Path of the job script."""
-        return self.cluster.layout.work / "stamp.sh"
+        return self.cluster.files.work / "stamp.sh"
 
     def new_stamp(self) -> Path:
         """Return the path of the next job's stamps; ".one" or the index of the array task is appended."""
-        return self.cluster.layout.work / f"stamp-{next(self._stamps)}"
+        return self.cluster.files.work / f"stamp-{next(self._stamps)}"
 
     def sbatch_argv(self, stamp: Path, *options: str) -> list[str]:
         """Submit a job of one GPU that writes its stamp and ends."""
@@ -83,7 +83,7 @@ class Side:
 
         That is when it is given its nodes; where there is a PrologSlurmctld, when that has ended (CONFIGURING until then).
         """
-        log = (self.cluster.layout.log / "slurmctld.log").read_text(errors="replace")
+        log = (self.cluster.files.log / "slurmctld.log").read_text(errors="replace")
         return {match["job"]: datetime.fromisoformat(match["time"]).timestamp() for match in _RUNS.finditer(log)}
 
     def released(self) -> dict[str, float]:
@@ -103,7 +103,7 @@ class Side:
     def clear(self) -> None:
         """Wait for an idle cluster, and remove the stamps."""
         self.cluster.wait_idle()
-        for path in self.cluster.layout.work.glob("stamp-*"):
+        for path in self.cluster.files.work.glob("stamp-*"):
             path.unlink()
 
 

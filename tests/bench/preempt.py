@@ -103,7 +103,7 @@ def run(*, quick: bool) -> Findings:
     rng = random.Random(1)
     moves: dict[str, list[Move]] = {name: [] for name in _VARIANTS}
     with with_headway("fifo-skip", agents=True, nodes=4, gpus=4) as side:
-        records = Records(side.cluster.layout.work)
+        records = Records(side.cluster.files.work)
         records.prepare()
         jobs = {name: _submit(side, name, srun) for name, srun in _VARIANTS.items()}
         until(lambda: all(len(records.starts(name)) == _RANKS for name in jobs), "both jobs train", _STARTS_S, 0.1)

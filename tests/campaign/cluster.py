@@ -308,7 +308,7 @@ class Cluster:
         for key in keys:
             found = self.find(key.job_id)
             expected = self.model.jobs.get(key.job_id)
-            if found is None or expected is None or not found.phase.holds_nodes:
+            if found is None or expected is None or not found.phase.occupies_nodes:
                 continue
             expected.requeues += 1
             row = self._preemption_of(found)

@@ -47,11 +47,11 @@ class Live:
 
     def until_begun(self, job_id: str) -> None:
         """Wait until the script of an open job runs: Slurm reports RUNNING before the node has started it."""
-        self.until((self.cluster.layout.work / f"begun.{job_id}").exists, f"{job_id} begins")
+        self.until((self.cluster.files.work / f"begun.{job_id}").exists, f"{job_id} begins")
 
     def end(self, job_id: str) -> None:
         """Let an open job run to its end, in this run and in later ones."""
-        (self.cluster.layout.work / f"end.{job_id}").touch()
+        (self.cluster.files.work / f"end.{job_id}").touch()
 
     def renew_lease(self) -> None:
         """Write the lease as by a controller that has just ended; it stays fresh until `expire_lease`.

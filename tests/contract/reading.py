@@ -170,7 +170,7 @@ class Reading:
         assert job.start_time_s is not None
         assert job.end_time_s is not None
         assert job.end_time_s >= job.start_time_s
-        assert not job.phase.holds_nodes
+        assert not job.phase.occupies_nodes
 
     async def test_cancelled_jobs_have_ended(self, bench: SlurmBench) -> None:
         waiting, _ = await submit_held(bench, Order(gres=1))

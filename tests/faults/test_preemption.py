@@ -185,7 +185,7 @@ def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
         assert newest == row["step"] > earlier
 
         # When its newest checkpoint is damaged
-        (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}/step-{newest:09d}-*")
+        (folder,) = cluster.cluster.files.work.glob(f"checkpoints/*-{name}/step-{newest:09d}-*")
         _damage(folder, what)
 
     # Then it continues from the one before
@@ -250,7 +250,7 @@ def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     cluster.until_known(job)
     cluster.until(lambda: not cluster.headway.headway("preempt", job, "--within", "3", check=False).returncode, "asked")
     assert cluster.until_stage(job, "called off")["problem"]
-    (cluster.cluster.layout.work / f"{job}.end").touch()
+    (cluster.cluster.files.work / f"{job}.end").touch()
     cluster.until_state(job, "COMPLETED", timeout_s=60)
     assert cluster.show(job)["Restarts"] == "0"
 

@@ -39,7 +39,7 @@ def idle(world: Live) -> Iterator[None]:
 def saved_jobs(world: Live) -> str:
     """Return the jobs that slurmctld has saved so far."""
     with contextlib.suppress(FileNotFoundError):  # it is just being replaced
-        return (world.cluster.layout.state / "job_state").read_text(errors="replace")
+        return (world.cluster.files.state / "job_state").read_text(errors="replace")
     return ""
 
 

@@ -120,18 +120,18 @@ class CycleView:
         return pin if pin is not None and pin.restarts == job.restarts else None
 
     def placement(self, job: SlurmJob) -> str:
-        """Return the GPUs that the job holds or is about to hold, "n1:8,n2:4"; empty while it waits."""
+        """Return the GPUs that the job occupies or is about to occupy, "n1:8,n2:4"; empty while it waits."""
         if job.allocated:
             return describe_placement((s.node for s in job.allocated), (s.gpus for s in job.allocated))
         pin = self.pin(job)
         return "" if pin is None else describe_placement(pin.nodes, pin.gpus)
 
     def num_gpus(self, job: SlurmJob) -> int:
-        """Return the GPUs that the job holds or asks for on all nodes; 0 when it asks for none."""
-        held = sum(share.gpus for share in job.allocated)
+        """Return the GPUs that the job occupies or requests on all nodes; 0 when it requests none."""
+        allocated = sum(share.gpus for share in job.allocated)
         row = self.rows.get(job.key)
-        if held or row is not None:
-            return held or int(self.state.jobs.num_gpus[row])
+        if allocated or row is not None:
+            return allocated or int(self.state.jobs.num_gpus[row])
         request = request_now(job, self.ledger)
         shape = shape_of(request, self.node_gpus)
         if shape is not None:
@@ -146,7 +146,7 @@ class CycleView:
 
     @cached_property
     def _ids(self) -> dict[int, str]:
-        """Id as users see it of each job that holds nodes, by Slurm's own number."""
+        """Id as users see it of each job that occupies nodes, by Slurm's own number."""
         jobs = self.result.observation.snapshot.jobs
         return {job.raw_id: job.key.job_id for job in jobs if job.allocated and job.raw_id is not None}
 
@@ -166,7 +166,7 @@ class CycleView:
     def wait_s(self, job: SlurmJob, now_s: float) -> float:
         """Return the seconds that the job has not been running since its submission."""
         served = self.ledger.served.get(job.key)
-        until_s = job.start_time_s if job.phase.holds_nodes and job.start_time_s is not None else now_s
+        until_s = job.start_time_s if job.phase.occupies_nodes and job.start_time_s is not None else now_s
         return max(until_s - self.first_submit_s(job) - (served.service_s if served else 0.0), 0.0)
 
     @cached_property

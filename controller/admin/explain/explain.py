@@ -169,7 +169,7 @@ def _running(view: CycleView, job: SlurmJob, now_s: float) -> str:
             return f"Starting: Slurm prepares {where} for it; placed by {_by(view, job)}."
         case Phase.COMPLETING:
             again = "; then it is placed again" if _is_requeued(view, job) else ""
-            return f"Ending: it still holds {where}{again}."
+            return f"Ending: it still occupies {where}{again}."
         case Phase.SUSPENDED:
             return f"Suspended by Slurm; it keeps its GPUs on {where}."
     since = ""
@@ -292,7 +292,7 @@ def _common_facts(view: CycleView, job: SlurmJob, now_s: float) -> dict[str, str
         facts["wait_s"] = f"{view.wait_s(job, now_s):.0f}"
     if job.time_limit_s is not None:
         facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
-    if job.start_time_s is not None and job.phase.holds_nodes:
+    if job.start_time_s is not None and job.phase.occupies_nodes:
         facts["start_time_s"] = f"{job.start_time_s:.12g}"
     if job.end_time_s is not None and job.phase is Phase.ENDED:
         facts["end_time_s"] = f"{job.end_time_s:.12g}"

@@ -26,7 +26,7 @@ from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
 from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 _MAX_REASON = 200
 _MEMORY_SLACK_MIB = 1.0
@@ -191,7 +191,7 @@ def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
 def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Stop, ...]:
     """Return the running jobs that lose their place. They must be preemptible, and the policy must have said that it preempts."""
     stops = []
-    for row, own in held_placements(state, state.running).items():
+    for row, own in present_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
         if wanted == own:
             continue
@@ -235,7 +235,7 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
     """Return the stops that belong together, for starts that wait for them."""
-    occupied = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
+    occupied = {row: own.nodes for row, own in present_placements(state, [stop.row for stop in stops]).items()}
     moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
     return stop_groups(occupied, [(start.row, start.placement.nodes) for start in waits], moves)
 

@@ -58,7 +58,7 @@ class JobMarks:
     async def clear_started(self, started: Collection[SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> None:
         """Take marks that no longer hold off jobs that have started. `jobs`: all jobs in scope."""
         self._started.update(job.key for job in started)
-        running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.holds_nodes]
+        running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.occupies_nodes]
         placed = [job.key for job in running if job.has_pin_mark]
         # Its user has taken the hold off between two snapshots: a later hold is somebody else's.
         released = [job.key for job in running if USER_HOLD_MARK in job.marks and not job.held]

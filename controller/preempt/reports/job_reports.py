@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.profiles.windows import NS, RunKey
 from protos.headway.v1 import agent_pb2
 
-_NOBODY: Mapping[str, NodeReport] = {}
+_NO_REPORTS: Mapping[str, NodeReport] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ReportTable:
 
     def of(self, run: RunKey) -> Mapping[str, NodeReport]:
         """Return the reports about a run, by node."""
-        return self._runs.get(run, _NOBODY)
+        return self._runs.get(run, _NO_REPORTS)
 
     def keep(self, job_ids: Collection[int], nodes: Collection[str]) -> None:
         """Forget runs of other jobs than these, by Slurm's own numbers, and what is known of other nodes' agents."""

@@ -13,7 +13,7 @@ from controller.slurm.client import JobKey, Phase, SlurmReservation
 from controller.slurm.embedded.client import EmbeddedClient
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
-from controller.slurm.embedded.ctld.plugin import SubmitPlugin, Wake, wake_nobody
+from controller.slurm.embedded.ctld.plugin import SubmitPlugin, Wake, wake_none
 from controller.slurm.embedded.ctld.records import Reservation
 from controller.slurm.embedded.ctld.slurmctld import Accounting, Slurmctld
 from controller.slurm.embedded.description import ClusterDescription, JobDescription
@@ -36,16 +36,14 @@ class EmbeddedSlurm:
         clock: Clock | None = None,
         *,
         lease: Callable[[], Lease | None] | None = None,
-        wake: Wake = wake_nobody,
+        wake: Wake = wake_none,
         holds: HoldFolder | None = None,
         accounting: Accounting | None = None,
         client_clock: Clock | None = None,
     ) -> None:
         self.clock = clock or RealClock()
         self.faults = Faults()
-        self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake)
-        if accounting is not None:
-            self._ctld.accounting = accounting
+        self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake, accounting)
         self._plugin = SubmitPlugin(lease, wake, holds) if lease is not None else None
         self._runner: asyncio.Task[None] | None = None
         self.client = EmbeddedClient(self._ctld, self.clock, self.faults, (client_clock or self.clock).now)

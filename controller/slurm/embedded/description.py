@@ -91,7 +91,7 @@ class PartitionDescription(BaseModel):
 
 
 class GpuLimit(BaseModel):
-    """Limit on the GPUs that one user's jobs hold at once."""
+    """Limit on the GPUs that one user's jobs occupy at once."""
 
     model_config = _STRICT
 

@@ -15,7 +15,7 @@ def key_of(job: Job) -> JobKey:
 
 
 def job_view(job: Job) -> SlurmJob:
-    """One job, as `scontrol show job` tells of it."""
+    """One job, as `scontrol show job` shows it."""
     submission = job.submission
     return SlurmJob(
         key=key_of(job),

@@ -267,28 +267,28 @@ def _request(
 
 def _shares(job: Any, phase: Phase) -> tuple[NodeShare, ...]:
     nodes = expand_nodes(job.allocated_nodes or "")
-    if not phase.holds_nodes or not nodes:
+    if not phase.occupies_nodes or not nodes:
         return ()
-    layout = {} if phase is Phase.COMPLETING else job.get_resource_layout_per_node()
-    if layout:
-        return tuple(_share(name, held) for name, held in layout.items())
+    allocated = {} if phase is Phase.COMPLETING else job.get_resource_layout_per_node()
+    if allocated:
+        return tuple(_share(name, resources) for name, resources in allocated.items())
     total = values.gpus(_sum_text(job.allocated_tres)).count
     return tuple(NodeShare(name, -(-total // len(nodes)), 0, -(-(job.cpus or 0) // len(nodes)), 0) for name in nodes)
 
 
-def _share(name: str, held: Mapping[str, Any]) -> NodeShare:
+def _share(name: str, resources: Mapping[str, Any]) -> NodeShare:
     total = mask = 0
-    for gres, amount in held["gres"].items():
+    for gres, amount in resources["gres"].items():
         if gres.partition(":")[0] != "gpu":
             continue
         total += amount["count"] if isinstance(amount, dict) else amount
         indices = amount["indexes"] if isinstance(amount, dict) else ""
         for index in expand_indices(indices) if indices and indices[0].isdigit() else ():
             mask |= 1 << index
-    cpu_ids = held["cpu_ids"]
+    cpu_ids = resources["cpu_ids"]
     return NodeShare(
         name, total, mask if mask.bit_count() == total else 0, len(expand_indices(cpu_ids)) if cpu_ids else 0,
-        held["memory"] or 0,
+        resources["memory"] or 0,
     )  # fmt: skip
 
 

@@ -191,7 +191,7 @@ class JobTable:
         entries: dict[bytes, _Entry] = {}
         changed: list[tuple[int, bytes, bytes]] = []
         expected = iter(before.items())
-        next_id, next_entry = next(expected, _NOBODY)
+        next_id, next_entry = next(expected, _NO_RECORD)
         number = begin = 0
         while begin < len(section):
             if next_entry is not _NOTHING:
@@ -203,7 +203,7 @@ class JobTable:
                     begin += len(entry.line)
                     number += 1
                 else:
-                    next_id, next_entry = _NOBODY
+                    next_id, next_entry = _NO_RECORD
                     continue
             end = section.find(b"\n", begin)
             end = len(section) if end < 0 else end
@@ -218,8 +218,8 @@ class JobTable:
                 entries.setdefault(job_id, _NOTHING)
             if former is not None:  # those expected before it are gone, or stand elsewhere now
                 while next_entry is not _NOTHING and next_id != job_id:
-                    next_id, next_entry = next(expected, _NOBODY)
-                next_id, next_entry = next(expected, _NOBODY)
+                    next_id, next_entry = next(expected, _NO_RECORD)
+                next_id, next_entry = next(expected, _NO_RECORD)
             begin, number = end + 1, number + 1
         return entries, changed
 
@@ -368,4 +368,4 @@ def _number(key: bytes) -> int:
 
 
 _NOTHING = _Entry(b"", JobRecord(0, (), False, False, False, ""))
-_NOBODY = (b"", _NOTHING)
+_NO_RECORD = (b"", _NOTHING)

@@ -332,28 +332,28 @@ def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShar
     if not groups:
         return _shares_by_total(fields)
     return tuple(
-        NodeShare(node, *_gpus_held(gres), len(expand_indices(cpu_ids)) if cpu_ids else 0, int(memory))
+        NodeShare(node, *_gpus_allocated(gres), len(expand_indices(cpu_ids)) if cpu_ids else 0, int(memory))
         for nodes, cpu_ids, memory, gres in groups
         for node in expand_nodes(nodes)
     )
 
 
 @lru_cache(maxsize=4096)
-def _gpus_held(gres: str) -> tuple[int, int]:
+def _gpus_allocated(gres: str) -> tuple[int, int]:
     """Number and mask of the GPUs in "gpu:g0:1(IDX:0),gpu:g4:0(IDX:)" or "gpu:a100:6(IDX:0-5)"."""
     total = mask = 0
     for number, indices in _SHARE_GPUS.findall(gres):
         total += int(number)
-        held = expand_indices(indices) if indices else ()
-        if held and max(held) >= _MOST_GPUS:
+        allocated = expand_indices(indices) if indices else ()
+        if allocated and max(allocated) >= _MOST_GPUS:
             raise SlurmReplyError(f"a GPU with an index of {_MOST_GPUS} or more: {clip(gres, 80)}")
-        for index in held:
+        for index in allocated:
             mask |= 1 << index
     return total, mask if mask.bit_count() == total else 0
 
 
 def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
-    """The nodes that are left, each with an equal part of what the whole run holds, rounded up."""
+    """The nodes that are left, each with an equal part of what the whole run occupies, rounded up."""
     nodes = expand_nodes(fields.get("NodeList", ""))
     if not nodes:
         return ()

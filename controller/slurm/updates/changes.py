@@ -181,7 +181,7 @@ def _exchanged(comment: str, mark: str, instead: str) -> str:
 
 def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
     """Set the earliest start; None: as soon as possible, which a job that has begun does not need any more."""
-    if begin_time_s is None and job.phase.holds_nodes:
+    if begin_time_s is None and job.phase.occupies_nodes:
         return None
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs have a begin time")

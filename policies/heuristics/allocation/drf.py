@@ -35,7 +35,7 @@ from policies.placement.rules import placement_rule
 
 
 class Drf:
-    """Waiting jobs by dominant share, least first: that of the job, or of all that its user holds."""
+    """Waiting jobs by dominant share, least first: that of the job, or of everything that its user's jobs occupy."""
 
     spec = PolicySpec(name="drf", source="Dominant resource fairness (Ghodsi et al., NSDI 2011; baseline of DL2)")
 
@@ -105,7 +105,7 @@ class Claims:
     """The owner of each job: allocation is fair among owners."""
 
     def fill(self, order: Sequence[int], used: defaultdict[int, FloatColumn], gpus: int) -> dict[int, int]:
-        """Return by progressive filling the GPUs of each of these jobs that gets some, beside what owners hold.
+        """Return by progressive filling the GPUs of each of these jobs that gets some, beside what owners occupy already.
 
         The next task goes to the owner with the smallest dominant share, and of its jobs to the one with the smallest; ties in
         order of submission. A job whose next task needs more than is left gets no more.

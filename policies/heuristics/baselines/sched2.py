@@ -28,7 +28,7 @@ from policies.selection import fill
 _SOURCE = "SCHED2 (Luan et al., GLOBECOM 2019), baseline {}"
 _NEEDS = frozenset({"duration_estimate"})
 MAX_DELAYS = 3
-"""How often DSIF holds a job back at most."""
+"""How often DSIF defers a job at most."""
 
 
 def ideal_s(state: ClusterState) -> FloatColumn:
@@ -148,7 +148,7 @@ class Sched2Dsif:
         self._forget(state)
         ids, now = state.jobs.ids, state.time_s
 
-        def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
+        def defer(capacity: Capacity, row: int, placement: Placement) -> str | None:
             delays = self._delays.get(ids[row], [])
             earlier = sum(instant < now for instant in delays)
             if earlier >= self._max_delays or is_best(capacity, row, placement):
@@ -157,7 +157,7 @@ class Sched2Dsif:
                 self._delays.setdefault(ids[row], []).append(now)
             return f"its GPUs would be scattered; delay {earlier + 1} of {self._max_delays}"
 
-        return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal_s(state)))
+        return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal_s(state)))
 
     def _forget(self, state: ClusterState) -> None:
         """Drop jobs that no longer wait, and later instants."""

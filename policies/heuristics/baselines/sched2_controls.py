@@ -47,11 +47,11 @@ class Sched2SpfLocal:
         """Start the least that fits and loses nothing, and so on."""
         known = speeds(state)
 
-        def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
+        def defer(capacity: Capacity, row: int, placement: Placement) -> str | None:
             speed = _speed_there(capacity, row, placement, known)
             return None if speed >= SAME_SPEED else f"it would run at {speed:.0%} of its speed"
 
-        return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal_s(state) * state.jobs.num_gpus))
+        return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal_s(state) * state.jobs.num_gpus))
 
 
 class Sched2Delay:
@@ -72,17 +72,19 @@ class Sched2Delay:
         known, ideal = speeds(state), ideal_s(state)
         waited = state.time_s - state.jobs.submit_time_s
 
-        def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
+        def defer(capacity: Capacity, row: int, placement: Placement) -> str | None:
             speed = _speed_there(capacity, row, placement, known)
             if speed >= SAME_SPEED or not np.isfinite(ideal[row]):
                 return None
             enough = self._patience * float(ideal[row]) * (1.0 / speed - 1.0)
             left = enough - float(waited[row])
             return (
-                None if left <= 0 else f"it would run at {speed:.0%} of its speed; waits {left:.0f} s more for better"
+                None
+                if left <= 0
+                else f"it would run at {speed:.0%} of its speed; waits at most {left:.0f} s more for a better placement"
             )
 
-        return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal))
+        return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal))
 
 
 def _speed_there(capacity: Capacity, row: int, placement: Placement, known: FloatColumn) -> float:

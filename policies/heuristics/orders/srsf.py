@@ -27,5 +27,5 @@ class Srsf:
         self.rule = Rule(Order.REMAINING_GPUS, Discipline.SELECT, layout_named(layout))
 
     def decide(self, state: ClusterState) -> Decision:
-        """Select down the order; running jobs that are not selected are paused."""
+        """Select down the order; running jobs that are not selected are stopped."""
         return apply_rule(self.rule, state)

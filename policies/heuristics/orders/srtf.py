@@ -28,5 +28,5 @@ class Srtf:
         self.rule = Rule(Order.REMAINING, Discipline.SELECT, layout_named(layout))
 
     def decide(self, state: ClusterState) -> Decision:
-        """Select down the order; running jobs that are not selected are paused."""
+        """Select down the order; running jobs that are not selected are stopped."""
         return apply_rule(self.rule, state)

@@ -24,5 +24,5 @@ class SrtfCount:
     rule = Rule(Order.REMAINING, Discipline.SELECT, Layout.ANYWHERE)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Select down the order; running jobs that are not selected are paused."""
+        """Select down the order; running jobs that are not selected are stopped."""
         return apply_rule(self.rule, state)

@@ -8,7 +8,7 @@ Grid, placements and features are the environment's own. A live cluster differs 
   different requests are different candidates; a job that fits none of the encoder's spreads is no candidate;
 - a model without a valid profile (none, or NaN, infinite or negative numbers) has the usual features, which the card records for
   the models of training; so have all models where no link's speed is known;
-- where jobs hold more GPUs of a node than it has, only as many are shown.
+- where jobs occupy more GPUs of a node than it has, only as many are shown.
 """
 
 from __future__ import annotations

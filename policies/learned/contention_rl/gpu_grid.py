@@ -79,7 +79,7 @@ class GpuGrid:
         weight: int,
         since: float = 0,
     ) -> None:
-        """Let the job, `index` by submission, hold so many GPUs of each node; it started at `since`, in any consistent unit.
+        """Let the job, `index` by submission, occupy so many GPUs of each node; it started at `since`, in any consistent unit.
 
         `weight` is added to the load of each node, if there are several.
         """
@@ -102,7 +102,7 @@ class GpuGrid:
         self._turns[index] = turn, weight, nodes
 
     def give_back(self, index: int) -> None:
-        """Free what the job holds; do nothing if it holds nothing."""
+        """Free what the job occupies; do nothing if it occupies nothing."""
         own = self._turns.pop(index, None)
         if own is None:
             return

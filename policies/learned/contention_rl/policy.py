@@ -24,7 +24,7 @@ from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
 from policies.placement.rules import BEST_FIT
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,7 @@ USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
 DEFERRED = "deferred by the agent: waiting is {:.0%} of its choice"
-PAUSED = "paused: it runs at less than {:.0%} of the speed that it would have alone; it comes back"
+STOPPED = "stopped: it runs at less than {:.0%} of the speed that it would have alone; it starts again later"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
 
@@ -131,11 +131,11 @@ class RlBase:
         found = self._started(replace(state, jobs=state.jobs.stopped(stopped)))
         reasons = dict(found.reasons)
         if stopped not in found.allocation:
-            reasons[stopped] = PAUSED.format(self._below)
+            reasons[stopped] = STOPPED.format(self._below)
         return Decision(found.allocation, reasons, tuple(row for row in found.queue if row != stopped))
 
     def _started(self, state: ClusterState) -> Decision:
-        allocation = held_placements(state, state.running)
+        allocation = present_placements(state, state.running)
         reasons: dict[int, str] = {}
         view = self._agent.encoder.observe(state)
         while True:

@@ -44,7 +44,7 @@ class Recipe:
     """Hyper-parameters; those of PPO without a docstring are stable-baselines3's defaults, which the paper's code takes."""
 
     branch: str = "C"
-    """A to E: the weights of contention and of utilization in the reward. With B the agent learns to hold no job back."""
+    """A to E: the weights of contention and of utilization in the reward. With B the agent learns to defer no job."""
     reward: str = "contention"
     """contention (equation 2) or jct, which is not the paper's."""
     starts: str = FEWEST

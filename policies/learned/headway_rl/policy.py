@@ -23,7 +23,7 @@ from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
 from policies.placement.best_fit import Capacity
-from policies.selection import held_placements
+from policies.selection import present_placements
 from policies.speeds.contention_model import ContentionModel, Effect, Law
 from policies.speeds.effect_text import effect_text, nodes_text, usual_text
 
@@ -32,7 +32,7 @@ MOST_RUNNING = 96
 MOST_WAITING = 320
 EFFORT = 600
 """Most jobs that a decision considers, summed over the orders that it tries."""
-PAUSED = "paused: its GPUs are worth more to jobs that wait; it starts again later"
+STOPPED = "stopped: waiting jobs have a higher expected gain on its GPUs; it starts again later"
 BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain"
 
 
@@ -80,20 +80,20 @@ class HeadwayRl:
     def decide(self, state: ClusterState) -> Decision:
         """Return the best assignment that is found; jobs that may not be stopped keep their placements."""
         if not len(state.pending):
-            return Decision(held_placements(state, state.running))
+            return Decision(present_placements(state, state.running))
         head = head_of(state, self._patience.late(state))
         movable, capacity = self._movable(state, head)
         fixed = state.running[~np.isin(state.running, movable)]
         worth: list[float] = [0.0] * len(state.jobs)
         model = ContentionModel(state, self._law, worth, fixed)
         worth[:] = self._network.values(features(state, model)).tolist()
-        own = held_placements(state, movable)
+        own = present_placements(state, movable)
         search = Search(capacity, model, own, worth, self._network.terms)
         first = [] if head is None else [head]
         queue = search.order([row for row in state.pending.tolist() if row != head])
-        layout = search.best(first, [*own, *queue[:MOST_WAITING]], self._effort)
-        allocation = held_placements(state, fixed) | layout.placed
-        return Decision(allocation, _Reasons(state, model, layout).of(own, first, queue), (*first, *queue))
+        assignment = search.best(first, [*own, *queue[:MOST_WAITING]], self._effort)
+        allocation = present_placements(state, fixed) | assignment.placed
+        return Decision(allocation, _Reasons(state, model, assignment).of(own, first, queue), (*first, *queue))
 
     def _movable(self, state: ClusterState, head: int | None) -> tuple[IntColumn, Capacity]:
         """Return the running jobs that may be stopped, and the capacity that all others leave. Where the head cannot start even if
@@ -105,9 +105,11 @@ class HeadwayRl:
             movable = running[jobs.preemptible[running] & ~young & ~self._patience.stays(state)[running]]
         while True:
             capacity = Capacity(state, staying=running[~np.isin(running, movable)])
-            own = held_placements(state, movable)
+            own = present_placements(state, movable)
             # Where more is in use than there is, a running job could not go back to its placement, so it stays there.
-            back = np.array([capacity.can_hold(row, placement) for row, placement in own.items()], dtype=np.bool_)
+            back = np.array(
+                [capacity.can_place_again(row, placement) for row, placement in own.items()], dtype=np.bool_
+            )
             if back.all():
                 break
             movable = movable[back]
@@ -124,22 +126,22 @@ class HeadwayRl:
 class _Reasons:
     """The reasons of a decision, in words."""
 
-    def __init__(self, state: ClusterState, model: ContentionModel, layout: Assignment) -> None:
+    def __init__(self, state: ClusterState, model: ContentionModel, assignment: Assignment) -> None:
         self._state = state
         self._model = model
-        self._layout = layout
+        self._assignment = assignment
 
     def of(self, own: dict[int, Placement], first: list[int], queue: list[int]) -> dict[int, str]:
         """Return a reason for every job that waits, starts, moves or stops."""
-        placed, deferred = self._layout.placed, self._layout.deferred
-        reasons = {row: PAUSED for row in own if row not in placed}
+        placed, deferred = self._assignment.placed, self._assignment.deferred
+        reasons = {row: STOPPED for row in own if row not in placed}
         for row in queue:
             if row in deferred:
                 reasons[row] = f"deferred: at best {self._effect(row, deferred[row])}"
             elif row not in placed:
                 reasons[row] = BEHIND
         reasons |= {row: RESERVED for row in first if row not in placed}
-        for row, effect in self._layout.effects.items():
+        for row, effect in self._assignment.effects.items():
             verb = "moves to" if row in own else "starts on"
             reasons[row] = f"{verb} {nodes_text(self._state, placed[row])}: {self._effect(row, effect)}"
         return reasons

@@ -58,7 +58,7 @@ class _Draft:
 
     capacity: Capacity
     model: ContentionModel
-    layout: Assignment = field(default_factory=Assignment)
+    assignment: Assignment = field(default_factory=Assignment)
     full: set[int] = field(default_factory=set)
     refused: dict[tuple[int, tuple[int, float]], float] = field(default_factory=dict)
     """Largest value of a job that gained too little, by kind."""
@@ -104,7 +104,7 @@ class Search:
         `effort` is the number of jobs to consider, summed over all orders; every job is considered at least once.
         """
         order = self.order(rows)
-        best = self.lay_out(first, order)
+        best = self.assign(first, order)
         effort -= len(order)
         better = True
         while better:
@@ -114,39 +114,39 @@ class Search:
                 if effort < 0 or bound <= best.worth + _GAIN:
                     break
                 other = [row, *(each for each in order if each != row)]
-                layout = self.lay_out(first, other)
-                if layout.worth > best.worth + _GAIN:
-                    best, order, better = layout, other, True
+                assignment = self.assign(first, other)
+                if assignment.worth > best.worth + _GAIN:
+                    best, order, better = assignment, other, True
                     break
         return best
 
-    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Assignment:
+    def assign(self, first: Sequence[int], order: Sequence[int]) -> Assignment:
         """Return the assignment that results from that order."""
         making = _Draft(self._capacity.copy(), self._model.copy())
         room, costs = self._free, 0.0
         for place, row in enumerate((*first, *order)):
-            found = self._place(making, row, hold=place >= len(first)) if self._gpus[row] <= room else None
+            found = self._place(making, row, may_defer=place >= len(first)) if self._gpus[row] <= room else None
             if found is None:
                 continue
             placement, cost = found
             making.capacity.take(row, placement)
             making.model.add(row, placement)
-            making.layout.placed[row] = placement
+            making.assignment.placed[row] = placement
             costs += cost
             room -= self._gpus[row]
-        layout, values, stop = making.layout, self._values, self._terms.stop
-        costs += sum(stop * values[row] for row in self._own if row not in layout.placed)
-        layout.worth = sum(values[row] * making.model.speed(row) for row in layout.placed) - costs
-        return layout
+        assignment, values, stop = making.assignment, self._values, self._terms.stop
+        costs += sum(stop * values[row] for row in self._own if row not in assignment.placed)
+        assignment.worth = sum(values[row] * making.model.speed(row) for row in assignment.placed) - costs
+        return assignment
 
-    def _place(self, making: _Draft, row: int, *, hold: bool) -> tuple[Placement, float] | None:
+    def _place(self, making: _Draft, row: int, *, may_defer: bool) -> tuple[Placement, float] | None:
         """Return the placement of that job, and its cost; None if it gets none."""
         terms, value, own = self._terms, self._values[row], self._own.get(row)
-        least = -math.inf if not hold else terms.threshold if own is None else terms.threshold - terms.stop
-        if own is not None and making.capacity.can_hold(row, own):
+        least = -math.inf if not may_defer else terms.threshold if own is None else terms.threshold - terms.stop
+        if own is not None and making.capacity.can_place_again(row, own):
             return (own, 0.0) if _gains(making.model.effect(row, own), least) else None
         kind = self._keys[row], making.model.kind(row)
-        if kind[0] in making.full or (own is None and hold and value <= making.refused.get(kind, 0.0)):
+        if kind[0] in making.full or (own is None and may_defer and value <= making.refused.get(kind, 0.0)):
             return None
         best = _best(making.capacity, making.model, row)
         if best is None:
@@ -155,9 +155,9 @@ class Search:
         if not _gains(best[1], least):
             if own is None:
                 making.refused[kind] = value
-                making.layout.deferred[row] = best[1]
+                making.assignment.deferred[row] = best[1]
             return None
-        making.layout.effects[row] = best[1]
+        making.assignment.effects[row] = best[1]
         return best[0], 0.0 if own is None else terms.stop * value
 
     def _promising(

@@ -16,7 +16,7 @@ from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
 from policies.learned.weights.card import Setting
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 NEEDS = frozenset({"duration_estimate", "profile"})
 DEFERRED = "deferred by the agent: it would rather keep {} GPUs free for now"
@@ -45,7 +45,7 @@ class Sched2Agent(Protocol):
 
 def decide(agent: Sched2Agent, state: ClusterState) -> Decision:
     """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
-    allocation = held_placements(state, state.running)
+    allocation = present_placements(state, state.running)
     reasons: dict[int, str] = {}
     waiting = state.pending
     agent.encoder.check(state)

@@ -5,12 +5,12 @@ for its remaining time (`ClusterState.remaining_s`), times the slowdown of its p
 (`policies.placement.locality_tiers`), times its measured slowdown against running alone.
 A live cluster differs from the environment in these points:
 
-- GPUs that foreign jobs hold, and free GPUs of nodes that are down, drained or taken by an exclusive job, are shown as absent;
+- GPUs that foreign jobs occupy, and free GPUs of nodes that are down, drained or taken by an exclusive job, are shown as absent;
   the other GPUs of an exclusive job's nodes come free when it ends;
 - a job that can never be placed is no candidate, and no other job waits behind it;
 - a job without an estimate has the usual time, `usual_h`; a job that has run for longer than estimated is shown as about to end;
 - a model without a profile loses nothing by being spread, and an invalid tier (not in (0, 1]) equals the tier before it;
-- where jobs hold more GPUs of a node than it has, only as many are shown.
+- where jobs occupy more GPUs of a node than it has, only as many are shown.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from policies.errors import EncoderError
 from policies.learned.sched2.state.placements import ProfiledPlacements
-from policies.learned.sched2.state.state_layout import ABSENT, State, StateLayout
+from policies.learned.sched2.state.state_columns import ABSENT, State, StateColumns
 from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from policies.model import ClusterState, FloatColumn, Placement
 from policies.placement.best_fit import Capacity
 from policies.placement.locality_tiers import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
 from policies.placement.paper_rules import PACKING
-from policies.selection import held_placements
+from policies.selection import present_placements
 
 NAME = "sched2/2"
 """Name and version of this encoding; the version changes with the meaning of the numbers."""
@@ -70,9 +70,9 @@ class Encoding:
         return f"{self.num_nodes} nodes, the widest of {self.gpus_per_node} GPUs"
 
     @property
-    def layout(self) -> StateLayout:
-        """The layout of a state."""
-        return StateLayout(self.num_nodes, self.gpus_per_node, self.candidates)
+    def columns(self) -> StateColumns:
+        """The columns of a state."""
+        return StateColumns(self.num_nodes, self.gpus_per_node, self.candidates)
 
 
 class Encoder:
@@ -110,7 +110,7 @@ class AgentView:
         self.capacity = Capacity(state)
         """Free capacity, less the jobs started here."""
         self.encoding = encoding
-        self._layout = encoding.layout
+        self._columns = encoding.columns
         self._times = _Times(state, encoding.usual_h)
         self._runs = len(state.running) > 0
         self._started: list[tuple[int, Placement]] = []
@@ -135,20 +135,20 @@ class AgentView:
 
     def array(self) -> State:
         """Return the agent's observation."""
-        layout, jobs = self._layout, self.state.jobs
-        seen = np.zeros(layout.size)
-        gpus, rows, rest = layout.split(seen)
+        columns, jobs = self._columns, self.state.jobs
+        seen = np.zeros(columns.size)
+        gpus, rows, rest = columns.split(seen)
         gpus[:] = self._cells().sorted()
         for place, row in enumerate(self._candidates):
             rows[place] = (
                 *self._times.profiled(row),
-                jobs.num_gpus[row] / layout.gpus,
+                jobs.num_gpus[row] / columns.gpus,
                 self._waited_h[row],
             )
         behind = self._waiting[~np.isin(self._waiting, self._candidates)]
         if len(behind):
-            rest[0] = len(behind) / layout.candidates
-            rest[1] = jobs.num_gpus[behind].mean() / layout.gpus
+            rest[0] = len(behind) / columns.candidates
+            rest[1] = jobs.num_gpus[behind].mean() / columns.gpus
             rest[2] = self._times.ideal_h[behind].mean()
             rest[3] = self._waited_h[behind].mean()
         return seen.astype(np.float32)
@@ -156,7 +156,7 @@ class AgentView:
     def mask(self) -> Mask:
         """Return which actions are possible: 0 starts no job, k starts candidate k."""
         fits = [self._where(row) is not None for row in self._candidates]
-        missing = [False] * (self._layout.candidates - len(fits))
+        missing = [False] * (self._columns.candidates - len(fits))
         return np.array([self._runs or True not in fits, *fits, *missing], dtype=np.bool_)
 
     def start(self, action: int) -> tuple[int, Placement] | None:
@@ -193,20 +193,20 @@ class AgentView:
         """Return the hours until each GPU comes free."""
         state, cells = self.state, self._shown
         if cells is None:
-            cells = self._shown = _Cells(state, self._layout.gpus)
-            for row, placement in held_placements(state, state.running).items():
-                self._hold(cells, row, placement)
+            cells = self._shown = _Cells(state, self._columns.gpus)
+            for row, placement in present_placements(state, state.running).items():
+                self._occupy(cells, row, placement)
             cells.close(~state.nodes.available)
         for row, placement in self._started:
-            self._hold(cells, row, placement)
+            self._occupy(cells, row, placement)
         self._started.clear()
         return cells
 
-    def _hold(self, cells: _Cells, row: int, placement: Placement) -> None:
+    def _occupy(self, cells: _Cells, row: int, placement: Placement) -> None:
         hours = self._times.run_h(row, placement)
         whole = bool(self.state.jobs.exclusive[row])
         for node, gpus in placement.items():
-            cells.take(node, self._layout.gpus if whole else gpus, hours)
+            cells.take(node, self._columns.gpus if whole else gpus, hours)
 
 
 class _Cells:

@@ -26,23 +26,23 @@ from torch import Tensor, nn
 
 from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.algorithms.networks import dueling_q
-from policies.learned.sched2.state.feature_layout import OF_ALL, OF_JOB, SIZES, FeatureLayout
+from policies.learned.sched2.state.feature_columns import OF_ALL, OF_JOB, SIZES, FeatureColumns
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.kinds import FEATURES, NETWORKS, PAPER
-from policies.learned.sched2.state.state_layout import JOB_NUMBERS, REST_NUMBERS, StateLayout
+from policies.learned.sched2.state.state_columns import JOB_NUMBERS, REST_NUMBERS, StateColumns
 
 
 class PaperNetwork(nn.Module):
-    """From states of that layout and masks to Q of all actions, by equations 3 to 5."""
+    """From states of those columns and masks to Q of all actions, by equations 3 to 5."""
 
-    def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
+    def __init__(self, columns: StateColumns, hidden: int = 32, server: int = 16) -> None:
         """`server` is the width of F_i, `hidden` that of G and of the layer after E."""
         super().__init__()
-        self._layout = layout
-        self.server = nn.Linear(layout.gpus, server)
-        self.queue = nn.Linear(layout.candidates * JOB_NUMBERS + REST_NUMBERS, hidden)
-        self.embedding = nn.Linear(layout.nodes * server + hidden, hidden)
-        self.action = nn.Linear(hidden, 1 + layout.candidates)
+        self._columns = columns
+        self.server = nn.Linear(columns.gpus, server)
+        self.queue = nn.Linear(columns.candidates * JOB_NUMBERS + REST_NUMBERS, hidden)
+        self.embedding = nn.Linear(columns.nodes * server + hidden, hidden)
+        self.action = nn.Linear(hidden, 1 + columns.candidates)
 
     def forward(self, states: Tensor, masks: Tensor) -> Tensor:
         """Return Q (batch, 1 + J) for states (batch, size) and masks (batch, 1 + J)."""
@@ -54,23 +54,23 @@ class PaperNetwork(nn.Module):
 
     def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
         """Return Q of all actions."""
-        layout = self._layout
-        gpus = seen[:, : layout.nodes * layout.gpus].view(-1, layout.nodes, layout.gpus)
+        columns = self._columns
+        gpus = seen[:, : columns.nodes * columns.gpus].view(-1, columns.nodes, columns.gpus)
         servers = torch.relu(self.server(gpus)).flatten(1)
-        queue = torch.relu(self.queue(seen[:, layout.nodes * layout.gpus :]))
+        queue = torch.relu(self.queue(seen[:, columns.nodes * columns.gpus :]))
         embedding = torch.relu(self.embedding(torch.cat([servers, queue], 1)))
         actions: Tensor = self.action(embedding)
         return actions.masked_fill(~masks, IMPOSSIBLE)
 
 
 class FeatureNetwork(nn.Module):
-    """From states of that layout and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
+    """From states of those columns and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
 
-    def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
+    def __init__(self, columns: StateColumns, hidden: int = 32, server: int = 16) -> None:
         """`hidden` is the width of the layers for a job and the cluster, `server` of those for a server."""
         super().__init__()
-        self._layout = layout
-        self.shape = FeatureLayout(layout)
+        self._columns = columns
+        self.shape = FeatureColumns(columns)
         self.server = nn.Sequential(
             nn.Linear(self.shape.servers, server), nn.ReLU(), nn.Linear(server, server), nn.ReLU()
         )
@@ -92,7 +92,7 @@ class FeatureNetwork(nn.Module):
 
     def features(self, states: Tensor) -> Tensor:
         """Return the features that `q_values` takes; nothing in them is learned."""
-        return torch.from_numpy(Features(self._layout).rows(states.numpy()))
+        return torch.from_numpy(Features(self._columns).rows(states.numpy()))
 
     def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
         """Return Q of all actions."""
@@ -111,10 +111,10 @@ class FeatureNetwork(nn.Module):
 Sched2Network: TypeAlias = PaperNetwork | FeatureNetwork
 
 
-def network_of(recipe: Mapping[str, Any], layout: StateLayout) -> Sched2Network:
+def network_of(recipe: Mapping[str, Any], columns: StateColumns) -> Sched2Network:
     """Return the network of a recipe or a card. Raises KeyError, ValueError, TypeError or RuntimeError where it makes none."""
     kind = recipe.get("network", FEATURES)  # cards from before there were two
     if kind not in NETWORKS:
         raise ValueError(f"network is {kind!r}; give {' or '.join(NETWORKS)}")
     made = PaperNetwork if kind == PAPER else FeatureNetwork
-    return made(layout, int(recipe["hidden"]), int(recipe["server"]))
+    return made(columns, int(recipe["hidden"]), int(recipe["server"]))

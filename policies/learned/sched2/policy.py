@@ -47,7 +47,7 @@ class QAgent:
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding = encoding_of(card.recipe)
-            network = network_of(card.recipe, encoding.layout)
+            network = network_of(card.recipe, encoding.columns)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())

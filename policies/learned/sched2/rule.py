@@ -1,7 +1,7 @@
 """sched2-rule: SCHED2's decisions by a rule that a search has found, without a network and without torch.
 
 Not from the paper: state, actions and placement are SCHED2's (`deciding`), and the rule takes the place of its Q-network. The rule
-has a weight for each feature of a candidate (`state.feature_layout`). The possible job with the largest sum of weight times
+has a weight for each feature of a candidate (`state.feature_columns`). The possible job with the largest sum of weight times
 feature starts; where all sums are negative, none does.
 """
 
@@ -18,7 +18,7 @@ from policies.errors import EncoderError, WeightsError
 from policies.learned.sched2 import deciding
 from policies.learned.sched2.deciding import NEEDS, AgentAction, encoding_of
 from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
-from policies.learned.sched2.state.feature_layout import OF_JOB
+from policies.learned.sched2.state.feature_columns import OF_JOB
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.weights import weights as stored
@@ -38,7 +38,7 @@ class RuleAgent:
         """`rule` has OF_JOB numbers."""
         self.encoder = Encoder(encoding)
         self._rule = rule
-        self._features = Features(encoding.layout)
+        self._features = Features(encoding.columns)
 
     @classmethod
     def load(cls, folder: str, window: str, kind: str = SEARCHED) -> Self:

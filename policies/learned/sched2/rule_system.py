@@ -36,7 +36,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: RuleRecipe) -> N
         reward=recipe.reward,
         tell_time=True,
     )
-    search = RuleSearch(envs, encoding.layout, recipe, run.card.seed)
+    search = RuleSearch(envs, encoding.columns, recipe, run.card.seed)
     run.keep(search=search.search)
     for number in run.rounds(recipe.rounds):
         run.log(**search.run())

@@ -30,7 +30,7 @@ def agent(folder: str) -> AgentInEnvironment:
     options = {each: card.recipe[each] for each in (*OPTIONS, "reward") if each in card.recipe}
     if float(card.recipe.get("horizon_h") or 0.0) > 0:
         options["horizon_h"] = card.recipe["horizon_h"]
-    shape = (encoding_in(card.recipe).layout.size,)
+    shape = (encoding_in(card.recipe).columns.size,)
     return AgentInEnvironment(NetworkAgent(loaded.q_values, shape), ENVIRONMENT, options, needs=OPTIONS)
 
 
@@ -47,7 +47,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         tell_time=True,
         **horizon,
     )
-    learning = QLearning(envs, encoding.layout, recipe, run.card.seed)
+    learning = QLearning(envs, encoding.columns, recipe, run.card.seed)
     policy = Sched2.of(QAgent(encoding, learning.network))
     run.keep(training=learning)
     for number in run.rounds(recipe.rounds):
@@ -55,7 +55,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
             figures = backend.validate(policy)
             figure = -figures["effectiveness"] if recipe.reward == EFFECTIVENESS else figures[FIGURE]
-            run.evaluate(figure, learning.network.state_dict(), **figures)
+            run.evaluate(figure, learning.network.state_dict(), min_gain=recipe.min_gain, **figures)
 
 
 SYSTEM = TrainableSystem(

@@ -27,7 +27,7 @@ from simulator.traces.trace import Trace
 
 Where = tuple[list[int], list[int]]
 Key = Callable[[ActiveJob], int]
-_ANYBODY = 1 << 62
+_ALL_JOBS = 1 << 62
 
 KEYS: dict[str, Key] = {
     "sif": lambda job: job.work,
@@ -84,7 +84,7 @@ class Baseline:
 
     def _by_key(self, loop: Loop) -> None:
         key = KEYS[self.name]
-        waiting = first_waiting(loop, _ANYBODY)
+        waiting = first_waiting(loop, _ALL_JOBS)
         considered = self.window or len(waiting)
         heap = [(key(job), job.index, job) for job in waiting[:considered]]
         heapq.heapify(heap)
@@ -92,14 +92,14 @@ class Baseline:
         while heap and loop.pool.total:
             _, _, job = heapq.heappop(heap)
             where = pack(loop.pool, job)
-            if where is None or self._holds(job, where):
+            if where is None or self._defers(job, where):
                 continue
             _start(loop, job, where)
             more = next(behind, None)
             if more is not None:
                 heapq.heappush(heap, (key(more), more.index, more))
 
-    def _holds(self, job: ActiveJob, where: Where) -> bool:
+    def _defers(self, job: ActiveJob, where: Where) -> bool:
         """Return whether a job that could start there waits instead."""
         match self.name:
             case "dsif":
@@ -120,7 +120,7 @@ class Baseline:
         return True
 
     def _by_actual_time(self, loop: Loop) -> None:
-        waiting = first_waiting(loop, _ANYBODY)
+        waiting = first_waiting(loop, _ALL_JOBS)
         considered = self.window or len(waiting)
         open_jobs, behind = waiting[:considered], iter(waiting[considered:])
         while open_jobs:

@@ -17,10 +17,10 @@ _JOB = 0
 
 
 class DryRuns:
-    """Times under each placement, as multiples of the ideal time. Invariant: between two calls, the models hold no job."""
+    """Times under each placement, as multiples of the ideal time. Invariant: between two calls, the models contain no job."""
 
     def __init__(self, topology: Topology, models: Sequence[SlowdownModel]) -> None:
-        """Use models of its own: they hold no jobs, and nothing else uses them."""
+        """Use models of its own: they contain no jobs, and nothing else uses them."""
         self._placements = ProfiledPlacements(topology.gpus, topology.racks)
         self._models = Composite(models)
         self._known: dict[tuple[str, int, int], Factors] = {}

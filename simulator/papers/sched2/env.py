@@ -40,7 +40,7 @@ import numpy as np
 
 from policies.learned.sched2.state.features import Features, Rule
 from policies.learned.sched2.state.placements import fewest_nodes
-from policies.learned.sched2.state.state_layout import ABSENT, State, StateLayout
+from policies.learned.sched2.state.state_columns import ABSENT, State, StateColumns
 from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
@@ -131,11 +131,11 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._arrived = 0
         self._paid: dict[int, float] = {}
         self._earned = 0.0
-        self.layout = StateLayout(len(self.cluster.gpus), self._free.width, asked.candidates)
-        self._features = Features(self.layout)
-        self._seen = np.zeros(self.layout.size)
-        self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
-        self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.layout.size,), np.float32)
+        self.columns = StateColumns(len(self.cluster.gpus), self._free.width, asked.candidates)
+        self._features = Features(self.columns)
+        self._seen = np.zeros(self.columns.size)
+        self._gpus_seen, self._jobs_seen, self._rest_seen = self.columns.split(self._seen)
+        self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.columns.size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates)
 
     @property
@@ -203,7 +203,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._paid, self._earned = {}, 0.0
         kinds = zip(trace.model, trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
         factors = np.array([self._dry_runs.times(*kind) for kind in kinds])
-        self._backlog = Backlog(trace, factors, self.layout.gpus)
+        self._backlog = Backlog(trace, factors, self.columns.gpus)
 
     def _observe(self) -> State:
         self._update_window()
@@ -215,7 +215,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
             shown = self._backlog.show([job.index for job in self._candidates], loop.now, self._jobs_seen)
             more = loop.num_waiting - count
             if more:
-                self._rest_seen[0] = more / self.layout.candidates
+                self._rest_seen[0] = more / self.columns.candidates
                 self._rest_seen[1:] = self._backlog.rest(more, shown, loop.arrived, loop.now)
         return self._seen.astype(np.float32)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.sched2.state.state_layout import ABSENT
+from policies.learned.sched2.state.state_columns import ABSENT
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS
 
@@ -49,7 +49,7 @@ class FreeTimes:
         self._some_absent = min(self._gpus) < self.width
 
     def take(self, job: int, nodes: Sequence[int], counts: Sequence[int]) -> None:
-        """Let the job hold so many GPUs of each node from now on; call `follow` for it before reading."""
+        """Let the job occupy so many GPUs of each node from now on; call `follow` for it before reading."""
         occupied: list[int] = []
         for node, count in zip(nodes, counts, strict=True):
             free = self._open[node]
@@ -65,14 +65,14 @@ class FreeTimes:
             self._cells[self._occupied[job.index]] = until[job.index] = job.finish
 
     def give_back(self, job: int) -> None:
-        """Free the job's GPUs, if it holds any."""
+        """Free the job's GPUs, if it occupies any."""
         for cell in self._occupied.pop(job, ()):
             node = cell // self.width
             self._open[node].append(cell)
             self._cells[cell] = 0 if self._up[node] else _NO_GPU
 
     def set_up(self, node: int, up: bool) -> None:
-        """Set whether the node is up; jobs keep the GPUs that they hold on a node that is not."""
+        """Set whether the node is up; jobs keep the GPUs that they occupy on a node that is not."""
         if self._up[node] != up:
             self._up[node] = up
             self._cells[self._open[node]] = 0 if up else _NO_GPU

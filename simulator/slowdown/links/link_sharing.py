@@ -40,7 +40,7 @@ _NO_LINKS: Links = frozenset()
 class LinkSharing(Model):
     """Link sharing by the number of jobs on each link.
 
-    Invariants: `_on_node` are a node's jobs by row, each with the GPUs that it holds there; `_inside` are the links of a job that
+    Invariants: `_on_node` are a node's jobs by row, each with its GPUs there; `_inside` are the links of a job that
     depend on its groups on a node; `_edges` are all its shared links, and `_links` the same by link.
     """
 
@@ -146,11 +146,11 @@ class _LinksOfJobs:
         return frozenset(links)
 
     def groups(self, node: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """GPUs that each of a node's jobs holds of each group, from what they hold of the node."""
+        """GPUs that each of a node's jobs occupies of each group, from what they occupy of the node."""
         return groups_of(self._sizes[node], counts)
 
     def inside(self, node: int, occupied: tuple[int, ...], leaves: bool) -> Links:
-        """The links that depend on the groups that a job holds on a node; `leaves`: it has others besides."""
+        """The links that depend on the groups that a job occupies on a node; `leaves`: it has others besides."""
         links = self._known.get((node, occupied, leaves))
         if links is None:
             used = [group for group, count in enumerate(occupied) if count]

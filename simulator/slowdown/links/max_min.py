@@ -94,7 +94,7 @@ class MaxMin:
         return True
 
     def enter(self, resident: Resident) -> None:
-        """Add a job, which holds these GPUs from now on."""
+        """Add a job, which occupies these GPUs from now on."""
         job = resident.job
         self._news.add(job)
         if len(resident.nodes) > 1:
@@ -105,7 +105,7 @@ class MaxMin:
             self._touched.update(flow.passes)
 
     def leave(self, job: int) -> None:
-        """Remove a job, which holds no GPUs any more."""
+        """Remove a job, which occupies no GPUs any more."""
         self._news.discard(job)
         flow = self._flows.pop(job, None)
         if flow is not None:

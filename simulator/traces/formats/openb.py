@@ -3,7 +3,7 @@ Gradient Descent", USENIX ATC 2023; `openb_pod_list_default.csv`).
 
 Columns name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time; times are
 seconds on one clock. The run time is deletion_time - scheduled_time. Pods that share a GPU (gpu_milli below 1000) count as one
-GPU, because jobs here hold whole ones; gpu_milli is kept. Dropped: pods without GPUs, pods that were never scheduled or ran
+GPU, because jobs here occupy whole ones; gpu_milli is kept. Dropped: pods without GPUs, pods that were never scheduled or ran
 for no time. The quality of service is kept as the virtual cluster.
 """
 

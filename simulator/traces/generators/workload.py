@@ -61,11 +61,11 @@ class Workload:
                 "give more than 0",
                 self.load is not None and not 0 < self.load < 1e6,
             ),
-            "a load means nothing for jobs that come at once": (
+            "a load has no meaning for jobs that all arrive at once": (
                 "give other arrivals, such as poisson",
                 self.load is not None and self.arrivals == "batch",
             ),
-            f"a cluster of {self.cluster_gpus} GPUs is none": ("give at least 1", self.cluster_gpus < 1),
+            f"a cluster cannot have {self.cluster_gpus} GPUs": ("give at least 1", self.cluster_gpus < 1),
             f"gaps cannot vary by {self.gap_cv}": ("give more than 0", not 0 < self.gap_cv < 1e3),
             f"the seed {self.seed} is negative": ("give 0 or more", self.seed < 0),
         }

@@ -87,12 +87,12 @@ def _stage(job: SlurmJob) -> Stage:
 
 
 def _owners(node: str, gpus: int, jobs: Mapping[str, SlurmJob]) -> tuple[str, ...]:
-    """Return the label of the job that holds each GPU; jobs with unknown GPU indices get the lowest free ones."""
+    """Return the label of the job that occupies each GPU; jobs with unknown GPU indices get the lowest free ones."""
     owners = [""] * gpus
     holders = [
         (name, share)
         for name, job in jobs.items()
-        if job.phase.holds_nodes
+        if job.phase.occupies_nodes
         for share in job.allocated
         if share.node == node
     ]

@@ -34,7 +34,7 @@ class JobView:
     job_id: str
     stage: Stage
     gpus: tuple[tuple[str, int], ...] = ()
-    """Node → number of GPUs that the job holds or held."""
+    """Node → number of GPUs that the job occupies or occupied."""
     submit_s: float = 0.0
     start_s: float | None = None
     end_s: float | None = None
@@ -46,7 +46,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. `owners` has for each GPU the label of the job that holds it, "" for a free GPU."""
+    """One node. `owners` has for each GPU the label of the job that occupies it, "" for a free GPU."""
 
     name: str
     owners: tuple[str, ...]

@@ -194,7 +194,9 @@ def _nodes(jobs: Iterable[JobView]) -> tuple[NodeView, ...]:
     for job in jobs:
         for node, count in job.gpus:
             owners[node] += [job.label] * count
-    return tuple(NodeView(node, tuple((held + [""] * GPUS_PER_NODE)[:GPUS_PER_NODE])) for node, held in owners.items())
+    return tuple(
+        NodeView(node, tuple((labels + [""] * GPUS_PER_NODE)[:GPUS_PER_NODE])) for node, labels in owners.items()
+    )
 
 
 def step_ms(mix: Sequence[Training], jobs: Mapping[str, JobView]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurm.errors import BootError, NotRunningError, PrerequisiteError
 from slurm.minicluster.host import namespaces, network
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.spec import ACCOUNT
 from slurm.processes import ProcessRef, run_tied, wait_until
@@ -39,7 +39,7 @@ _SMALL = (
 class Accounting:
     """slurmdbd and MariaDB of one cluster, on its host `ctl`."""
 
-    layout: Layout
+    files: ClusterFiles
     holder: ProcessRef
     """Process that holds the namespaces of the host."""
     cgroup: str
@@ -56,9 +56,9 @@ class Accounting:
 
     def start_slurmdbd(self) -> None:
         """Start slurmdbd and wait until it answers. Raises BootError with its log."""
-        environment = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}  # slurmdbd.conf has no setting for a socket
+        environment = {"MYSQL_UNIX_PORT": str(self.files.database_socket)}  # slurmdbd.conf has no setting for a socket
         self._start("slurmdbd", environment=environment)
-        log = self.layout.log / "slurmdbd.log"
+        log = self.files.log / "slurmdbd.log"
         self._await("slurmdbd", lambda: network.listens(self._init, _SLURMDBD_PORT), log)
 
     def _make_database(self) -> None:
@@ -68,21 +68,21 @@ class Accounting:
         self._start(*self._mariadbd("--bootstrap"), stdin=preamble + tables)
 
     def _start_database(self) -> None:
-        log = self.layout.log / "mariadbd.log"
+        log = self.files.log / "mariadbd.log"
         background = ("sh", str(Path(__file__).with_name("background.sh")), str(log))
-        files = (f"--socket={self.layout.database_socket}", f"--pid-file={self.layout.database}/mariadbd.pid")
+        files = (f"--socket={self.files.database_socket}", f"--pid-file={self.files.database}/mariadbd.pid")
         self._start(*background, *self._mariadbd("--skip-networking", *files))
-        self._await("mariadbd", lambda: _answers(self.layout.database_socket), log)
+        self._await("mariadbd", lambda: _answers(self.files.database_socket), log)
 
     def _mariadbd(self, *options: str) -> Sequence[str]:
-        place = (f"--datadir={self.layout.database}", f"--user={self.slurm_user}")
+        place = (f"--datadir={self.files.database}", f"--user={self.slurm_user}")
         return ("mariadbd", "--no-defaults", *options, *place, *_SMALL)
 
     def _sacctmgr(self, *words: str) -> None:
         self._start("sacctmgr", "-i", "add", *words)
 
     def _start(self, *argv: str, stdin: str = "", environment: dict[str, str] | None = None) -> None:
-        variables = {**namespaces.daemon_environment(self.layout.slurm_conf), **(environment or {})}
+        variables = {**namespaces.daemon_environment(self.files.slurm_conf), **(environment or {})}
         entering = namespaces.entering(self._init, self.cgroup)
         run_tied(*entering, *argv, stdin=stdin, env=variables, timeout_s=_TIMEOUT_S)
 

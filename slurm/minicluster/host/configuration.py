@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
@@ -12,9 +12,9 @@ GPU_MAJOR = 120
 """Major device number of the fake GPUs: reserved by the kernel for local use, so that no driver answers."""
 
 
-def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> str:
+def slurm_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses, cgroup: str) -> str:
     """Return the text of slurm.conf. `cgroup` is v1, v2 or none; the caller has resolved auto."""
-    settings = _settings(spec, layout, addresses, cgroup)
+    settings = _settings(spec, files, addresses, cgroup)
     free_lines = []
     for line in spec.extra_conf:
         key, equals, value = line.partition("=")
@@ -34,14 +34,14 @@ def cluster_name(spec: ClusterSpec) -> str:
     return spec.name.replace("-", "_")
 
 
-def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> dict[str, str]:
-    settings = _daemon_settings(spec, layout, addresses) | _job_settings(layout, cgroup) | _scheduler_settings(spec)
+def _settings(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses, cgroup: str) -> dict[str, str]:
+    settings = _daemon_settings(spec, files, addresses) | _job_settings(files, cgroup) | _scheduler_settings(spec)
     if spec.accounting:
-        settings |= _accounting_settings(spec, layout, addresses)
+        settings |= _accounting_settings(spec, files, addresses)
     return settings | _plugin_settings(spec)
 
 
-def _daemon_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
+def _daemon_settings(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses) -> dict[str, str]:
     """Identity, authentication, files and logs of slurmctld and the slurmds."""
     return {
         "ClusterName": cluster_name(spec),
@@ -49,14 +49,14 @@ def _daemon_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) ->
         "SlurmUser": spec.slurm_user,
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={layout.munge_socket}",
+        "AuthInfo": f"socket={files.munge_socket}",
         "CredType": "cred/munge",
-        "StateSaveLocation": str(layout.state),
-        "SlurmdSpoolDir": f"{layout.spool}/%n",
-        "SlurmctldLogFile": str(layout.log_of(CONTROLLER)),
-        "SlurmdLogFile": f"{layout.log}/%n.slurmd.log",
-        "SlurmctldPidFile": f"{layout.run}/slurmctld.pid",
-        "SlurmdPidFile": f"{layout.run}/%n.slurmd.pid",
+        "StateSaveLocation": str(files.state),
+        "SlurmdSpoolDir": f"{files.spool}/%n",
+        "SlurmctldLogFile": str(files.log_of(CONTROLLER)),
+        "SlurmdLogFile": f"{files.log}/%n.slurmd.log",
+        "SlurmctldPidFile": f"{files.run}/slurmctld.pid",
+        "SlurmdPidFile": f"{files.run}/%n.slurmd.pid",
         "SlurmctldDebug": "info",
         "SlurmdDebug": "info",
         "SlurmdParameters": "config_overrides",
@@ -66,7 +66,7 @@ def _daemon_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) ->
     }
 
 
-def _job_settings(layout: Layout, cgroup: str) -> dict[str, str]:
+def _job_settings(files: ClusterFiles, cgroup: str) -> dict[str, str]:
     """Settings for the containment, the measurement and the end of jobs on the nodes."""
     contained = cgroup != "none"
     return {
@@ -75,8 +75,8 @@ def _job_settings(layout: Layout, cgroup: str) -> dict[str, str]:
         "JobAcctGatherType": "jobacct_gather/linux",
         "JobAcctGatherFrequency": "5",
         "JobCompType": "jobcomp/filetxt",
-        "JobCompLoc": f"{layout.log}/jobcomp.txt",
-        "PlugStackConfig": f"{layout.etc}/plugstack.conf",
+        "JobCompLoc": f"{files.log}/jobcomp.txt",
+        "PlugStackConfig": f"{files.etc}/plugstack.conf",
         "MpiDefault": "none",
         "SwitchType": "switch/none",
         "InactiveLimit": "0",
@@ -114,28 +114,28 @@ def _plugin_settings(spec: ClusterSpec) -> dict[str, str]:
     }
 
 
-def _accounting_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
+def _accounting_settings(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses) -> dict[str, str]:
     counted = {"AccountingStorageTRES": "gres/gpu"} if spec.gpus else {}
     # AccountingStoragePass holds no password here: clients of slurmdbd find munged's socket by it.
     return counted | {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": addresses.controller,
-        "AccountingStoragePass": str(layout.munge_socket),
+        "AccountingStoragePass": str(files.munge_socket),
         "AccountingStorageEnforce": "limits,qos",
     }
 
 
-def slurmdbd_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> str:
+def slurmdbd_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses) -> str:
     """Return the text of slurmdbd.conf. It holds no password, because MariaDB identifies its clients by their user."""
     settings = {
         "DbdHost": CONTROLLER,
         "DbdAddr": addresses.controller,
         "SlurmUser": spec.slurm_user,
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={layout.munge_socket}",
+        "AuthInfo": f"socket={files.munge_socket}",
         "DebugLevel": "info",
-        "LogFile": f"{layout.log}/slurmdbd.log",
-        "PidFile": f"{layout.run}/slurmdbd.pid",
+        "LogFile": f"{files.log}/slurmdbd.log",
+        "PidFile": f"{files.run}/slurmdbd.pid",
         "StorageType": "accounting_storage/mysql",
         "StorageHost": "localhost",
         "StorageUser": spec.slurm_user,
@@ -165,7 +165,7 @@ def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
     return f"PartitionName={partition.name} Nodes={nodes} Default={default} State=UP {partition.options}".rstrip()
 
 
-def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
+def gres_conf(spec: ClusterSpec, files: ClusterFiles) -> str:
     """Return the text of gres.conf: each socket has half of the GPUs."""
     lines = ["AutoDetect=off"]
     sockets = _sockets(spec)
@@ -174,7 +174,7 @@ def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
         per_socket = spec.cpus // sockets
         cores = f"{socket * per_socket}-{(socket + 1) * per_socket - 1}" if per_socket > 1 else str(socket)
         kind = f"Type=g{gpu} " if spec.indexed_gpu_types else ""
-        lines.append(f"Name=gpu {kind}File={layout.devices}/nvidia{gpu} Cores={cores}")
+        lines.append(f"Name=gpu {kind}File={files.devices}/nvidia{gpu} Cores={cores}")
     return "\n".join(lines) + "\n"
 
 

@@ -81,7 +81,7 @@ class AgentOnNode:
             if time.monotonic() > deadline:
                 log = (self.folder / "log").read_text()[-2000:]
                 queue = self.cluster.run("scontrol", "-o", "show", "job").stdout[-3000:]
-                outputs = (path.read_text() for path in self.cluster.layout.work.glob("job-*.out"))
+                outputs = (path.read_text() for path in self.cluster.files.work.glob("job-*.out"))
                 queue += "".join(outputs)[-2000:]
                 raise AssertionError(f"{what}: not within {timeout_s:g} s\n{queue}\n{self.reports[-1:]}\n{log}")
             time.sleep(0.05)

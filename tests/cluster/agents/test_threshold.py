@@ -38,7 +38,7 @@ def cluster() -> Iterator[Training]:
         "contention_sustained_s": 10, "preemption_min_run_s": 5, "preemption_cooldown_s": 5, "preemption_moves_per_hour": 1,
     }  # fmt: skip
     with training(RATE, **settings) as found:
-        shutil.copy(Path(__file__).with_name("contending_job.py"), found.cluster.layout.work)
+        shutil.copy(Path(__file__).with_name("contending_job.py"), found.cluster.files.work)
         yield found
 
 

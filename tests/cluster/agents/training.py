@@ -53,7 +53,7 @@ class Training(Live):
 
     def said(self, file: str) -> str:
         """Return the text of a file that a job has written; empty when there is none."""
-        path = self.cluster.layout.work / file
+        path = self.cluster.files.work / file
         return path.read_text(errors="replace") if path.exists() else ""
 
     def ended_s(self, name: str) -> list[float]:
@@ -102,7 +102,7 @@ class Training(Live):
 
     def everything(self) -> str:
         """Return queue and logs for the report of a failed test."""
-        logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.layout.work.glob("*.log")]
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.files.work.glob("*.log")]
         agents = [f"{node}: {self.headway.agents.log(node)[-1500:]}" for node in self.cluster.node_names]
         return "\n".join((super().everything(), *logs, *agents))
 
@@ -117,7 +117,7 @@ def training(rate: str, **settings: Any) -> Iterator[Training]:
         MiniCluster(headway.cluster_spec(name=name, gpus=4, rate=rate)) as cluster,
     ):
         jobpython.open_to_users(cluster)
-        shutil.copy(_PROGRAM, cluster.layout.work)
+        shutil.copy(_PROGRAM, cluster.files.work)
         headway.configure(
             cluster,
             policy_deadline_s=5.0,

@@ -44,7 +44,7 @@ def test_users_need_an_association_and_jobs_are_recorded(name: str) -> None:
 
         wait_for(recorded, "the job is in the database")
         # And only Slurm's user has access to the database: other users cannot even reach the socket
-        refused = cluster.run("ls", str(cluster.layout.database), user=USER, check=False)
+        refused = cluster.run("ls", str(cluster.files.database), user=USER, check=False)
         assert "Permission denied" in refused.stderr
     assert traces(name) == []
 

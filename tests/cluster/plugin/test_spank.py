@@ -53,7 +53,7 @@ class Site:
         while self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout != "COMPLETED\n":
             assert time.monotonic() < deadline, f"job {job} has not completed"
             time.sleep(0.05)
-        return (self.cluster.layout.work / file).read_text().splitlines()
+        return (self.cluster.files.work / file).read_text().splitlines()
 
     def login_host(self, name: str, *settings: str) -> dict[str, str]:
         """Write another slurm.conf, which names a plugstack.conf that does not exist yet. Return the environment for commands."""

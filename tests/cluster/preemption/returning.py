@@ -59,7 +59,7 @@ class Returning(Training):
     @property
     def records(self) -> Records:
         """Files that jobs have written."""
-        return Records(self.cluster.layout.work)
+        return Records(self.cluster.files.work)
 
     def losses(self, name: str) -> list[tuple[int, float]]:
         """Return step and loss of each step, over all runs of a job."""

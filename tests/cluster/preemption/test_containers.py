@@ -73,7 +73,7 @@ def write_task(cluster: Returning) -> None:
     folders = dict.fromkeys((Path("/usr"), *jobpython.python_folders(), *packages))
     mounts = " ".join(f"--volume={folder}:{folder}:ro" for folder in folders)
     script = ROOT / "examples/containers/podman_task.sh"
-    (cluster.cluster.layout.work / "task.sh").write_text(_TASK.replace("SCRIPT", str(script)).replace("MOUNTS", mounts))
+    (cluster.cluster.files.work / "task.sh").write_text(_TASK.replace("SCRIPT", str(script)).replace("MOUNTS", mounts))
 
 
 def why_no_container(cluster: Returning) -> str:

@@ -23,7 +23,7 @@ def test_a_long_job_makes_room_for_a_short_one_and_comes_back() -> None:
             "sbatch", "--parsable", "-N4", "--gpus-per-node=8", "--ntasks-per-node=1", stdin=LONG, user=USER
         )
         long = submitted.stdout.strip()
-        account = world.cluster.layout.work / f"long.{long}"
+        account = world.cluster.files.work / f"long.{long}"
         world.until(account.exists, "the long job runs")
         # when a short one is submitted
         short = world.sbatch("--gpus=4", "--time=1", seconds=3)

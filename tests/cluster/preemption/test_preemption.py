@@ -77,7 +77,7 @@ def test_a_job_that_cannot_come_back_is_left_alone(cluster: Returning) -> None:
     for verb in ("preempt", "move"):
         done = cluster.headway.headway(verb, job, check=False)
         assert done.returncode != 0
-        assert "cannot come back" in done.stderr
+        assert "cannot continue after a stop" in done.stderr
     assert cluster.state(job) == "RUNNING"
     cluster.cluster.run("scancel", job)
 

@@ -171,7 +171,7 @@ def recipe(cluster: Returning, request: pytest.FixtureRequest) -> Iterator[Recip
     """The recipes with this Python; for a slow test with that of the frameworks."""
     slow = request.node.get_closest_marker("slow") is not None
     python = request.getfixturevalue("frameworks") if slow else Path(sys.prefix)
-    folder = cluster.cluster.layout.work / re.sub(r"\W+", "-", request.node.name)
+    folder = cluster.cluster.files.work / re.sub(r"\W+", "-", request.node.name)
     shutil.copytree(RECIPES, folder)
     # Longer steps: the commands that ask Headway take seconds on a busy machine, and are to come before the last step
     for program in folder.glob("*_train.py"):

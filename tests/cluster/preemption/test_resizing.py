@@ -46,7 +46,7 @@ class Job:
         self.until_ready()
 
     def until_ready(self) -> None:
-        ready = self.world.cluster.layout.work / f"ready.{self.id}.{self.run}"
+        ready = self.world.cluster.files.work / f"ready.{self.id}.{self.run}"
         self.world.until(ready.exists, f"run {self.run} of {self.id}: {self.world.show(self.id)}", 120)
         self.world.until(
             lambda: self.facts().get("preemptible") == "signal", f"its agents see that {self.id} heeds USR1"
@@ -63,7 +63,7 @@ class Job:
         self.until_ready()
 
     def said(self, file: str) -> str:
-        return (self.world.cluster.layout.work / f"{file}.{self.id}.{self.run}").read_text()
+        return (self.world.cluster.files.work / f"{file}.{self.id}.{self.run}").read_text()
 
     @property
     def env(self) -> dict[str, str]:
@@ -199,7 +199,7 @@ while true; do sleep 0.2; done
 def test_torchrun_has_a_world_of_the_new_size(world: Live) -> None:
     pytest.importorskip("torch")
     jobpython.open_to_users(world.cluster)
-    (world.cluster.layout.work / "rank.py").write_text(RANK)
+    (world.cluster.files.work / "rank.py").write_text(RANK)
     job = Job(world, Training(world.cluster, world.headway).submit(TORCHRUN))
     for gpus, nodes in ((0, 2), (2, 1), (8, 4)):
         if gpus:

@@ -155,7 +155,7 @@ class MiniClusterBench:
 
     async def _scripts_have_begun(self) -> bool:
         running = (await self._run("squeue", "-h", "-t", "RUNNING", "-o", "%A")).split()
-        return all((self._cluster.layout.work / f"begun.{job_id}").exists() for job_id in running)
+        return all((self._cluster.files.work / f"begun.{job_id}").exists() for job_id in running)
 
     async def wait_until(self, condition: Condition, timeout_s: float = 60.0) -> SlurmSnapshot:
         deadline = time.monotonic() + timeout_s

@@ -132,7 +132,7 @@ def test_a_waiting_job_says_why_and_starts_when_there_is_room(world: Live) -> No
 
 def test_the_environment_of_a_divided_job_fits_its_nodes(world: Live) -> None:
     # given a job that asks for twelve GPUs in all, and leaves the nodes open
-    out = world.cluster.layout.work / "env.txt"
+    out = world.cluster.files.work / "env.txt"
     script = f"srun sh -c 'echo $(hostname) $SLURM_GPUS_ON_NODE $SLURM_NNODES' > {out}"
     job = world.cluster.run(
         "sbatch", "--parsable", "--output=/dev/null", "--gpus=12", f"--wrap={script}"

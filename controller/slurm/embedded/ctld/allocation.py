@@ -59,7 +59,7 @@ def allocate(
 ) -> tuple[NodeShare, ...] | None:
     """Return the request's share of the free nodes, in their order; None when it does not fit.
 
-    `free` holds only nodes that the job may use. The fewest nodes that suffice are taken.
+    `free` contains only nodes that the job may use. The fewest nodes that suffice are taken.
     """
     usable = {
         name: capacity

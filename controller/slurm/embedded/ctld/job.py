@@ -80,7 +80,7 @@ class Submission:
 
 @dataclass(slots=True)
 class Job:
-    """slurmctld's record. Invariants: `allocated` is not empty exactly while `phase.holds_nodes`; `priority` 0 means held."""
+    """slurmctld's record. Invariants: `allocated` is not empty exactly while `phase.occupies_nodes`; `priority` 0 means held."""
 
     job_id: str
     submission: Submission
@@ -118,7 +118,7 @@ class Job:
     signals: list[str] = field(default_factory=list)
     """Signals delivered so far, all runs."""
     starts: list[tuple[float, tuple[NodeShare, ...]]] = field(default_factory=list)
-    """(time, what it held) of every start: the truth that tests check."""
+    """(time, what it occupied) of every start: the truth that tests check."""
 
     @property
     def held(self) -> bool:
@@ -127,7 +127,7 @@ class Job:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs held now."""
+        """GPUs that it occupies now."""
         return sum(share.gpus for share in self.allocated)
 
     def reset_for_requeue(self, now_s: float, begin_time_s: float, sequence: int) -> None:

@@ -24,7 +24,7 @@ class Node:
     drain: bool = False
     reason: str = ""
     shares: dict[str, NodeShare] = field(default_factory=dict)
-    """Job id → what it holds here."""
+    """Job id → what it occupies here."""
     free: Capacity = field(init=False)
 
     def __post_init__(self) -> None:

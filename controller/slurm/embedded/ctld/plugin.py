@@ -16,7 +16,7 @@ USER_RELEASE_GRACE_S = 5.0
 Wake = Callable[[str], None]
 
 
-def wake_nobody(line: str) -> None:
+def wake_none(line: str) -> None:
     """Discard a wake-up line: the default when no controller listens."""
     del line
 
@@ -43,7 +43,7 @@ class SubmitPlugin:
     """Holds batch jobs with GPUs in managed partitions. Invariant: with a stale lease it changes nothing and sends no wake-up."""
 
     def __init__(
-        self, lease: Callable[[], Lease | None], wake: Wake = wake_nobody, holds: HoldFolder | None = None
+        self, lease: Callable[[], Lease | None], wake: Wake = wake_none, holds: HoldFolder | None = None
     ) -> None:
         """Without a folder for them, holds of users are not written down."""
         self._lease = lease

@@ -19,8 +19,8 @@ _NS_PER_S = 1_000_000_000
 class Progress:
     """Work of the jobs that run or are suspended. A job is here from `begin` to `end`, or until `take_done` has returned it.
 
-    Invariant: nothing depends on how often one looks. A float resolves the clock to some 200 ns: what is done in between is told
-    at the nearest that there is.
+    Invariant: nothing depends on how often it is read. A float resolves the clock to some 200 ns: work that ends in between
+    is reported at the nearest instant that a float can show.
     """
 
     def __init__(self, gpus: Mapping[str, int], models: Sequence[SlowdownModel], start_s: float) -> None:
@@ -51,11 +51,11 @@ class Progress:
         """The job begins its work from the beginning, on what it was allocated."""
         self._advance(self._ns(now_s))
         submission = job.submission
-        held = {self._nodes[share.node]: share.gpus for share in job.allocated if share.gpus}
+        gpus_of = {self._nodes[share.node]: share.gpus for share in job.allocated if share.gpus}
         number = self._work.start(
             round(min(submission.duration_s, MOST_WORK_NS / _NS_PER_S) * _NS_PER_S),
-            list(held),
-            list(held.values()),
+            list(gpus_of),
+            list(gpus_of.values()),
             model=submission.model,
             batch_size=-1 if submission.batch_size is None else submission.batch_size,
         )

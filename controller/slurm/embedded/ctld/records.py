@@ -41,7 +41,7 @@ class Reservation:
 
 
 class Records:
-    """Everything that is on record now. Invariant: a node's shares are exactly those of the jobs that hold it, and fit into it."""
+    """What is on record now. Invariant: a node's shares are exactly those of the jobs that occupy it, and fit into it."""
 
     def __init__(self, description: ClusterDescription, now_s: float) -> None:
         self.description = description
@@ -79,7 +79,7 @@ class Records:
         return sorted(waiting, key=lambda job: (-job.priority, job.sequence))
 
     def holders(self) -> list[Job]:
-        """Jobs that hold nodes, in the order of their starts."""
+        """Jobs that occupy nodes, in the order of their starts."""
         return list(self._holders.values())
 
     def may_start_jobs(self, node: Node) -> bool:

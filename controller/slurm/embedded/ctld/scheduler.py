@@ -32,15 +32,15 @@ class _Plan:
 
 
 class Scheduler:
-    """Starts pending jobs. Invariant: a job that starts by backfill delays no planned one, if time limits hold."""
+    """Starts pending jobs. Invariant: a job that starts by backfill delays no planned one, if jobs keep their time limits."""
 
     def __init__(self, records: Records, start: Start) -> None:
-        """`start` gives a job its nodes and launches it; the records show that at once."""
+        """Start jobs with `start`, which gives a job its nodes and launches it; the records show that at once."""
         self._records = records
         self._start = start
 
     def main_pass(self) -> bool:
-        """In order of priority; whether somebody waits for room."""
+        """Start jobs in order of priority; return whether a job waits for free nodes."""
         full: set[str] = set()
         kept: set[str] = set()
         for job in self._records.queue():

@@ -16,7 +16,7 @@ from controller.base.clock import Clock, wait_for_event
 from controller.slurm.client import JobKey, NodeShare, Phase
 from controller.slurm.embedded.ctld.job import LAUNCH_FAILED_HELD, REQUEUED_HELD, Job, Requeue
 from controller.slurm.embedded.ctld.node import Node
-from controller.slurm.embedded.ctld.plugin import Wake, wake_nobody
+from controller.slurm.embedded.ctld.plugin import Wake, wake_none
 from controller.slurm.embedded.ctld.progress import Progress
 from controller.slurm.embedded.ctld.records import Records
 from controller.slurm.embedded.ctld.scheduler import Scheduler
@@ -38,8 +38,14 @@ def _account_nothing(what: str, job: Job) -> None:
 class Slurmctld(Records):
     """Records and life cycle. Invariant: `_progress` has exactly the jobs that run or are suspended."""
 
-    def __init__(self, description: ClusterDescription, clock: Clock, wake: Wake = wake_nobody) -> None:
-        """Start without jobs. Raises ConfigurationError."""
+    def __init__(
+        self,
+        description: ClusterDescription,
+        clock: Clock,
+        wake: Wake = wake_none,
+        accounting: Accounting | None = None,
+    ) -> None:
+        """Start without jobs; `accounting` is called for each start and end of a job. Raises ConfigurationError."""
         super().__init__(description, clock.now())
         self.delays = description.delays
         self._clock = clock
@@ -51,7 +57,7 @@ class Slurmctld(Records):
         self._pass_planned = False
         self._backfill_planned = False
         self._changed = asyncio.Event()
-        self.accounting: Accounting = _account_nothing
+        self._accounting: Accounting = accounting or _account_nothing
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -109,7 +115,7 @@ class Slurmctld(Records):
             self.after(self.delays.backfill_s, self._backfill_pass)
 
     def _backfill_pass(self) -> None:
-        """Once after every change that leaves somebody waiting: while nothing changes, time alone makes no room."""
+        """Start jobs by backfill, once after each change that leaves jobs waiting: without a change no nodes become free."""
         self._backfill_planned = False
         if self.down_until_s <= self.now_s:
             self._scheduler.backfill_pass()
@@ -128,7 +134,7 @@ class Slurmctld(Records):
         job.start_time_s, job.end_time_s = self.now_s, None
         job.run += 1
         job.starts.append((self.now_s, shares))
-        self.accounting("START", job)
+        self._accounting("START", job)
         run = job.run
         self.after(self.delays.launch_s, lambda: self._launched(job, run))
 
@@ -217,7 +223,7 @@ class Slurmctld(Records):
         job.phase, job.state, job.allocated = Phase.ENDED, verdict, ()
         job.end_time_s = self.now_s if job.end_time_s is None else job.end_time_s
         self.outcomes[job.job_id] = verdict
-        self.accounting(verdict, job)
+        self._accounting(verdict, job)
         ended_s = self.now_s
         self.after(self.delays.min_job_age_s, lambda: self._forget(job, ended_s))
         self.kick()
@@ -230,7 +236,7 @@ class Slurmctld(Records):
     def back_into_queue(self, job: Job) -> None:
         """Pending again, under its old request and with a begin time in the future."""
         held = job.after is Requeue.HELD or job.held  # somebody may have held it while it was ending
-        self.accounting(REQUEUED, job)
+        self._accounting(REQUEUED, job)
         self.outcomes.pop(job.job_id, None)
         job.run += 1
         begin_s = float(int(self.now_s)) + self.delays.requeue_s + 1.0

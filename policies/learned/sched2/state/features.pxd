@@ -1,6 +1,6 @@
 cimport cython
 
-# Numbers of `feature_layout`, as C variables.
+# Numbers of `feature_columns`, as C variables.
 cdef long long FREE_SHARE, IS_EMPTY, ABSENT_SHARE, OF_SERVER, LOG_TIME, LOG_TIME_NOW, GPUS, LOG_SPREAD_LOSS
 cdef long long LOG_RELATIVE_WAIT, LOG_WAIT, IS_SPREAD, TIME_LOST, LOG_UNTIL_LOCAL, GAIN_OF_STARTING, OUTLASTS
 cdef long long OUTLASTS_OTHERS, LOG_UNTIL_CLEAR, GPUS_LEFT, LOG_GPUS, QUEUE_TIMES_LOG_TIME, QUEUE_TIMES_LOG_GPUS

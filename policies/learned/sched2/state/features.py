@@ -15,7 +15,7 @@ from math import log, log1p, log2
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.sched2.state.feature_layout import (
+from policies.learned.sched2.state.feature_columns import (
     ABSENT_SHARE,
     BREAKS_EMPTY,
     BREAKS_LARGE,
@@ -54,10 +54,10 @@ from policies.learned.sched2.state.feature_layout import (
     SMALL_LARGE_WAIT,
     SMALL_MISSING,
     TIME_LOST,
-    FeatureLayout,
+    FeatureColumns,
 )
 from policies.learned.sched2.state.placements import NUM_PLACEMENTS
-from policies.learned.sched2.state.state_layout import JOB_NUMBERS, REST_NUMBERS, StateLayout
+from policies.learned.sched2.state.state_columns import JOB_NUMBERS, REST_NUMBERS, StateColumns
 
 FloatArray = npt.NDArray[np.float32]
 Rule = npt.NDArray[np.float64]
@@ -66,27 +66,27 @@ _SHORTEST_H = 0.02
 
 
 class Features:
-    """Computes rows of features, see `FeatureLayout`. Invariant: the row of a state does not depend on earlier states."""
+    """Computes rows of features, see `FeatureColumns`. Invariant: the row of a state does not depend on earlier states."""
 
-    def __init__(self, layout: StateLayout) -> None:
-        self._nodes = layout.nodes
-        self._gpus = layout.gpus
-        self._candidates = layout.candidates
-        self._size = FeatureLayout(layout).size
-        self._jobs_at, self._first_at, self._rest_at = FeatureLayout(layout).parts
+    def __init__(self, columns: StateColumns) -> None:
+        self._nodes = columns.nodes
+        self._gpus = columns.gpus
+        self._candidates = columns.candidates
+        self._size = FeatureColumns(columns).size
+        self._jobs_at, self._first_at, self._rest_at = FeatureColumns(columns).parts
         self._of_job = OF_JOB
-        self._state_jobs = layout.nodes * layout.gpus
+        self._state_jobs = columns.nodes * columns.gpus
         self._job_numbers = JOB_NUMBERS
         self._placements = NUM_PLACEMENTS
         self._rest_numbers = REST_NUMBERS
         self._never = NEVER_H
         self._shortest = _SHORTEST_H
         self._own = np.zeros(OF_JOB, dtype=np.float32)
-        self._hours = np.zeros(layout.nodes * layout.gpus)
+        self._hours = np.zeros(columns.nodes * columns.gpus)
         """Hours until each GPU comes free, rising within a server."""
-        self._free = np.zeros(layout.nodes, dtype=np.int64)
+        self._free = np.zeros(columns.nodes, dtype=np.int64)
         """Free GPUs of each server."""
-        self._absent = np.zeros(layout.nodes, dtype=np.int64)
+        self._absent = np.zeros(columns.nodes, dtype=np.int64)
         self._total = 0
         """Free GPUs of all servers."""
         self._empties = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.sched2.state.feature_layout import IS_SPREAD, LOG_GPUS, LOG_TIME, OF_JOB, SIZES
+from policies.learned.sched2.state.feature_columns import IS_SPREAD, LOG_GPUS, LOG_TIME, OF_JOB, SIZES
 
 
 def first_rule() -> npt.NDArray[np.float64]:

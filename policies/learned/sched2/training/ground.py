@@ -8,7 +8,7 @@ import gymnasium
 
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.training.systems import SimulationBackend, TrainingSetup, WorkloadSpec
 
 ENVIRONMENT = "headway/Sched2-v0"
@@ -53,10 +53,10 @@ def encoding_for(recipe: Settings, backend: SimulationBackend) -> Encoding:
     )
 
 
-def check_layout(envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: StateLayout) -> None:
-    """Raise TrainingError where the environments show another layout."""
-    if envs.single_observation_space.shape != (layout.size,):
+def check_columns(envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns) -> None:
+    """Raise TrainingError where the environments show other columns."""
+    if envs.single_observation_space.shape != (columns.size,):
         raise TrainingError(
-            f"the environments show {envs.single_observation_space}, where the layout has {layout.size} numbers; make both "
+            f"the environments show {envs.single_observation_space}, where the state has {columns.size} numbers; make both "
             "with the same cluster and candidates"
         )

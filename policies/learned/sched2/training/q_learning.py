@@ -28,9 +28,9 @@ from policies.learned.algorithms.dqn import LOSSES, Dqn, DqnSettings
 from policies.learned.algorithms.n_step_returns import NStepReturns
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.sched2.networks import Sched2Network, network_of
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.demonstrations import actions_of
-from policies.learned.sched2.training.ground import check_layout
+from policies.learned.sched2.training.ground import check_columns
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.training.run.seeding import generator, seeds
 
@@ -41,18 +41,18 @@ class QLearning:
     """Rounds of Q-learning. Invariant between rounds: all that follows is decided by `state_dict()`, the recipe and the seed."""
 
     def __init__(
-        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: StateLayout, recipe: Recipe, seed: int
+        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns, recipe: Recipe, seed: int
     ) -> None:
-        """The environments show that layout, report the elapsed time, and begin anew in the step in which they end. Raises
-        TrainingError where they show another layout."""
-        check_layout(envs, layout)
+        """The environments show those columns, report the elapsed time, and begin anew in the step in which they end. Raises
+        TrainingError where they show other columns."""
+        check_columns(envs, columns)
         torch.manual_seed(seed)
         self.recipe = recipe
         self.seed = seed
         self.round = 0
-        self._layout = layout
+        self._columns = columns
         self._envs = envs
-        network = network_of(asdict(recipe), layout)
+        network = network_of(asdict(recipe), columns)
         memory = PrioritizedReplay(
             recipe.replay_capacity, seed=seed, alpha=recipe.alpha, beta=recipe.beta, anneal=20_000, floor=1e-4
         )
@@ -90,7 +90,7 @@ class QLearning:
         earned, count = np.zeros(envs.num_envs), 0
         while goes_on.any():
             actions = (
-                actions_of(recipe.rule, self._layout, states, masks)
+                actions_of(recipe.rule, self._columns, states, masks)
                 if shows
                 else self.dqn.act(seen, masks, epsilon, self._rng)
             )

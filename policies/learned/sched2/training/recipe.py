@@ -42,6 +42,8 @@ class Recipe:
     """Rounds of Q-learning; in each, every environment plays an episode: 2,400 of 16."""
     validate_every: int = 10
     """Rounds between two validations."""
+    min_gain: float = 0.0
+    """Minimum relative improvement of the validation figure for new weights to be kept (0.05 = 5 %)."""
     demonstrations: int = 0
     """Number of initial rounds that imitate `rule`."""
     rule: str = "local-sif"
@@ -85,7 +87,7 @@ class Recipe:
             self, "hidden", "server", "envs", "rounds", "validate_every", "replay_capacity", "n_steps", "train_every", "batch",
             "learning_rate", "max_grad_norm", "candidates", "reward_scale",
         )  # fmt: skip
-        shares(self, "epsilon", "epsilon_end", "exploring", "tau", "alpha", "beta", "gamma")
+        shares(self, "epsilon", "epsilon_end", "exploring", "tau", "alpha", "beta", "gamma", "min_gain")
         for name in ("margin", "margin_weight", "demonstrations", "pretrain_batches", "horizon_h"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")

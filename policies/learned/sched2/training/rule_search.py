@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.learned.sched2.state.kinds import EFFECTIVENESS
-from policies.learned.sched2.state.state_layout import StateLayout
-from policies.learned.sched2.training.ground import check_layout
+from policies.learned.sched2.state.state_columns import StateColumns
+from policies.learned.sched2.training.ground import check_columns
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from policies.learned.sched2.training.search import search
 from policies.learned.training.run.seeding import seeds
@@ -21,10 +21,10 @@ class RuleSearch:
     """Rounds of search. Invariant between rounds: all that follows is decided by the state of `search`, the recipe and the seed."""
 
     def __init__(
-        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: StateLayout, recipe: RuleRecipe, seed: int
+        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns, recipe: RuleRecipe, seed: int
     ) -> None:
-        """The environments play rules (`call_each` of `play`). Raises TrainingError where they show another layout."""
-        check_layout(envs, layout)
+        """The environments play rules (`call_each` of `play`). Raises TrainingError where they show other columns."""
+        check_columns(envs, columns)
         self.search = search(recipe.rules, seed)
         self._envs: Any = envs
         self._recipe = recipe

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.learned.algorithms.evolution import Evolution
-from policies.learned.sched2.state.feature_layout import IS_SPREAD, OF_JOB, SIZES
+from policies.learned.sched2.state.feature_columns import IS_SPREAD, OF_JOB, SIZES
 from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.training.run.seeding import generator
 

@@ -234,9 +234,7 @@ def test_who_ends_soon_is_left_to_end() -> None:
     # job 2 has run for 3000 s of 3200: it stays, and job 1 stays because job 2 goes
     ending = (PAIR[0], training(2, "n1 n2", time_limit_s=3200))
     found = judge(case(ending, PACES), BOTH)
-    assert (
-        found.stays[ONE] == "job 2 is expected to end soon; job 1 has beside it only such as are expected to end soon"
-    )
+    assert found.stays[ONE] == "job 2 is expected to end soon; job 1 has only neighbours that are expected to end soon"
 
 
 def test_others_that_report_nothing_are_escaped_from() -> None:

@@ -119,8 +119,8 @@ async def test_who_cannot_come_back_is_not_preempted(folder: Path) -> None:
         code, text = await refused(admin.Preempt(pb.PreemptRequest(job_id=key.job_id)))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert text == (
-            f"job {key.job_id} cannot come back: no process of it has reported to the agent of its node, nor does its comment say "
-            "headway=preemptible"
+            f"job {key.job_id} cannot continue after a stop: no process of it has reported to the agent of its node, and its "
+            "comment does not contain headway=preemptible"
         )
         async with asking(folder / "status.sock") as status:
             code, text = await refused(status.Preempt(pb.PreemptRequest(job_id=key.job_id)))

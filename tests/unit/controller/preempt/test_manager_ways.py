@@ -180,8 +180,8 @@ async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: 
         record = await admin.Preempt(pb.PreemptRequest(job_id=key.job_id, force=True))
         assert record.way == "none"
         assert record.problem == (
-            "by force, though it cannot come back: the agent of n1 is not connected, so it is not known whether it saves, nor does "
-            "its comment say headway=preemptible: what it has not saved by itself is lost"
+            "by force, although it cannot continue after a stop: the agent of n1 is not connected, so it is not known "
+            "whether it saves, and its comment does not contain headway=preemptible: what it has not saved by itself is lost"
         )
         await world.go_on(5)
         assert world.slurm.job(key.job_id).restarts == 1
@@ -305,7 +305,7 @@ async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
         await world.go_on(3)
         why = await status.Why(pb.WhyRequest(job_id=job.key.job_id))
         assert "It was preempted" in why.sentence
-        assert "came back at step 41" in why.sentence
+        assert "continued at step 41" in why.sentence
 
 
 async def test_a_preemption_that_is_called_off_ends_the_waiting_command_with_an_exit_code(folder: Path) -> None:
@@ -403,6 +403,6 @@ async def test_why_shows_how_a_job_could_continue(folder: Path) -> None:
         await cluster.said()
         facts = (await status.Why(pb.WhyRequest(job_id=job.key.job_id))).facts
         assert facts["preemptible"] == (
-            "no: cannot come back: rank 3 of 8 has not called headway_job.checkpoint, nor does its comment say "
-            "headway=preemptible"
+            "no: cannot continue after a stop: rank 3 of 8 has not called headway_job.checkpoint, and its comment does not "
+            "contain headway=preemptible"
         )

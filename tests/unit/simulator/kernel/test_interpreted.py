@@ -49,7 +49,7 @@ for policy in ("fifo", "sjf", "backfill", "srtf", "las", "tiresias", "srtf-count
         digests[f"{policy} {estimates.kind}"] = hashlib.sha256(repr(columns).encode()).hexdigest()
 import numpy as np
 from policies.learned.sched2.state import features
-from policies.learned.sched2.state.feature_layout import OF_JOB
+from policies.learned.sched2.state.feature_columns import OF_JOB
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
 
@@ -57,8 +57,8 @@ env = Sched2Env(traces=Sched2(jobs=60, mean_gap_s=400.0, cluster_gpus=32), clust
 rng = np.random.default_rng(1)
 rules = rng.standard_normal((3, OF_JOB))
 digests["played"] = hashlib.sha256(repr(env.play(rules, [7])).encode()).hexdigest()
-states = rng.random((50, env.layout.size), dtype=np.float32) * (rng.random((50, env.layout.size)) < 0.7)
-rows = features.Features(env.layout).rows(states.astype(np.float32))
+states = rng.random((50, env.columns.size), dtype=np.float32) * (rng.random((50, env.columns.size)) < 0.7)
+rows = features.Features(env.columns).rows(states.astype(np.float32))
 digests["features"] = hashlib.sha256(rows.tobytes()).hexdigest()
 assert features.__file__.endswith(".py") != compiled()
 print(json.dumps({"compiled": compiled(), "digests": digests}))

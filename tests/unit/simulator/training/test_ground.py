@@ -15,7 +15,7 @@ from policies.api import Decision, PolicySpec, load_policy
 from policies.errors import TrainingError
 from policies.learned.training.systems import FIGURE, TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec
 from policies.model import ClusterState
-from policies.selection import held_placements
+from policies.selection import present_placements
 from simulator.cluster.cluster import Cluster
 from simulator.results.metrics import average_jct_s
 from simulator.slowdown.profiles.files import save_profiles
@@ -46,7 +46,7 @@ class Idle:
     spec = PolicySpec("idle", "nobody")
 
     def decide(self, state: ClusterState) -> Decision:
-        return Decision(held_placements(state, state.running))
+        return Decision(present_placements(state, state.running))
 
 
 class Counting:
@@ -167,7 +167,7 @@ def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: P
     data = of_files([str(path)], Cluster.uniform(1, 4), 50)
     assert all(trace.num_gpus.max() <= 4 for trace in (*data.training, *data.validation, *data.tests))
     assert len(data.notes) == 1
-    assert "that the cluster can never hold" in data.notes[0]
+    assert "that can never fit on the cluster" in data.notes[0]
 
 
 @pytest.mark.parametrize("prefix", ["", "sacct:"])

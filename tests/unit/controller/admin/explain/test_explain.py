@@ -271,7 +271,7 @@ def test_a_requeued_job_whose_run_is_still_ending_was_not_placed_by_slurm():
     ledger = Ledger(pins={JobKey("9", 999_000): placed(restarts=0)})
     ending = held(9, {"n1": 8}, restarts=1, phase=Phase.COMPLETING)
     shot = scene(ending, ledger=ledger)
-    assert explain(shot, "9", NOW_S).sentence == "Ending: it still holds n1:8; then it is placed again."
+    assert explain(shot, "9", NOW_S).sentence == "Ending: it still occupies n1:8; then it is placed again."
     assert brief(shot, ending, Standing(Role.RUNNING), NOW_S) == "its run is ending; then it is placed again"
     over = held(9, {"n1": 8}, phase=Phase.COMPLETING)
     assert brief(scene(over, ledger=ledger), over, Standing(Role.RUNNING), NOW_S) == "its run is ending"
@@ -302,7 +302,7 @@ def test_a_task_of_a_throttled_array_waits_for_its_siblings():
     ("phase", "told"),
     [
         (Phase.CONFIGURING, "Starting: Slurm prepares n1:8 for it; placed by Slurm itself."),
-        (Phase.COMPLETING, "Ending: it still holds n1:8."),
+        (Phase.COMPLETING, "Ending: it still occupies n1:8."),
         (Phase.SUSPENDED, "Suspended by Slurm; it keeps its GPUs on n1:8."),
     ],
 )

@@ -11,7 +11,7 @@ from controller.slurm.embedded import sbatch_request
 from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
-from policies.selection import held_placements
+from policies.selection import present_placements
 from tests.unit.controller.world import World
 
 COMES_BACK = {"comment": "headway=preemptible", "traps": frozenset({"USR1"})}
@@ -125,7 +125,7 @@ class Mover:
 
     def decide(self, state):
         count = len(state.nodes)
-        allocation = held_placements(state, state.running)
+        allocation = present_placements(state, state.running)
         for row in state.pending.tolist():
             size = int(state.jobs.num_gpus[row])
             if size == 8:
@@ -197,7 +197,7 @@ async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
     assert world.phase(key) is Phase.RUNNING
     assert len(world.nodes(key)) == 4
     told = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
-    assert told == ["may go anywhere again: it was to keep off n1; no others can hold it now"]
+    assert told == ["may go anywhere again: it was to keep off n1; it fits on no others now"]
 
 
 async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):

@@ -11,7 +11,7 @@ from controller.slurm.client import Phase
 from controller.state.preemption import Cause, PreemptionMethod, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import Placement
-from policies.selection import held_placements
+from policies.selection import present_placements
 from tests.unit.controller.cycle.decision.test_policy_stops import COMES_BACK, signals, world_of
 from tests.unit.controller.slowed import preemption
 
@@ -199,7 +199,7 @@ class Chooser:
         self.wanted = wanted
 
     def decide(self, state):
-        allocation = held_placements(state, state.running)
+        allocation = present_placements(state, state.running)
         wanted = {row: nodes for row, nodes in self.wanted.items() if row in state.pending}
         for row in [row for row in state.pending.tolist() if row not in self.wanted]:
             free = set(range(len(state.nodes))) - {node for place in allocation.values() for node in place.nodes}
@@ -230,7 +230,7 @@ class Swapper:
     spec = PolicySpec(name="swapper", source="tests", preempts=True)
 
     def decide(self, state):
-        allocation = held_placements(state, state.running)
+        allocation = present_placements(state, state.running)
         rows = [row for row in allocation if state.jobs.preemptible[row]]
         if len(rows) == 2:
             one, other = rows

@@ -18,7 +18,7 @@ async def _books_balance(lab: Lab) -> None:
     snapshot = await lab.client.snapshot()
     used: dict[str, list[int]] = {node.name: [] for node in snapshot.nodes}
     for job in snapshot.jobs:
-        assert bool(job.allocated) == job.phase.holds_nodes, job
+        assert bool(job.allocated) == job.phase.occupies_nodes, job
         assert not (job.held and job.phase is Phase.CONFIGURING), job
         for share in job.allocated:
             assert share.gpu_mask.bit_count() == share.gpus

@@ -84,7 +84,7 @@ def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
 def test_states(state: str, nodes: str, phase: Phase) -> None:
     seen = job(state=state, nodes=nodes)
     assert (seen.state, seen.phase) == (state, phase)
-    assert bool(seen.allocated) == phase.holds_nodes
+    assert bool(seen.allocated) == phase.occupies_nodes
 
 
 def test_ended_jobs_keep_their_times_and_no_nodes() -> None:

@@ -14,7 +14,7 @@ from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity, free_gpus, placement_of
 from policies.placement.requests import Requests
 from policies.placement.rules import ANYWHERE, BEST_FIT, PlacementRule
-from policies.selection import held_placements
+from policies.selection import present_placements
 from policies.speeds.worker_scaling import fitted
 from tests.unit.policies.cluster import Job, Node, cluster, states
 
@@ -41,7 +41,7 @@ def elastic_states(draw: st.DrawFn) -> ClusterState:
 def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement]:
     """The rules in the policy's docstring, each try computed anew."""
     jobs = state.jobs
-    own = held_placements(state, state.running)
+    own = present_placements(state, state.running)
     least, most = (np.where(jobs.split == Split.FIXED, jobs.num_gpus, column).tolist() for column in jobs.sizes)
     a, b = fitted(state)
     known = np.isfinite(state.remaining_s)

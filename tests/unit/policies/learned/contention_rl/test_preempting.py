@@ -76,7 +76,8 @@ def test_who_is_stopped_makes_room_and_comes_back() -> None:
     decision = waits.decide(state)
     assert set(decision.allocation) == {0}
     assert (
-        decision.reasons[1] == "paused: it runs at less than 60% of the speed that it would have alone; it comes back"
+        decision.reasons[1]
+        == "stopped: it runs at less than 60% of the speed that it would have alone; it starts again later"
     )
     check(state, decision, waits.spec, moves=True)
     # RL-Hybrid places it anew at once, on as few nodes as can be

@@ -56,7 +56,7 @@ def test_a_job_that_is_worth_more_takes_the_gpus_of_one_that_runs() -> None:
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
     decision = HeadwayRl.of(network(**SOON)).decide(state_of([Node()], jobs))
     assert decision.allocation == {1: Placement((0,), (8,))}
-    assert decision.reasons[0].startswith("paused: ")
+    assert decision.reasons[0].startswith("stopped: ")
     assert decision.reasons[1] == "starts on node n0: would run at 100% of its ideal speed"
 
 

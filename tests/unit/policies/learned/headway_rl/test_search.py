@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies.learned.headway_rl.search import Assignment, Search, Terms
 from policies.model import ClusterState
 from policies.placement.best_fit import Capacity
-from policies.selection import held_placements
+from policies.selection import present_placements
 from policies.speeds.contention_model import ContentionModel
 from tests.unit.policies.cluster import Job, Node, states
 from tests.unit.policies.profiled import LOUD, QUIET, state_of
@@ -24,7 +24,7 @@ def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) ->
     """All that runs may be stopped."""
     nobody = state.running[:0]
     model = ContentionModel(state, weights=values, staying=nobody)
-    own = held_placements(state, state.running)
+    own = present_placements(state, state.running)
     return Search(Capacity(state, staying=nobody), model, own, values, terms)
 
 
@@ -33,7 +33,7 @@ def worth(state: ClusterState, layout: Assignment, values: list[float], terms: T
     model = ContentionModel(state, staying=state.running[:0])
     for row, placement in layout.placed.items():
         model.add(row, placement)
-    own = held_placements(state, state.running)
+    own = present_placements(state, state.running)
     disturbed = [row for row in own if layout.placed.get(row) != own[row]]
     return sum(values[row] * model.speed(row) for row in layout.placed) - terms.stop * sum(
         values[row] for row in disturbed
@@ -49,12 +49,12 @@ def test_a_layout_is_worth_what_it_says_and_the_search_only_improves_it(
     values = data.draw(st.lists(st.floats(0.1, 10.0), min_size=count, max_size=count))
     preemptible = state.jobs.preemptible[state.running].all()
     capacity = Capacity(state, staying=state.running[:0])
-    own = held_placements(state, state.running)
-    if not preemptible or not all(capacity.can_hold(row, own[row]) for row in own):
+    own = present_placements(state, state.running)
+    if not preemptible or not all(capacity.can_place_again(row, own[row]) for row in own):
         return
     search = search_of(state, values)
     rows = list(range(count))
-    first = search.lay_out([], search.order(rows))
+    first = search.assign([], search.order(rows))
     best = search.best([], rows, 400)
     for layout in (first, best):
         assert layout.worth == pytest.approx(worth(state, layout, values))

@@ -26,7 +26,7 @@ FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
 def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> FeatureNetwork:
     """Random weights; `spread` is how different its answers are."""
     torch.manual_seed(seed)
-    network = FeatureNetwork(encoding.layout, hidden=8, server=4)
+    network = FeatureNetwork(encoding.columns, hidden=8, server=4)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if name in {"rule.weight", "start.weight", "void.2.weight"}:

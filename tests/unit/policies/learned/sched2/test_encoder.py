@@ -38,11 +38,11 @@ WORLDS: list[dict[str, Any]] = [
 
 
 def encoder_of(env: Sched2Env) -> Encoder:
-    options, layout = env.options, env.layout
+    options, columns = env.options, env.columns
     return Encoder(
         Encoding(
-            num_nodes=layout.nodes,
-            gpus_per_node=layout.gpus,
+            num_nodes=columns.nodes,
+            gpus_per_node=columns.gpus,
             candidates=options.candidates,
             window=options.window,
         )
@@ -60,7 +60,7 @@ def check_parity(env: Sched2Env, view: AgentView, seen: Any) -> None:
 def episode(env: Sched2Env, **reset: Any) -> int:
     """Play an episode of random actions, and return how many jobs were started."""
     encoder = encoder_of(env)
-    assert encoder.encoding.layout == env.layout
+    assert encoder.encoding.columns == env.columns
     return follow(env, encoder, random_agent(7), check_parity, **reset)
 
 
@@ -112,7 +112,7 @@ def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window:
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=3, foreign_gpus=1), Node(gpus=3, available=False), Node(gpus=3), Node(gpus=2)]
     jobs = [Job(gpus=1, exclusive=True, held={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
-    gpus, _, _ = look(cluster(nodes, jobs)).encoding.layout.split(look(cluster(nodes, jobs)).array())
+    gpus, _, _ = look(cluster(nodes, jobs)).encoding.columns.split(look(cluster(nodes, jobs)).array())
     assert gpus.tolist() == [[-1, 0, 0], [-1, -1, -1], [1, 1, 1], [-1, 0, 0]]
 
 
@@ -120,14 +120,14 @@ def test_more_held_than_there_is_shows_what_there_is() -> None:
     state = cluster(
         [Node(gpus=2)], [Job(gpus=2, held={0: 2}, estimate_s=3600), Job(gpus=1, held={0: 1}, estimate_s=60)]
     )
-    gpus, _, _ = look(state).encoding.layout.split(look(state).array())
+    gpus, _, _ = look(state).encoding.columns.split(look(state).array())
     assert gpus.tolist() == [[1, 1]]
 
 
 def test_a_job_without_an_estimate_has_the_usual_time_and_one_beyond_it_is_about_to_end() -> None:
     jobs = [Job(gpus=1, held={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
     view = look(cluster([Node(gpus=2)], jobs), usual_h=2.5)
-    gpus, shown, _ = view.encoding.layout.split(view.array())
+    gpus, shown, _ = view.encoding.columns.split(view.array())
     assert gpus.tolist() == [[0, 0]]
     assert shown[:2, 0].tolist() == [2.5, 0.5]
 
@@ -136,7 +136,7 @@ def test_jobs_that_can_never_be_placed_are_no_candidates_and_more_jobs_than_slot
     jobs = [Job(gpus=9), Job(gpus=1), Job(gpus=2), Job(gpus=1), Job(gpus=2)]
     view = look(cluster([Node(gpus=2), Node(gpus=2)], jobs), candidates=2)
     assert list(view.candidates) == [1, 2]
-    _, _, rest = view.encoding.layout.split(view.array())
+    _, _, rest = view.encoding.columns.split(view.array())
     assert rest[:2].tolist() == pytest.approx([2 / 2, 1.5 / 2])
     assert view.start(1) == (1, Placement((0,), (1,)))
     assert list(view.candidates) == [2, 3]
@@ -161,7 +161,7 @@ def test_a_tier_that_is_no_number_is_as_the_one_before_it(value: float) -> None:
         assert state.profiles is not None
         profiles: ProfileTable = replace(state.profiles, locality=np.array([tiers]))
         view = look(replace(state, profiles=profiles))
-        times: list[float] = view.encoding.layout.split(view.array())[1][0, :4].tolist()
+        times: list[float] = view.encoding.columns.split(view.array())[1][0, :4].tolist()
         return times
 
     assert shown([1.0, 1.0, 0.5, 0.25]) == [1, 2, 2, 4]

@@ -11,15 +11,15 @@ from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.networks import FeatureNetwork, PaperNetwork
 from policies.learned.sched2.networks import network_of as network_by
-from policies.learned.sched2.state.feature_layout import (
+from policies.learned.sched2.state.feature_columns import (
     IS_SPREAD,
     OF_JOB,
     SIZES,
-    FeatureLayout,
+    FeatureColumns,
 )
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.demonstrations import actions_of
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
@@ -27,10 +27,10 @@ from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of, ru
 from tests.unit.simulator.papers.sched2.test_env import random_agent
 
 
-def candidates_of(layout: StateLayout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
+def candidates_of(columns: StateColumns, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
     """Features of the candidates of one state, and the server that packing takes first of each."""
-    rows = torch.from_numpy(Features(layout).rows(state[None]))
-    _, own, first, _ = FeatureLayout(layout).split(rows)
+    rows = torch.from_numpy(Features(columns).rows(state[None]))
+    _, own, first, _ = FeatureColumns(columns).split(rows)
     return own[0], first[0]
 
 
@@ -71,11 +71,11 @@ def test_one_at_a_time_is_as_all_at_once() -> None:
 
 def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change_nothing() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
-    network, layout = network_of(SMALL), SMALL.layout
-    gpus, jobs, _ = layout.split(states)
+    network, columns = network_of(SMALL), SMALL.columns
+    gpus, jobs, _ = columns.split(states)
     order = np.array([2, 0, 3, 1])
     swapped, swapped_masks = states.copy(), masks.copy()
-    layout.split(swapped)[1][:] = jobs[:, order]
+    columns.split(swapped)[1][:] = jobs[:, order]
     swapped_masks[:, 1:] = masks[:, 1:][:, order]
     with torch.inference_mode():
         worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
@@ -83,7 +83,7 @@ def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change
     assert np.allclose(other[:, 0], worth[:, 0], atol=1e-4)
     assert np.allclose(other[:, 1:], worth[:, 1:][:, order], atol=1e-4)
     turned = states.copy()
-    layout.split(turned)[0][:] = gpus[:, ::-1]
+    columns.split(turned)[0][:] = gpus[:, ::-1]
     # Where every server has another number of free GPUs, packing has no ties to break.
     clear = np.array([len(set((row == 0).sum(1).tolist())) == 4 for row in gpus])
     with torch.inference_mode():
@@ -95,8 +95,8 @@ def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change
 def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rng, seen = np.random.default_rng(2), set()
-    look = Features(SMALL.layout)
-    _, own, _, _ = FeatureLayout(SMALL.layout).split(torch.from_numpy(look.rows(states)))
+    look = Features(SMALL.columns)
+    _, own, _, _ = FeatureColumns(SMALL.columns).split(torch.from_numpy(look.rows(states)))
     for _ in range(5):
         rule = first_rule() + 2.0 * rng.standard_normal(OF_JOB)
         together = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks).tolist()
@@ -107,11 +107,11 @@ def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
 
 
 def test_packing_shows_where_a_job_goes_and_whether_it_would_be_scattered() -> None:
-    env, layout = Sched2Env(traces=Workload(jobs=200, mean_gap_s=80.0), cluster="15x8"), Encoding().layout
+    env, columns = Sched2Env(traces=Workload(jobs=200, mean_gap_s=80.0), cluster="15x8"), Encoding().columns
     agent, spread, over = random_agent(4), 0, False
     seen, _ = env.reset(seed=5)
     while not over:
-        own, first = candidates_of(layout, seen)
+        own, first = candidates_of(columns, seen)
         action = agent(env)
         job = env.candidates[action - 1] if action else None
         seen, _, over, _, _ = env.step(np.int64(action))
@@ -127,7 +127,7 @@ def test_an_untrained_network_starts_as_its_rule() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rule = first_rule()
     rule[-SIZES:] = 0.0
-    network = FeatureNetwork(SMALL.layout)
+    network = FeatureNetwork(SMALL.columns)
     with torch.no_grad():
         network.rule.weight.copy_(torch.from_numpy(rule[None]))
         worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
@@ -139,7 +139,7 @@ def test_an_untrained_network_starts_as_its_rule() -> None:
 
 def test_the_papers_network_by_equations_3_to_5() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
-    network = PaperNetwork(SMALL.layout, hidden=5, server=3)
+    network = PaperNetwork(SMALL.columns, hidden=5, server=3)
     weights = {name: weight.detach().numpy() for name, weight in network.named_parameters()}
 
     def layer(name: str, seen: np.ndarray) -> np.ndarray:
@@ -147,7 +147,7 @@ def test_the_papers_network_by_equations_3_to_5() -> None:
         return made
 
     for state, mask in zip(states[:20], masks[:20], strict=True):
-        gpus, jobs, rest = SMALL.layout.split(state)
+        gpus, jobs, rest = SMALL.columns.split(state)
         servers = [np.maximum(layer("server", row), 0) for row in gpus]  # F_i, with shared weights
         queue = np.maximum(layer("queue", np.concatenate([jobs.ravel(), rest])), 0)  # G
         embedding = np.concatenate([*servers, queue])  # E
@@ -160,17 +160,17 @@ def test_the_papers_network_by_equations_3_to_5() -> None:
 
 def test_a_card_names_its_network() -> None:
     sizes = {"hidden": 8, "server": 4}
-    assert isinstance(network_by({"network": "paper", **sizes}, SMALL.layout), PaperNetwork)
-    assert isinstance(network_by({"network": "features", **sizes}, SMALL.layout), FeatureNetwork)
-    assert isinstance(network_by(sizes, SMALL.layout), FeatureNetwork), "cards from before there were two"
+    assert isinstance(network_by({"network": "paper", **sizes}, SMALL.columns), PaperNetwork)
+    assert isinstance(network_by({"network": "features", **sizes}, SMALL.columns), FeatureNetwork)
+    assert isinstance(network_by(sizes, SMALL.columns), FeatureNetwork), "cards from before there were two"
     with pytest.raises(ValueError, match="network is 'other'; give paper or features"):
-        network_by({"network": "other", **sizes}, SMALL.layout)
+        network_by({"network": "other", **sizes}, SMALL.columns)
 
 
 def test_the_simple_rules_start_jobs_that_lose_nothing() -> None:
-    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
-    state = np.zeros((4, layout.size), dtype=np.float32)
-    gpus, jobs, _ = layout.split(state)
+    columns = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).columns
+    state = np.zeros((4, columns.size), dtype=np.float32)
+    gpus, jobs, _ = columns.split(state)
     gpus[:] = [[0, 0, 3, 3], [0, 2, 3, 5]]
     # Three GPUs in an hour, scattered now and slower; two in two hours; one in three.
     jobs[:] = [[1, 4, 4, 4, 3 / 4, 0], [2, 8, 8, 8, 2 / 4, 0], [3, 3, 3, 3, 1 / 4, 0]]
@@ -178,5 +178,5 @@ def test_the_simple_rules_start_jobs_that_lose_nothing() -> None:
     masks[1, 2] = False
     masks[2, 2:] = False
     masks[3] = [False, True, False, False]
-    assert actions_of("local-sif", layout, state, masks).tolist() == [2, 3, 0, 1]
-    assert actions_of("local-spf", layout, state, masks).tolist() == [3, 3, 0, 1]
+    assert actions_of("local-sif", columns, state, masks).tolist() == [2, 3, 0, 1]
+    assert actions_of("local-spf", columns, state, masks).tolist() == [3, 3, 0, 1]

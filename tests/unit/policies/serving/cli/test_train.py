@@ -263,11 +263,11 @@ def test_a_comparison_that_cannot_be_made_is_an_error(
 def test_a_policy_that_leaves_jobs_waiting_for_ever_is_not_praised(tmp_path: Path) -> None:
     (tmp_path / "lazy.py").write_text(
         "from policies.api import Decision, PolicySpec\n"
-        "from policies.selection import held_placements\n"
+        "from policies.selection import present_placements\n"
         "class Lazy:\n"
         "    spec = PolicySpec('lazy', 'nobody')\n"
         "    def decide(self, state):\n"
-        "        return Decision(held_placements(state, state.running))\n"
+        "        return Decision(present_placements(state, state.running))\n"
     )
     env = install(tmp_path / "site", {"headway.policies": {"lazy": "lazy:Lazy"}}, tmp_path)
     rows = ["job_id,submit_time_s,num_gpus,duration_s", *(f"{job},{job * 60},1,600" for job in range(40))]

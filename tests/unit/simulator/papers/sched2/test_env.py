@@ -12,10 +12,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import simulator.envs
-from policies.learned.sched2.state.feature_layout import OF_JOB, FeatureLayout
+from policies.learned.sched2.state.feature_columns import OF_JOB, FeatureColumns
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
-from policies.learned.sched2.state.state_layout import JOB_NUMBERS, StateLayout
+from policies.learned.sched2.state.state_columns import JOB_NUMBERS, StateColumns
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Estimates, NodeChange, Settings
 from simulator.envs.base import Mask
@@ -85,9 +85,9 @@ def test_the_sizes_of_table_i() -> None:
     env = Sched2Env()
     assert env.observation_space.shape == (15 * 8 + (4 + 2) * 10 + 4,)
     assert env.action_space == gymnasium.spaces.Discrete(11)
-    assert env.layout == StateLayout(15, 8, 10)
-    states = np.arange(3 * env.layout.size, dtype=np.float32).reshape(3, -1)
-    gpus, jobs, rest = env.layout.split(states)
+    assert env.columns == StateColumns(15, 8, 10)
+    states = np.arange(3 * env.columns.size, dtype=np.float32).reshape(3, -1)
+    gpus, jobs, rest = env.columns.split(states)
     assert (gpus.shape, jobs.shape, rest.shape) == ((3, 15, 8), (3, 10, JOB_NUMBERS), (3, 4))
     assert np.array_equal(np.concatenate([each.reshape(3, -1) for each in (gpus, jobs, rest)], axis=1), states)
 
@@ -95,7 +95,7 @@ def test_the_sizes_of_table_i() -> None:
 def test_a_state_by_hand() -> None:
     env = tiny((0, 2, 7200), (0, 4, 3600), (0, 1, 3600), (0, 3, 10800), (1800, 8, 3600))
     seen, _ = env.reset()
-    gpus, jobs, rest = env.layout.split(seen)
+    gpus, jobs, rest = env.columns.split(seen)
     assert not gpus.any()
     # VGG16 on 1 node, and on 2, 3, 4 of them (there are 2): 5.9 times as long. 2 and 4 GPUs of nodes of 4.
     assert np.allclose(jobs, [[2, 11.8, 11.8, 11.8, 0.5, 0], [1, 5.9, 5.9, 5.9, 1, 0]])
@@ -103,18 +103,18 @@ def test_a_state_by_hand() -> None:
     assert np.allclose(rest, [2 / 2, (1 + 3) / 2 / 4, 2, 0])
     seen, reward, *_ = env.step(np.int64(1))
     assert reward == 1.0
-    gpus, jobs, rest = env.layout.split(seen)
+    gpus, jobs, rest = env.columns.split(seen)
     assert np.allclose(gpus, [[0, 0, 2, 2], [0, 0, 0, 0]])
     assert np.allclose(jobs[:, 4], [1, 0.25])
     seen, *_ = env.step(np.int64(2))
     # The job of 1 GPU goes where it fits best; the next one was 3rd of those that wait.
-    gpus, jobs, rest = env.layout.split(seen)
+    gpus, jobs, rest = env.columns.split(seen)
     assert np.allclose(gpus, [[0, 1, 2, 2], [0, 0, 0, 0]])
     assert np.allclose(jobs[:, 4], [1, 0.75])
     assert not rest.any()
     seen, *_ = env.step(np.int64(0))
     # The arrival of the last one, half an hour later.
-    gpus, jobs, rest = env.layout.split(seen)
+    gpus, jobs, rest = env.columns.split(seen)
     assert np.allclose(gpus, [[0, 0.5, 1.5, 1.5], [0, 0, 0, 0]])
     assert np.allclose(jobs[:, 5], [0.5, 0.5])
     assert np.allclose(rest, [1 / 2, 8 / 4, 1, 0])
@@ -126,7 +126,7 @@ def test_a_job_that_is_scattered_by_hand() -> None:
     env.step(np.int64(1))
     env.step(np.int64(1))
     seen, reward, *_ = env.step(np.int64(1))
-    gpus, _, _ = env.layout.split(seen)
+    gpus, _, _ = env.columns.split(seen)
     assert env.simulation.now_s == 5.9 * 3600, "the engine went on to the end: no job waits"
     assert reward == pytest.approx(1 / 5.9)
     assert not gpus.any()
@@ -142,7 +142,7 @@ def test_states_are_what_the_engine_says(changes: tuple[NodeChange, ...], slowdo
     def look() -> None:
         seen = env._observe()
         assert seen in env.observation_space
-        gpus, jobs, rest = env.layout.split(seen)
+        gpus, jobs, rest = env.columns.split(seen)
         active = env.simulation.jobs()
         waiting = [job for job in active if not job.occupied]
         assert list(env.candidates) == waiting[:4]
@@ -184,7 +184,7 @@ def expected_gpus(env: Sched2Env) -> list[list[float]]:
 def test_nodes_with_fewer_gpus_show_the_missing_ones() -> None:
     env = Sched2Env(traces=[trace_of((0, 8, 60))], cluster=cluster_of(RACKS))
     seen, _ = env.reset()
-    gpus, _, _ = env.layout.split(seen)
+    gpus, _, _ = env.columns.split(seen)
     assert gpus[3].tolist() == [-1] * 4 + [0] * 4
     assert seen in env.observation_space
 
@@ -425,8 +425,8 @@ def test_an_episode_played_is_one_stepped_through(world: dict[str, Any]) -> None
     played, stepped = Sched2Env(**world), Sched2Env(**world)
     rules = first_rule() + 0.8 * np.random.default_rng(4).standard_normal((3, OF_JOB))
     outcomes = played.play(rules, [11, 12])
-    features = Features(stepped.layout)
-    begin, end, _ = FeatureLayout(stepped.layout).parts
+    features = Features(stepped.columns)
+    begin, end, _ = FeatureColumns(stepped.columns).parts
     for seed, of_seed in zip((11, 12), outcomes, strict=True):
         for rule, outcome in zip(rules, of_seed, strict=True):
             seen, _ = stepped.reset(seed=seed)
@@ -507,5 +507,5 @@ def test_the_widest_window_shows_the_shortest_of_each_size() -> None:
     assert [job.index for job in env.candidates] == [4, 5, 3, 1]
     env.step(np.int64(2))
     assert [job.index for job in env.candidates] == [4, 2, 3, 1]
-    _, _, rest = env.layout.split(env._observe())
+    _, _, rest = env.columns.split(env._observe())
     assert rest[:2].tolist() == pytest.approx([1 / 4, 2 / 4])

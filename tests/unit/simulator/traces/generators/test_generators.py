@@ -190,7 +190,11 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("philly", {"mean_gap_s": "1e9"}, "come over more than 126 years"),
         ("philly", {"seed": "-1"}, "the seed -1 is negative"),
         ("contention-rl", {"mix": "odd"}, "there is no mix 'odd'; give one of normal"),
-        ("contention-rl", {"load": "0.9"}, "a load means nothing for jobs that come at once; give other arrivals"),
+        (
+            "contention-rl",
+            {"load": "0.9"},
+            "a load has no meaning for jobs that all arrive at once; give other arrivals",
+        ),
         ("contention-rl", {"cluster_gpus": "8"}, "a job of 32 GPUs does not fit a cluster of 8"),
         ("contention-rl", {"demands": "0/1"}, "must be positive"),
         ("contention-rl", {"duration_spread": "-1"}, "its spread from 0 to 3"),

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from slurm.minicluster.host import configuration
-from slurm.minicluster.host.layout import Layout
+from slurm.minicluster.host.files import ClusterFiles
 from slurm.minicluster.host.network import Addresses, NetworkNames, first_free
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 ADDRESSES = Addresses(ipaddress.IPv4Network("10.77.5.0/24"))
-LAYOUT = Layout(Path("/srv/lab"))
+LAYOUT = ClusterFiles(Path("/srv/lab"))
 
 
 def conf(cgroup: str = "none", **fields: Any) -> list[str]:

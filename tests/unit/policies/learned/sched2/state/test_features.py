@@ -8,34 +8,34 @@ import torch
 from torch import Tensor
 
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.state.feature_layout import (
+from policies.learned.sched2.state.feature_columns import (
     IS_SPREAD,
     LOG_GPUS,
     LOG_TIME,
     LOG_UNTIL_CLEAR,
     NEVER_H,
     SIZES,
-    FeatureLayout,
+    FeatureColumns,
 )
 from policies.learned.sched2.state.features import Features
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.state_columns import StateColumns
 
 
-def candidates_of(layout: StateLayout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
+def candidates_of(columns: StateColumns, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
     """Features of the candidates of one state, and the server that packing takes first of each."""
-    rows = torch.from_numpy(Features(layout).rows(state[None]))
-    _, own, first, _ = FeatureLayout(layout).split(rows)
+    rows = torch.from_numpy(Features(columns).rows(state[None]))
+    _, own, first, _ = FeatureColumns(columns).split(rows)
     return own[0], first[0]
 
 
 def test_features_by_hand() -> None:
-    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, _ = layout.split(state)
+    columns = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).columns
+    state = np.zeros(columns.size, dtype=np.float32)
+    gpus, jobs, _ = columns.split(state)
     gpus[:] = [[0, 2, 3, 3], [-1, 0, 0, 5]]
     jobs[0] = [1, 4, 4, 4, 3 / 4, 0.5]
     jobs[1] = [2, 2, 2, 2, 1 / 4, 0]
-    own, first = candidates_of(layout, state)
+    own, first = candidates_of(columns, state)
     row = dict(enumerate(own[0].tolist()))
     # Three GPUs fit on neither: all of the second one would be taken first, and the job would run four times as long.
     assert first[:2].tolist() == [1, 0]
@@ -56,24 +56,24 @@ def test_features_by_hand() -> None:
 
 @pytest.mark.parametrize("busy_h", [NEVER_H, NEVER_H + 1, 500.0])
 def test_a_server_that_is_busy_for_days_is_not_free_now(busy_h: float) -> None:
-    layout = Encoding(num_nodes=1, gpus_per_node=4, candidates=1).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, _ = layout.split(state)
+    columns = Encoding(num_nodes=1, gpus_per_node=4, candidates=1).columns
+    state = np.zeros(columns.size, dtype=np.float32)
+    gpus, jobs, _ = columns.split(state)
     gpus[:] = [[0, 0, 0, busy_h]]
     jobs[0] = [1, 1, 1, 1, 1 / 4, 0]
-    own, _ = candidates_of(layout, state)
+    own, _ = candidates_of(columns, state)
     assert own[0, LOG_UNTIL_CLEAR] == pytest.approx(np.log1p(NEVER_H), abs=1e-4)
 
 
 def test_features_of_jobs_beside_large_ones_by_hand() -> None:
-    layout = Encoding(num_nodes=3, gpus_per_node=4, candidates=5).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, jobs, rest = layout.split(state)
+    columns = Encoding(num_nodes=3, gpus_per_node=4, candidates=5).columns
+    state = np.zeros(columns.size, dtype=np.float32)
+    gpus, jobs, rest = columns.split(state)
     gpus[:] = [[0, 0, 0, 0], [0, 2, 3, 3], [1, 1, 1, 1]]
     # A job of twelve, which is two empty servers short and has waited for seven hours; one of a server, which has not.
     jobs[:4] = [[1, 1, 1, 1, 3, 7], [2, 2, 2, 2, 1, 0], [5, 5, 5, 5, 2 / 4, 0], [5, 9, 9, 9, 1 / 4, 0]]
     rest[0] = 1.5
-    own, first = candidates_of(layout, state)
+    own, first = candidates_of(columns, state)
     waits, queue = np.log1p(7), np.log1p(1.5)
     twelve, server, two, one = (each.tolist() for each in own[:4])
     assert first[:4].tolist() == [0, 0, 0, 1]
@@ -84,18 +84,18 @@ def test_features_of_jobs_beside_large_ones_by_hand() -> None:
     assert one[17:31] == pytest.approx([0, 0, 0, 0, 2 / 4, 1, waits, queue, 0, 0, 0, 2 / 4, 0, 0])
     # Without large ones nothing is taken from them.
     jobs[:2] = 0
-    own, _ = candidates_of(layout, state)
+    own, _ = candidates_of(columns, state)
     assert own[2, 17:31].tolist() == pytest.approx([1, 1, 0, queue] + [0] * 10)
     assert not own[3, 17:31].any()
 
 
 def test_features_of_servers_and_queue_by_hand() -> None:
-    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=1).layout
-    state = np.zeros(layout.size, dtype=np.float32)
-    gpus, _, rest = layout.split(state)
+    columns = Encoding(num_nodes=2, gpus_per_node=4, candidates=1).columns
+    state = np.zeros(columns.size, dtype=np.float32)
+    gpus, _, rest = columns.split(state)
     gpus[:] = [[3, 0, 1, 0], [-1, 0, 0, 0]]
     rest[:] = [3, 1, 0, 7]
-    servers, _, _, after = FeatureLayout(layout).split(torch.from_numpy(Features(layout).rows(state[None])))
+    servers, _, _, after = FeatureColumns(columns).split(torch.from_numpy(Features(columns).rows(state[None])))
     assert servers[0, 0].tolist() == pytest.approx([0, 0, np.log(2), np.log(4), 2 / 4, 0, 0])
     assert servers[0, 1].tolist() == pytest.approx([0, 0, 0, np.log1p(NEVER_H), 3 / 4, 0, 1 / 4])
     assert after[0].tolist() == pytest.approx([np.log(4), np.log(2), 0, np.log(8), 5 / 8])

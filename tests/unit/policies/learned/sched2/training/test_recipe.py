@@ -13,7 +13,7 @@ import torch
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.state.kinds import COMPLETIONS, EFFECTIVENESS
-from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.q_learning import QLearning
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
@@ -33,12 +33,12 @@ def one_thread() -> Iterator[None]:
 
 def learning(seed: int = 1, **options: Any) -> QLearning:
     recipe = small_recipe(**options)
-    return QLearning(environments(recipe), SMALL.layout, recipe, seed)
+    return QLearning(environments(recipe), SMALL.columns, recipe, seed)
 
 
 def searching(seed: int = 1, **options: Any) -> RuleSearch:
     recipe = small_search(**options)
-    return RuleSearch(environments(recipe), SMALL.layout, recipe, seed)
+    return RuleSearch(environments(recipe), SMALL.columns, recipe, seed)
 
 
 def carried_out(one: QLearning) -> dict[str, torch.Tensor]:
@@ -110,7 +110,7 @@ def test_search_finds_what_costs_less() -> None:
 def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
     recipe = small_search(rules=3, traces=6, envs=4, reward=reward)
     busy = replace(FEW, mean_gap_s=100.0, one_gpu_share=0.5)
-    one = RuleSearch(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
+    one = RuleSearch(environments(recipe, traces=busy), SMALL.columns, recipe, 1)
     rules, traces = one.search.draw(), [5, 6, 7, 8, 9, 10]
     costs = one.costs(rules, traces)
     env = Sched2Env(traces=busy, cluster="4x4", candidates=4)
@@ -122,7 +122,7 @@ def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
 
 def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
     recipe = small_search()
-    one = RuleSearch(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
+    one = RuleSearch(environments(recipe, max_steps=3), SMALL.columns, recipe, 1)
     assert np.isinf(one.costs(one.search.draw(), [5])).all()
     one.run()
     assert np.isfinite(one.search.draw()).all()
@@ -175,7 +175,7 @@ def test_searches_that_cannot_be(options: dict[str, Any], says: str) -> None:
 def test_environments_that_show_something_else(made: Any) -> None:
     recipe = small_recipe() if made is QLearning else small_search()
     with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
-        made(environments(recipe), StateLayout(2, 4, 4), recipe, 1)
+        made(environments(recipe), StateColumns(2, 4, 4), recipe, 1)
 
 
 def test_a_card_can_hold_a_recipe() -> None:

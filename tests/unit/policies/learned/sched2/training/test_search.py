@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.learned.sched2.state.feature_layout import (
+from policies.learned.sched2.state.feature_columns import (
     OF_JOB,
 )
 from policies.learned.sched2.state.first_rule import first_rule

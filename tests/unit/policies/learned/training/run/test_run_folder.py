@@ -238,6 +238,21 @@ def test_what_is_no_number_ends_the_training(folder: Path) -> None:
                 run.evaluate(1.0, weights(float("inf")))
 
 
+def test_a_figure_must_be_better_by_the_minimum_gain() -> None:
+    early = EarlyStop("lower", 2)
+
+    # 1 % better is not 5 % better than the best figure, and counts against patience
+    assert [early.offer(figure, min_gain=0.05) for figure in (100.0, 99.0, 94.0, 93.0, 92.0)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert early.best == 94.0
+    assert early.is_over
+
+
 def test_early_stop_without_patience_never_is_over() -> None:
     early = EarlyStop("lower", None)
     assert [early.offer(figure) for figure in (1.0, 1.0, 0.5, 2.0)] == [True, False, True, False]

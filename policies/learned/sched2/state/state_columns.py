@@ -1,4 +1,4 @@
-"""The layout of a state of SCHED2 (Luan et al., table I), for the environment and for training."""
+"""The columns of a state of SCHED2 (Luan et al., table I), for the environment and for training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ArrayT = TypeVar("ArrayT", npt.NDArray[np.float32], npt.NDArray[np.float64], npt
 
 
 @dataclass(frozen=True)
-class StateLayout:
+class StateColumns:
     """Positions in a state."""
 
     nodes: int

@@ -9,15 +9,15 @@ from slurm.minicluster.host.network import CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ClusterFiles:
     """Paths of a cluster's files."""
 
     root: Path
 
     @staticmethod
-    def of(directory: str) -> Layout:
-        """Return the layout of a recorded cluster."""
-        return Layout(Path(directory))
+    def of(directory: str) -> ClusterFiles:
+        """Return the files of a recorded cluster."""
+        return ClusterFiles(Path(directory))
 
     @property
     def etc(self) -> Path:

@@ -1,11 +1,11 @@
-"""The layout of a row of features (`features`), for the network, the search, and environments that play rules."""
+"""The columns of a row of features (`features`), for the network, the search, and environments that play rules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policies.learned.sched2.state.state_layout import REST_NUMBERS, StateLayout
+from policies.learned.sched2.state.state_columns import REST_NUMBERS, StateColumns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,36 +82,36 @@ NEVER_H = 48.0
 
 
 @dataclass(frozen=True)
-class FeatureLayout:
+class FeatureColumns:
     """Positions in a row of features."""
 
-    layout: StateLayout
+    columns: StateColumns
 
     @property
     def servers(self) -> int:
         """Number of features of a server."""
-        return self.layout.gpus + OF_SERVER
+        return self.columns.gpus + OF_SERVER
 
     @property
     def size(self) -> int:
         """Length of a row."""
-        return self.layout.nodes * self.servers + self.layout.candidates * (OF_JOB + 1) + OF_ALL
+        return self.columns.nodes * self.servers + self.columns.candidates * (OF_JOB + 1) + OF_ALL
 
     @property
     def parts(self) -> tuple[int, int, int]:
         """Positions where the candidates' features begin, the servers that packing takes first, and the rest."""
-        layout = self.layout
-        jobs = layout.nodes * self.servers
-        first = jobs + layout.candidates * OF_JOB
-        return jobs, first, first + layout.candidates
+        columns = self.columns
+        jobs = columns.nodes * self.servers
+        first = jobs + columns.candidates * OF_JOB
+        return jobs, first, first + columns.candidates
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return servers (batch, N, .), candidates (batch, J, OF_JOB), the server where packing puts each first, and the rest."""
-        layout = self.layout
+        columns = self.columns
         jobs, first, rest = self.parts
         return (
-            rows[:, :jobs].view(-1, layout.nodes, self.servers),
-            rows[:, jobs:first].view(-1, layout.candidates, OF_JOB),
+            rows[:, :jobs].view(-1, columns.nodes, self.servers),
+            rows[:, jobs:first].view(-1, columns.candidates, OF_JOB),
             rows[:, first:rest].long(),
             rows[:, rest:],
         )
