@@ -15,7 +15,11 @@ as void.
 
 **Reward**: equation 1, the sum over jobs of epochs trained in the slot by all epochs of the job, given with the step that ends
 the slot; 0 before. Over an episode, rewards add up to the number of finished jobs. (DL2 gives that reward to every sample of a
-slot: `slot_ended` in info marks the end of slots.)
+slot: `slot_ended` in info marks the end of slots; `action_rewards` then has the reward of each step of the slot, by the option
+`reward`.)
+
+**All-reduce** (section 7): a job whose trace has 0 in the column `num_ps` trains without servers. Its u is 0, and the actions that
+would give it a server are masked. Its workers form a ring (`simulator.papers.dl2.servers`).
 
 `speeds` selects the speeds of jobs. `engine`: by the placement of their tasks and the jobs on the same NICs
 (`simulator.papers.dl2.servers`), and by the models of `slowdown`: DL2 learns online from these. `analytical`: by Optimus' model,
@@ -47,12 +51,14 @@ from simulator.kernel.constants import NEVER
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.decisions import ElasticMapping
 from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation, State
-from simulator.papers.dl2.options import ANALYTICAL, ElasticOptions
+from simulator.papers.dl2.options import ANALYTICAL, SLOT, ElasticOptions
+from simulator.papers.dl2.perturbation import Perturbation, perturbed
 from simulator.papers.dl2.progress import Progress, whole_numbers
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.slot import changes, count_change, empty_tasks, hold_fixed, workers_of
 from simulator.papers.dl2.tasks import Tasks
 from simulator.slowdown.api import SlowdownModel
+from simulator.traces.trace import Trace
 
 _SLOTS_PER_JOB = 100
 
@@ -74,10 +80,15 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self.shown = Observation(asked, self.cluster.num_gpus, sum(self._cpus))
         self.tasks: Tasks
         self.progress: Progress
+        self.perturbation: Perturbation
         self._jobs: list[ActiveJob] = []
         self._first = 0
         """Row of the batch's first job in `_jobs`."""
         self._slots = 0
+        self._trained: dict[int, float] = {}
+        """Normalized epochs of each job in the last slot, by row of the trace."""
+        self._given: list[int] = []
+        """Jobs to which the actions of this slot gave a task, by row of the trace; -1 for void."""
         self.observation_space = gymnasium.spaces.Box(0.0, self.shown.high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(len(self.shown.mask))
 
@@ -100,12 +111,17 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self.steps += 1
-        reward, ended = 0.0, False
-        if not (self._act(action) and self._has_choice()) and not self._show_next_batch():
-            reward, ended = self._pass_time(), True
+        reward, ended = 0.0, not (self._act(action) and self._has_choice()) and not self._show_next_batch()
+        rewards: list[float] = []
+        if ended:
+            given, self._given = self._given, []
+            reward = self._pass_time()
+            rewards = self._rewards(given, reward)
         terminated = self._all_done()
         truncated = not terminated and self._is_too_long()
         info: dict[str, Any] = {"action_mask": self.shown.mask.astype(np.int8), "slot_ended": ended}
+        if ended:
+            info["action_rewards"] = rewards
         if terminated or truncated:
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
@@ -127,11 +143,11 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
     # The slot
 
     def _begin(self) -> None:
-        self._jobs, self._first, self._slots = [], 0, 0
+        self._jobs, self._first, self._slots, self._given = [], 0, 0, []
         self.footprints.of.clear()
-        self.footprints.asked = whole_numbers(self.trace, "num_ps", self.trace.num_gpus.tolist())
-        self.progress = Progress(self.trace, self.simulation, self.options.epochs)
-        self.shown.begin(self.trace, self.progress)
+        self.footprints.asked = whole_numbers(self.trace, "num_ps", self.trace.num_gpus.tolist(), least=0)
+        self.progress = Progress(self.trace, self.simulation, self.options.epochs, self.perturbation.per_stated_epoch)
+        self.shown.begin(self.trace, self.progress, self.footprints)
 
     def _open_slot(self) -> None:
         """Free all resources of jobs, except those of jobs that must not be stopped."""
@@ -160,9 +176,11 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
         if number == void or not self.shown.mask[number]:
             self._invalid += number < void
+            self._given.append(-1)
             return False
         row, kind = divmod(number, 3)
         job = self.shown.batch[row]
+        self._given.append(job.index)
         if kind != SERVER:
             self.tasks.give_worker(job.index, workers_of(job), with_server=kind == BOTH)
         if kind != WORKER:
@@ -174,17 +192,24 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     def _pass_time(self) -> float:
         """Run the slot, and slots in which nothing can be given, until the next decision or the end; return the reward."""
-        reward = 0.0
+        self._trained = {}
         while True:
             if self._jobs:
                 self._carry_out()
             self._to_next_slot()
             self._slots += 1
-            reward += self.progress.reward()
+            for job, share in self.progress.trained().items():
+                self._trained[job] = self._trained.get(job, 0.0) + share
             self._open_slot()
             if self._show_next_batch() or self._all_done() or self._is_too_long():
-                return reward
+                return sum(self._trained.values())
             self._skipped += 1
+
+    def _rewards(self, given: list[int], reward: float) -> list[float]:
+        """Return the reward of each action of the slot that has ended."""
+        if self.options.reward == SLOT:
+            return [reward] * len(given)
+        return [self._trained.get(job, 0.0) for job in given]
 
     def _carry_out(self) -> None:
         """Apply the allocation."""
@@ -223,6 +248,11 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     def _observe(self) -> State:
         return self.shown.state.copy()
+
+    def _trace_of(self, options: dict[str, Any]) -> Trace:
+        asked = self.options
+        self.perturbation = perturbed(super()._trace_of(options), asked.speed_variation, asked.epoch_error)
+        return self.perturbation.trace
 
     def _rate(self) -> float:
         return 0.0  # rewards are those of slots, see `step`

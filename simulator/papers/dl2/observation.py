@@ -9,6 +9,7 @@ from simulator.envs.base import Mask
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.options import ElasticOptions
 from simulator.papers.dl2.progress import Progress
+from simulator.papers.dl2.servers import Footprints
 from simulator.papers.dl2.tasks import Tasks
 from simulator.slowdown.profiles.model_profiles import key_of
 from simulator.traces.trace import Trace
@@ -38,8 +39,10 @@ class Observation:
         self._options = options
         self._num_gpus = num_gpus
         self._num_cpus = max(num_cpus, 1)
-        self._most = np.zeros(size, dtype=np.float32)
+        self._most = np.zeros((size, 2), dtype=np.float32)
+        """Maximum of workers and of servers of each row."""
         self._trace: Trace
+        self._footprints: Footprints
         self._progress: Progress
         self._tasks: Tasks
 
@@ -56,9 +59,9 @@ class Observation:
         """Return whether any action besides void is possible."""
         return bool(self.mask[:-1].any())
 
-    def begin(self, trace: Trace, progress: Progress) -> None:
+    def begin(self, trace: Trace, progress: Progress, footprints: Footprints) -> None:
         """Begin an episode."""
-        self._trace, self._progress = trace, progress
+        self._trace, self._progress, self._footprints = trace, progress, footprints
 
     def show(self, jobs: list[ActiveJob], tasks: Tasks) -> None:
         """Show a batch of at most J jobs, with the tasks given in this slot."""
@@ -72,7 +75,8 @@ class Observation:
             self.state[row, self.d] = min(self._progress.slots_run.get(job.index, 0), MOST)
             self.state[row, self.e] = min(self._progress.epochs_left(job), MOST)
             if not (job.fixed and job.occupied):
-                self._most[row] = self._trace.max_gpus[job.index]
+                most = self._trace.max_gpus[job.index]
+                self._most[row] = most, 0 if self._footprints.is_all_reduce(job.index) else most
             self._show_tasks(row)
         self._update_mask()
 
@@ -93,8 +97,9 @@ class Observation:
         """Set the mask of possible actions."""
         worker, server, both = self._tasks.room
         mask = self.mask[:-1].reshape(-1, 3)
-        np.less(self.state[:, self.w :], self._most[:, None], out=mask[:, :2])
+        np.less(self.state[:, self.w :], self._most, out=mask[:, :2])
         np.logical_and(mask[:, WORKER], mask[:, SERVER], out=mask[:, BOTH])
+        both = both and self._options.bundle
         if not (worker and server and both):
             mask &= (worker, server, both)
         self.mask[-1] = True

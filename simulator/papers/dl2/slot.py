@@ -22,7 +22,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the allocation of a slot changes. Invariant: a job that keeps its tasks is in neither list."""
+    """Stops and starts that carry out an allocation. Invariant: a job that keeps its tasks is in neither list."""
 
     stops: tuple[ActiveJob, ...]
     """Running jobs that lose or change their tasks."""
@@ -48,7 +48,10 @@ def workers_of(job: ActiveJob) -> Where:
 
 
 def changes(jobs: Sequence[ActiveJob], tasks: Tasks, footprints: Footprints, min_workers: Sequence[int]) -> Changes:
-    """Return what changes when these jobs get these tasks; a job needs a server and `min_workers` of the trace."""
+    """Return what changes when these jobs get these tasks.
+
+    A job runs with `min_workers` of the trace and at least one server; an all-reduce job needs no server.
+    """
     stops, starts = [], []
     for job in jobs:
         workers, servers = tasks.workers(job.index), tasks.servers(job.index)
@@ -56,7 +59,8 @@ def changes(jobs: Sequence[ActiveJob], tasks: Tasks, footprints: Footprints, min
             if workers == workers_of(job) and servers == footprints.of[job.index]:
                 continue
             stops.append(job)
-        if servers and sum(workers.values()) >= min_workers[job.index]:
+        has_servers = bool(servers) or footprints.is_all_reduce(job.index)
+        if has_servers and sum(workers.values()) >= min_workers[job.index]:
             starts.append(Start(job, workers, servers))
     return Changes(tuple(stops), tuple(starts))
 
