@@ -77,13 +77,15 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self.footprints = Footprints()
         super().__init__(replace(asked, slowdown=self._models(asked)))
         self._cpus = [int(gpus * asked.cpus_per_gpu) for gpus in self.cluster.gpus]
-        self.shown = Observation(asked, self.cluster.num_gpus, sum(self._cpus))
+        self.num_cpus = max(sum(self._cpus), 1)
+        self.shown = Observation(asked, self.cluster.num_gpus, self.num_cpus)
         self.tasks: Tasks
         self.progress: Progress
         self.perturbation: Perturbation
-        self._jobs: list[ActiveJob] = []
+        self.slot_jobs: list[ActiveJob] = []
+        """Jobs that this slot is divided among, in order of arrival."""
         self._first = 0
-        """Row of the batch's first job in `_jobs`."""
+        """Row of the batch's first job in `slot_jobs`."""
         self._slots = 0
         self._trained: dict[int, float] = {}
         """Normalized epochs of each job in the last slot, by row of the trace."""
@@ -143,7 +145,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
     # The slot
 
     def _begin(self) -> None:
-        self._jobs, self._first, self._slots, self._given = [], 0, 0, []
+        self.slot_jobs, self._first, self._slots, self._given = [], 0, 0, []
         self.footprints.of.clear()
         self.footprints.asked = whole_numbers(self.trace, "num_ps", self.trace.num_gpus.tolist(), least=0)
         self.progress = Progress(self.trace, self.simulation, self.options.epochs, self.perturbation.per_stated_epoch)
@@ -151,17 +153,17 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     def _open_slot(self) -> None:
         """Free all resources of jobs, except those of jobs that must not be stopped."""
-        self._jobs = list(self.simulation.jobs())
+        self.slot_jobs = list(self.simulation.jobs())
         self.tasks = empty_tasks(self.options, self.cluster.gpus, self._cpus, self.loop.pool.up)
-        hold_fixed(self.tasks, self._jobs, self.footprints)
+        hold_fixed(self.tasks, self.slot_jobs, self.footprints)
         self._first = -self.options.concurrent
 
     def _show_next_batch(self) -> bool:
         """Show the next J jobs that can be given a task; return False, and show none, if there are none."""
         size = self.options.concurrent
-        while self._first + size < len(self._jobs):
+        while self._first + size < len(self.slot_jobs):
             self._first += size
-            self.shown.show(self._jobs[self._first : self._first + size], self.tasks)
+            self.shown.show(self.slot_jobs[self._first : self._first + size], self.tasks)
             if self._has_choice():
                 return True
         self.shown.show([], self.tasks)
@@ -194,7 +196,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         """Run the slot, and slots in which nothing can be given, until the next decision or the end; return the reward."""
         self._trained = {}
         while True:
-            if self._jobs:
+            if self.slot_jobs:
                 self._carry_out()
             self._to_next_slot()
             self._slots += 1
@@ -213,7 +215,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     def _carry_out(self) -> None:
         """Apply the allocation."""
-        found = changes(self._jobs, self.tasks, self.footprints, self.trace.min_gpus.tolist())
+        found = changes(self.slot_jobs, self.tasks, self.footprints, self.trace.min_gpus.tolist())
         for job in found.stops:
             self.loop.stop(job)
         for start in found.starts:
@@ -230,7 +232,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
     def _to_next_slot(self) -> None:
         """Go on to the next slot that has a job, or to the end."""
         loop = self.loop
-        slot = (loop.now // self._period + 1) * self._period if self._jobs else 0
+        slot = (loop.now // self._period + 1) * self._period if self.slot_jobs else 0
         while not self._all_done():
             if not loop.num_waiting and not loop.running:
                 slot = max(slot, -(-loop.next_arrival // self._period) * self._period)

@@ -38,7 +38,7 @@ class Observation:
         self._type_of = {key_of(name): row for row, name in enumerate(options.types)}
         self._options = options
         self._num_gpus = num_gpus
-        self._num_cpus = max(num_cpus, 1)
+        self._num_cpus = num_cpus
         self._most = np.zeros((size, 2), dtype=np.float32)
         """Maximum of workers and of servers of each row."""
         self._trace: Trace

@@ -24,18 +24,23 @@ class Perturbation:
     """The trace with the durations at the varied speeds."""
     per_stated_epoch: FloatColumn
     """Epochs that the job trains, for each one that its user states."""
-    expected_s: FloatColumn
-    """Run time at the requested size that follows from the stated epochs and the average speed of the type."""
+    usual_s: FloatColumn
+    """Run time at the requested size and the average speed of the type."""
+
+    @property
+    def expected_s(self) -> FloatColumn:
+        """Return the run time at the requested size that follows from the stated epochs and the average speed of the type."""
+        return self.usual_s / self.per_stated_epoch
 
 
 def perturbed(trace: Trace, speed_variation: float, epoch_error: float) -> Perturbation:
     """Return the trace with these relative deviations, each up or down with equal probability; 0 changes nothing."""
     speeds = 1.0 + speed_variation * _signs(trace, _SPEEDS)
     per_stated = 1.0 + epoch_error * _signs(trace, _EPOCHS)
-    expected_s = trace.duration_ns / NS_PER_S / per_stated
+    usual_s = trace.duration_ns / NS_PER_S
     if speed_variation:
         trace = replace(trace, duration_ns=np.maximum(np.rint(trace.duration_ns / speeds), 1).astype(np.int64))
-    return Perturbation(trace, per_stated, expected_s)
+    return Perturbation(trace, per_stated, usual_s)
 
 
 def _signs(trace: Trace, of: int) -> FloatColumn:

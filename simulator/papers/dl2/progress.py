@@ -35,6 +35,14 @@ class Progress:
         excess = 1.0 - 1.0 / self._per_stated[job.index]
         return max(self._epochs[job.index] * (job.left / job.work - excess), 0.0)
 
+    def share_left(self, job: ActiveJob) -> float:
+        """Return `epochs_left` as a share of the epochs that the job truly trains."""
+        return self.epochs_left(job) / self._epochs[job.index]
+
+    def value_of(self, job: ActiveJob, work: float) -> float:
+        """Return the reward of so much of the job's work, in ns of run time alone; no job trains more than is left."""
+        return min(work, job.left) / job.work * self._per_stated[job.index]
+
     def count_slot(self, running: Sequence[ActiveJob]) -> None:
         """Count one slot for each of these jobs."""
         for job in running:

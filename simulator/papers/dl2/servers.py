@@ -70,6 +70,13 @@ class Law:
         )
 
 
+def nics_gbs(topology: Topology) -> tuple[float, ...]:
+    """Return the capacity of each node's network cards together, GB/s; infinite where it is not limited."""
+    return tuple(
+        sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf for node in range(topology.num_nodes)
+    )
+
+
 def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> Law:
     """Return the law of a job with that batch per GPU (-1: not known) and requested GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
@@ -122,10 +129,7 @@ class PlacedSpeed(Model):
         self._profiles = profiles
         self._footprints = footprints
         self._most_gpus = topology.max_gpus
-        self._nic_gbs = tuple(
-            sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf
-            for node in range(topology.num_nodes)
-        )
+        self._nic_gbs = nics_gbs(topology)
         self._spread: dict[int, tuple[int, ...]] = {}
         self._on_node: dict[int, tuple[int, ...]] = {}
 
@@ -163,10 +167,7 @@ class FittedSpeed(Model):
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
-        self._gbs = min(
-            sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf
-            for node in range(topology.num_nodes)
-        )
+        self._gbs = min(nics_gbs(topology))
 
     def _computed(self, resident: Resident) -> float:
         workers, servers = sum(resident.counts), sum(self._footprints.of[resident.job].values())
