@@ -9,21 +9,41 @@ and resize them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from policies.api import Decision
 from policies.model import ClusterState
+from simulator.engine.simulation import Simulation
+from simulator.envs.base import Mask
 from simulator.envs.decisions import MappedAction
-from simulator.papers.dl2.observation import BOTH, SERVER, WORKER
+from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation
+from simulator.papers.dl2.options import ElasticOptions
+from simulator.papers.dl2.perturbation import Perturbation
+from simulator.papers.dl2.servers import Footprints
+from simulator.traces.trace import Trace
 
-if TYPE_CHECKING:
-    from simulator.papers.dl2.env import ElasticAllocationEnv
+
+class Slot(Protocol):
+    """The environment, as far as decisions need it."""
+
+    simulation: Simulation
+    trace: Trace
+    options: ElasticOptions
+    perturbation: Perturbation
+    footprints: Footprints
+    shown: Observation
+
+    def action_masks(self) -> Mask:
+        """Return which actions are possible now."""
+
+    def shown_tasks(self) -> list[tuple[int, int]]:
+        """Return the jobs that the state shows, by row: the job's row in the trace, and its servers in this slot."""
 
 
 class ElasticMapping:
     """A `simulator.envs.decisions.DecisionMapping`."""
 
-    def __init__(self, env: ElasticAllocationEnv) -> None:
+    def __init__(self, env: Slot) -> None:
         self._env = env
         self._missing: dict[int, int] = {}
         """Workers that the decision gives to each job, less those that it has in this slot."""
@@ -31,7 +51,7 @@ class ElasticMapping:
 
     def instant(self) -> int:
         """Return the time of the slot."""
-        return self._env.loop.now
+        return self._env.simulation.loop.now
 
     def state(self) -> ClusterState:
         """Return the state at the begin of the slot, with the run times that users and types let expect."""
