@@ -49,7 +49,10 @@ class SlotLearning:
         self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random)
 
     def run_round(self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool) -> dict[str, float]:
-        """Play an episode in every environment, and learn. Return the means of the gradient steps, and the mean sum of rewards."""
+        """Play an episode in every environment, and learn. Return the number of gradient steps, and their means.
+
+        Rewards are not among the figures: their sum is the number of jobs, whatever the agent does.
+        """
         self._random.manual_seed(int(rng.integers(1 << 31)))
         self._network.actor.requires_grad_(not critic_only)
         envs = self._envs
@@ -57,13 +60,11 @@ class SlotLearning:
         losses: list[dict[str, float]] = []
         states, _ = envs.reset(seed=cast(Any, seeds))
         goes_on = np.ones(envs.num_envs, dtype=np.bool_)
-        earned = np.zeros(envs.num_envs)
         while goes_on.any():
             masks = envs.action_masks()
             actions = self._actions(states, masks, rng)
             following, rewards, terminated, truncated, infos = envs.step(actions)
             ended = infos.get("slot_ended", np.zeros(envs.num_envs, dtype=np.bool_)) | terminated | truncated
-            earned += np.where(goes_on, rewards, 0.0)
             for row in np.flatnonzero(goes_on).tolist():
                 slots[row].add(states[row], actions[row], masks[row])
                 # What follows an episode that was cut off is not in the batch: its last slot is left out.
@@ -76,7 +77,7 @@ class SlotLearning:
             states = following
         self._network.actor.requires_grad_(True)
         means = {name: float(np.mean([each[name] for each in losses] or [0.0])) for name in LOSSES}
-        return {**means, "earned": float(earned.mean()), "updates": float(len(losses))}
+        return {**means, "updates": float(len(losses))}
 
     def _actions(self, states: States, masks: npt.NDArray[np.bool_], rng: np.random.Generator) -> npt.NDArray[np.int64]:
         actions: npt.NDArray[np.int64] = self._algorithm.act(states, masks)["actions"]

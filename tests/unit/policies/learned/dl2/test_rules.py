@@ -1,4 +1,4 @@
-"""What DL2's phases do with a state: teachers, job-aware exploration, the samples of a slot."""
+"""Rules of DL2's phases: teachers, job-aware exploration, the samples of a slot."""
 
 from __future__ import annotations
 
