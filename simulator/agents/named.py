@@ -10,6 +10,7 @@ from policies.api import load_policy, parse_policy
 from policies.learned.training.agents import Agent, AgentInEnvironment, UniformAgent
 from policies.learned.training.systems import TRAINED, trained_agent
 from simulator.agents.policy_agent import PolicyAgent
+from simulator.envs import baseline_class, baselines
 from simulator.errors import SettingError
 from simulator.traces.generators import from_text
 
@@ -52,13 +53,42 @@ def named_agents(texts: Sequence[str], env: str | None, options: Mapping[str, An
 
 
 def agent_of(text: str) -> Agent | AgentInEnvironment:
-    """Return the agent of `uniform`, of `agent:system=NAME,weights=FOLDER`, or of a policy's text."""
+    """Return the agent of `uniform`, of a baseline, of `agent:system=NAME,weights=FOLDER`, or of a policy's text.
+
+    Raises SettingError, and PolicyError for policies and weights that cannot be loaded.
+    """
     name, options = parse_policy(text)
     if name == UNIFORM:
         return UniformAgent()
+    if name in baselines():
+        return _baseline(name, options)
     if name != TRAINED:
         return PolicyAgent(load_policy(name, options))
     return trained_agent(text, options)
+
+
+def listed(env: str | None) -> list[dict[str, str]]:
+    """Return name, environment and rule of the agents that act by a rule in that environment (None: in any), besides policies.
+
+    An empty environment means that the agent acts in all.
+    """
+    found = [{"agent": UNIFORM, "env": "", "rule": _first_line(UniformAgent)}]
+    for name, where in baselines().items():
+        if env in (None, where):
+            found.append({"agent": name, "env": where, "rule": _first_line(baseline_class(name))})
+    return found
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _baseline(name: str, options: Mapping[str, Any]) -> Agent:
+    try:
+        made: Agent = baseline_class(name)(**options)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{name} cannot be made: {error}") from error
+    return made
 
 
 def env_options(texts: Sequence[str], workload: str | None) -> dict[str, Any]:

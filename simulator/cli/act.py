@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simulator.cli import options as shared
+from simulator.errors import SettingError
 
 if TYPE_CHECKING:
     from policies.learned.evaluation.statistics import Mean
@@ -26,11 +27,14 @@ _COLUMNS = {
 
 def act(
     agents: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            help="Policies as for run; uniform; agent:system=NAME,weights=FOLDER for trained agents.", metavar="AGENT…"
+            help="Policies as for run; uniform; baselines of the environment, such as dl2-drf; "
+            "agent:system=NAME,weights=FOLDER for trained agents.",
+            metavar="AGENT…",
+            show_default=False,
         ),
-    ],
+    ] = None,
     env: Annotated[
         str | None, typer.Option(help="Gymnasium's id.", metavar="ID", show_default="the trained agent's")
     ] = None,
@@ -47,15 +51,21 @@ def act(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of test seeds.")] = 5,
+    only_list: Annotated[bool, typer.Option("--list", help="List the control and the baselines.")] = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Let policies, trained agents and a random control act in one environment, on the same seeds."""
     from policies.learned.training.systems import TEST_SEEDS
     from simulator.agents.comparing import as_json as json_of
     from simulator.agents.comparing import compare_agents
-    from simulator.agents.named import env_options, named_agents
+    from simulator.agents.named import env_options, listed, named_agents
     from simulator.runs.progress import Bar
 
+    if only_list:
+        _print_list(listed(env), as_json)
+        return
+    if not agents:
+        raise SettingError("there is no agent; give one or more, such as uniform, or --list for their names")
     named = named_agents(agents, env, env_options(settings or (), workload))
     with Bar(f"acting in {named.env}") as bar:
         found = compare_agents(
@@ -65,6 +75,21 @@ def act(
         typer.echo(json.dumps(json_of(found), indent=2))
     else:
         _print(found)
+
+
+def _print_list(found: list[dict[str, str]], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    table = Table("agent", "environment", "rule", box=None, header_style="bold")
+    for row in found:
+        table.add_row(row["agent"], row["env"] or "any", row["rule"])
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+    typer.echo("policies act too, in environments with jobs: headway-policy list")
 
 
 def _print(found: AgentComparison) -> None:

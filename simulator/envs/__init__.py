@@ -8,11 +8,24 @@ envs = gymnasium.make_vec("headway/Contention-v0", 32, vectorization_mode="vecto
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import gymnasium
 
 CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
 SCHED2 = "headway/Sched2-v0"
+
+_BASELINES = {
+    "dl2-drf": (ELASTIC, "dl2.baselines:DRF"),
+    "dl2-tetris": (ELASTIC, "dl2.baselines:Tetris"),
+    "dl2-optimus": (ELASTIC, "dl2.baselines:Optimus"),
+    "dl2-fifo": (ELASTIC, "dl2.baselines:FIFO"),
+    "dl2-srtf": (ELASTIC, "dl2.baselines:SRTF"),
+    "dl2-greedy": (ELASTIC, "dl2.greedy:Greedy"),
+}
+"""Agents that act in one environment by a rule: its id, and the class."""
 
 for _name, _one, _many in (
     (CONTENTION, "contention_rl.env:ContentionEnv", "contention"),
@@ -23,3 +36,14 @@ for _name, _one, _many in (
         gymnasium.register(
             _name, entry_point=f"simulator.papers.{_one}", vector_entry_point=f"simulator.papers.vectorized:{_many}"
         )
+
+
+def baselines() -> dict[str, str]:
+    """Return the names of the agents that act by a rule, with the id of the environment in which each acts."""
+    return {name: env for name, (env, _) in _BASELINES.items()}
+
+
+def baseline_class(name: str) -> Any:
+    """Return the class of that name; its constructor takes the options."""
+    module, _, kind = _BASELINES[name][1].partition(":")
+    return getattr(import_module(f"simulator.papers.{module}"), kind)

@@ -5,22 +5,40 @@ A candidate is the first waiting job of its number of GPUs. Where a policy start
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
+from policies.learned.contention_rl.placement_actions import PlacementActions
 from policies.model import Placement
 from simulator.engine.simulation import Simulation
+from simulator.envs.base import Mask
 from simulator.envs.decisions import StartMapping
 from simulator.kernel.job import ActiveJob
+from simulator.traces.trace import Trace
 
-if TYPE_CHECKING:
-    from simulator.papers.contention_rl.env import ContentionEnv
+
+class Choices(Protocol):
+    """The environment, as far as decisions need it."""
+
+    simulation: Simulation
+    trace: Trace
+
+    @property
+    def candidates(self) -> Sequence[ActiveJob]:
+        """The jobs that can be started."""
+
+    @property
+    def placements(self) -> PlacementActions[ActiveJob]:
+        """The placements of a candidate, by number."""
+
+    def action_masks(self) -> Mask:
+        """Return which actions are possible now."""
 
 
 class ContentionMapping(StartMapping):
     """See `simulator.envs.decisions`."""
 
-    def __init__(self, env: ContentionEnv) -> None:
+    def __init__(self, env: Choices) -> None:
         super().__init__()
         self._env = env
 

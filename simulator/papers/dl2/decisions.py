@@ -1,28 +1,49 @@
 """Decisions of policies as actions of `headway/ElasticAllocation-v0`: DL2's unrolling of an allocation into increments.
 
 A job gets as many workers as the decision gives it GPUs, each with one parameter server while there is room for one (the bundle
-action), else alone. Which nodes hold them is the environment's choice, so a decision's nodes are not compared. A policy sees the
-jobs as they ran in the last slot, and may pause and resize them.
+action, or one after the other without it), else alone; an all-reduce job gets workers only. On which nodes these run is the
+environment's choice, so a decision's nodes are not compared. A policy sees the jobs as they ran in the last slot, and may pause
+and resize them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Protocol
 
 from policies.api import Decision
 from policies.model import ClusterState
+from simulator.engine.simulation import Simulation
+from simulator.envs.base import Mask
 from simulator.envs.decisions import MappedAction
+from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation
+from simulator.papers.dl2.options import ElasticOptions
+from simulator.papers.dl2.perturbation import Perturbation
+from simulator.papers.dl2.servers import Footprints
+from simulator.traces.trace import Trace
 
-if TYPE_CHECKING:
-    from simulator.papers.dl2.env import ElasticAllocationEnv
 
-_WORKER, _BOTH = 0, 2
+class Slot(Protocol):
+    """The environment, as far as decisions need it."""
+
+    simulation: Simulation
+    trace: Trace
+    options: ElasticOptions
+    perturbation: Perturbation
+    footprints: Footprints
+    shown: Observation
+
+    def action_masks(self) -> Mask:
+        """Return which actions are possible now."""
+
+    def shown_tasks(self) -> list[tuple[int, int]]:
+        """Return the jobs that the state shows, by row: the job's row in the trace, and its servers in this slot."""
 
 
 class ElasticMapping:
     """A `simulator.envs.decisions.DecisionMapping`."""
 
-    def __init__(self, env: ElasticAllocationEnv) -> None:
+    def __init__(self, env: Slot) -> None:
         self._env = env
         self._missing: dict[int, int] = {}
         """Workers that the decision gives to each job, less those that it has in this slot."""
@@ -30,11 +51,16 @@ class ElasticMapping:
 
     def instant(self) -> int:
         """Return the time of the slot."""
-        return self._env.loop.now
+        return self._env.simulation.loop.now
 
     def state(self) -> ClusterState:
-        """Return the state at the begin of the slot."""
-        return self._env.simulation.state()
+        """Return the state at the begin of the slot, with the run times that users and types let expect."""
+        state = self._env.simulation.state()
+        options = self._env.options
+        if not (options.epoch_error or options.speed_variation):
+            return state
+        expected_s = self._env.perturbation.expected_s[[job.index for job in self._env.simulation.jobs()]]
+        return replace(state, jobs=replace(state.jobs, duration_estimate_s=expected_s))
 
     def begin(self, decision: Decision) -> None:
         """Take the decision of the slot. Workers that did not fit in the slot before are a deviation of this one's first action."""
@@ -49,13 +75,24 @@ class ElasticMapping:
         mask = self._env.action_masks()
         shown = self._env.shown_tasks()
         for row, (job, servers) in enumerate(shown):
-            for kind in (_BOTH, _WORKER) if servers else (_BOTH,):
-                if self._missing.get(job, 0) > 0 and mask[3 * row + kind]:
-                    self._missing[job] -= 1
+            for kind in self._kinds(row, job, servers) if self._missing.get(job, 0) > 0 else ():
+                if mask[3 * row + kind]:
+                    self._missing[job] -= kind != SERVER
                     return MappedAction(3 * row + kind, deviation=problem)
         problem = problem or self._lacking("lacks {} workers, for which there is no room", [job for job, _ in shown])
         self._missing = {job: missing for job, missing in self._missing.items() if job not in dict(shown)}
         return MappedAction(len(mask) - 1, deviation=problem)
+
+    def _kinds(self, row: int, job: int, servers: int) -> tuple[int, ...]:
+        """Return the kinds of actions that bring that job nearer to one more worker, best first."""
+        if self._env.footprints.is_all_reduce(job):
+            return (WORKER,)
+        if self._env.options.bundle:
+            return (BOTH, WORKER) if servers else (BOTH,)
+        workers = self._env.shown.state[row, self._env.shown.w]
+        if not servers:
+            return (SERVER,)
+        return (WORKER,) if servers > workers else (SERVER, WORKER)
 
     def _lacking(self, text: str, among: list[int] | None = None) -> str:
         """Describe the first of these jobs (None: all) that lacks workers; empty if none does."""

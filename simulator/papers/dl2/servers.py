@@ -42,7 +42,11 @@ class Footprints:
         self.of: dict[int, Mapping[int, int]] = {}
         """Servers by node, of each row of the trace; a job without an entry has none."""
         self.asked: list[int] = []
-        """Servers that each job of the trace requests."""
+        """Servers that each job of the trace requests; 0 for an all-reduce job."""
+
+    def is_all_reduce(self, job: int) -> bool:
+        """Return whether the job of that row has no servers: its workers exchange gradients with each other."""
+        return self.asked[job] == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,13 @@ class Law:
         )
 
 
+def nics_gbs(topology: Topology) -> tuple[float, ...]:
+    """Return the capacity of each node's network cards together, GB/s; infinite where it is not limited."""
+    return tuple(
+        sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf for node in range(topology.num_nodes)
+    )
+
+
 def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> Law:
     """Return the law of a job with that batch per GPU (-1: not known) and requested GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
@@ -78,15 +89,26 @@ def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> L
 def units(workers: Mapping[int, int], servers: Mapping[int, int], crowd: Mapping[int, int]) -> float:
     """Return x: the models that the busiest NIC sends or receives in a step; 0 on one node. `crowd` is the number of jobs per NIC.
 
-    A node with n of w workers and the share q of the servers takes n (1 - q) models for its workers, and sends q (w - n).
+    A node with n of w workers and the share q of the servers takes n (1 - q) models for its workers, and sends q (w - n). Without
+    servers, the workers form a ring over the nodes.
     """
     nodes = workers.keys() | servers.keys()
     if len(nodes) == 1:
         return 0.0
+    if not servers:
+        return ring_units(sum(workers.values())) * max(crowd[node] for node in nodes)
     all_workers, all_servers = sum(workers.values()), sum(servers.values())
     return busiest(
         ((workers.get(node, 0), servers.get(node, 0) / all_servers, crowd[node]) for node in nodes), all_workers
     )
+
+
+def ring_units(workers: int) -> float:
+    """Return the x of an all-reduce job alone on several nodes, (w - 1)/w.
+
+    A ring sends 2 (w - 1)/w models over each NIC, and receives as many at the same time; x = 1 is one model each way in turn.
+    """
+    return (workers - 1) / workers
 
 
 def packed(workers: int, servers: int, gpus: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -107,10 +129,7 @@ class PlacedSpeed(Model):
         self._profiles = profiles
         self._footprints = footprints
         self._most_gpus = topology.max_gpus
-        self._nic_gbs = tuple(
-            sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf
-            for node in range(topology.num_nodes)
-        )
+        self._nic_gbs = nics_gbs(topology)
         self._spread: dict[int, tuple[int, ...]] = {}
         self._on_node: dict[int, tuple[int, ...]] = {}
 
@@ -148,10 +167,7 @@ class FittedSpeed(Model):
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
-        self._gbs = min(
-            sum(topology.capacity[link] for link in topology.routes.nics(node)) or inf
-            for node in range(topology.num_nodes)
-        )
+        self._gbs = min(nics_gbs(topology))
 
     def _computed(self, resident: Resident) -> float:
         workers, servers = sum(resident.counts), sum(self._footprints.of[resident.job].values())
@@ -161,7 +177,12 @@ class FittedSpeed(Model):
 
 
 def believed_step_s(law: Law, workers: int, servers: int) -> float:
-    """Return the seconds of a step that the fit for a job of that law predicts."""
+    """Return the seconds of a step that the fit for a job of that law predicts.
+
+    Without servers, it is the law of the job alone, with every worker on its own node: runs alone tell all of its coefficients.
+    """
+    if not servers:
+        return law.step_s(workers, 0, ring_units(workers))
     return fitted_step_s(fitted_law(law), _EXAMPLES, workers, servers)
 
 

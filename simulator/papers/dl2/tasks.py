@@ -69,21 +69,43 @@ class Tasks:
         both = worker and (self._for_servers > 1 or (server and bool(self._beside_a_server().any())))
         return worker, server, both
 
-    def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> None:
-        """Place one more worker of a job, which had these before; leave room for a server if one is to follow.
+    def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> int:
+        """Place one more worker of a job, which had these before, and return its node; leave room for a server if one is to follow.
 
         The caller has seen to it that there is room.
         """
         where = self._workers.setdefault(job, {})
         fits = self._beside_a_server() if with_server and self._for_servers < 2 else self._worker_fits
-        self._give(where, self._choose(fits, self.gpus, where, before, self._servers.get(job, {})), 1)
+        node = self._choose(fits, self.gpus, where, before, self._servers.get(job, {}))
+        self._give(where, node, 1)
+        return node
 
-    def give_server(self, job: int, before: Where) -> None:
-        """Place one more server of a job, which had these before. The caller has checked that there is room."""
+    def give_server(self, job: int, before: Where) -> int:
+        """Place one more server of a job, which had these before, and return its node.
+
+        The caller has checked that there is room.
+        """
         where = self._servers.setdefault(job, {})
-        self._give(where, self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {})), 0)
+        node = self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {}))
+        self._give(where, node, 0)
+        return node
 
-    def hold(self, job: int, workers: Where, servers: Where) -> None:
+    def take_back(self, job: int, node: int, *, worker: bool) -> None:
+        """Undo the placement of a worker or a server of a job on that node."""
+        where = (self._workers if worker else self._servers)[job]
+        where[node] -= 1
+        if not where[node]:
+            del where[node]
+        self.gpus[node] += worker
+        self.cpus[node] += self._worker_cpus if worker else self._server_cpus
+        worker_fits = bool(self.gpus[node] > 0 and self.cpus[node] >= self._worker_cpus)
+        self._for_workers += worker_fits - int(self._worker_fits[node])
+        self._worker_fits[node] = worker_fits
+        server_fits = bool(self.cpus[node] >= self._server_cpus)
+        self._for_servers += server_fits - int(self._server_fits[node])
+        self._server_fits[node] = server_fits
+
+    def keep(self, job: int, workers: Where, servers: Where) -> None:
         """Let the job keep these tasks in this slot."""
         for gpus, occupied, kept in ((1, workers, self._workers), (0, servers, self._servers)):
             for node, count in occupied.items():

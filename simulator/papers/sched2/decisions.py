@@ -5,23 +5,34 @@ An action names a job; packing places it. A policy that places jobs otherwise ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from policies.model import Placement
 from simulator.engine.simulation import Simulation
+from simulator.envs.base import Mask
 from simulator.envs.decisions import WAIT, StartMapping
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.packing import pack
 
-if TYPE_CHECKING:
-    from simulator.papers.sched2.env import Sched2Env
+
+class Choices(Protocol):
+    """The environment, as far as decisions need it."""
+
+    simulation: Simulation
+
+    @property
+    def candidates(self) -> Sequence[ActiveJob]:
+        """The jobs that can be started."""
+
+    def action_masks(self) -> Mask:
+        """Return which actions are possible now."""
 
 
 class Sched2Mapping(StartMapping):
     """See `simulator.envs.decisions`."""
 
-    def __init__(self, env: Sched2Env) -> None:
+    def __init__(self, env: Choices) -> None:
         super().__init__()
         self._env = env
 
@@ -32,7 +43,7 @@ class Sched2Mapping(StartMapping):
 
     def starts(self) -> Iterator[tuple[int, ActiveJob, Placement]]:
         """Return the possible starts: action, job and placement."""
-        pool = self._env.loop.pool
+        pool = self._env.simulation.loop.pool
         for number, job in enumerate(self._env.candidates, 1):
             where = pack(pool, job)
             if where is not None:

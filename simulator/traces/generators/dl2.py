@@ -40,6 +40,10 @@ class DL2(Workload):
     """Maximum of requested workers, from 1 on equally likely; chosen."""
     most_workers: int = 16
     """Maximum of allocated workers."""
+    models: int = 8
+    """Number of models that jobs train, the first of table 1; 4, then 6 and 8 are those of "unseen job types" (section 6.4)."""
+    all_reduce: float = 0.0
+    """Share of jobs without parameter servers (section 7): their `num_ps` is 0."""
     median_s: float = 4500.0
     """Median duration; chosen."""
     mean_s: float = 8820.0
@@ -55,12 +59,18 @@ def generate(workload: DL2) -> Trace:
         )
     if not 0 < workload.median_s < workload.mean_s:
         raise TraceError("median_s must be less than mean_s", mend="give median_s=4500, mean_s=8820")
+    if not 1 <= workload.models <= len(MODELS):
+        raise TraceError(f"models is {workload.models}", mend=f"give a number from 1 to {len(MODELS)}")
+    if not 0 <= workload.all_reduce <= 1:
+        raise TraceError(f"all_reduce is {workload.all_reduce}", mend="give a share from 0 to 1")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
-    model = chosen(rng, MODELS, jobs)
+    model = chosen(rng, MODELS[: workload.models], jobs)
     workers = rng.integers(1, workload.most_requested, jobs, endpoint=True)
     seconds = np.maximum(lognormal_s(rng, jobs, median_s=workload.median_s, mean_s=workload.mean_s), 1.0)
     epochs = np.exp(rng.uniform(np.log(10), np.log(500), jobs)).astype(np.int64)
+    # A generator of its own: the jobs are the same at every share.
+    rings = np.random.default_rng((workload.seed, 7)).random(jobs) < workload.all_reduce
     return made(
         "dl2",
         workload,
@@ -71,5 +81,8 @@ def generate(workload: DL2) -> Trace:
         batch_size=np.array(BATCH_SIZES)[model],
         min_gpus=np.ones(jobs, dtype=np.int64),
         max_gpus=np.full(jobs, workload.most_workers),
-        extra={"num_ps": list(map(str, workers.tolist())), "epochs": list(map(str, epochs.tolist()))},
+        extra={
+            "num_ps": list(map(str, np.where(rings, 0, workers).tolist())),
+            "epochs": list(map(str, epochs.tolist())),
+        },
     )

@@ -35,3 +35,36 @@ def test_the_command_refuses_an_unknown_environment_in_one_line() -> None:
     assert answer.exit_code == 2
     assert answer.stderr.startswith("headway-sim act: environment 'headway/Nothing-v0' cannot be made")
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_the_command_lists_the_agents_that_act_by_a_rule() -> None:
+    answer = CliRunner().invoke(app, ["act", "--list", "--json"])
+    found = {row["agent"]: row for row in json.loads(answer.stdout)}
+    assert found["uniform"]["env"] == ""
+    assert found["dl2-drf"]["env"] == "headway/ElasticAllocation-v0"
+    assert found["dl2-greedy"]["rule"].startswith("Greedy oracle: ")
+    elsewhere = CliRunner().invoke(app, ["act", "--list", "--env", "headway/Contention-v0"])
+    assert "uniform" in elsewhere.output and "dl2-drf" not in elsewhere.output
+
+
+def test_the_command_runs_baselines_by_name() -> None:
+    words = [
+        "act",
+        "dl2-drf",
+        "dl2-srtf:workers=4",
+        "drf:elastic=true",
+        "uniform",
+        "--env",
+        "headway/ElasticAllocation-v0",
+    ]
+    answer = CliRunner().invoke(app, [*words, "--workload", "dl2:jobs=8", "--seeds", "2", "--json"])
+    assert answer.exit_code == 0, answer.output
+    found = {agent["agent"]: agent for agent in json.loads(answer.stdout)["agents"]}
+    assert list(found) == ["dl2-drf", "dl2-srtf:workers=4", "drf:elastic=true", "uniform"]
+    assert found["dl2-drf"]["deviations"]["mean"] == 0
+
+
+def test_the_command_asks_for_an_agent() -> None:
+    answer = CliRunner().invoke(app, ["act", "--env", "headway/Contention-v0"])
+    assert answer.exit_code == 2
+    assert "there is no agent; give one or more" in answer.stderr

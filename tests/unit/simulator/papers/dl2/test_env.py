@@ -65,10 +65,10 @@ def random_agent(seed: int) -> Agent:
 def greedy(env: ElasticAllocationEnv) -> int:
     """A worker and a server for the job that has fewest, while there is room for both."""
     rows = np.flatnonzero(env.action_masks()[2:-1:3])
-    return both(min(rows.tolist(), key=lambda row: (held(env)[row], row))) if len(rows) else void(env)
+    return both(min(rows.tolist(), key=lambda row: (shares(env)[row], row))) if len(rows) else void(env)
 
 
-def held(env: ElasticAllocationEnv) -> list[float]:
+def shares(env: ElasticAllocationEnv) -> list[float]:
     """Workers of each job of the batch."""
     return env.unwrapped._observe()[:, -2].tolist()  # type: ignore[no-any-return, attr-defined]
 

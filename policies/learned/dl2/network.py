@@ -1,0 +1,38 @@
+"""DL2's policy network and value network: each two hidden layers of 256 neurons with ReLU (section 6.2 of the paper).
+
+The paper gives no scale of the inputs. Here each number x of a state is log(1 + x), with shares times 100: counts, epochs and
+shares are then of similar size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from policies.learned.algorithms.networks import perceptron
+from policies.learned.dl2.layout import Layout
+
+_PERCENT = 100.0
+
+
+class DL2Network(nn.Module):
+    """An `algorithms.networks.ActorCritic`: the two networks share no weights."""
+
+    def __init__(self, layout: Layout, neurons: int, layers: int) -> None:
+        """Each network has so many hidden layers of so many neurons."""
+        super().__init__()
+        rows, columns = layout.shape
+        hidden = (neurons,) * layers
+        self._share = layout.share
+        self.actor = perceptron((rows * columns, *hidden, layout.actions), nn.ReLU, last_gain=0.01)
+        self.critic = perceptron((rows * columns, *hidden, 1), nn.ReLU, last_gain=1.0)
+
+    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits of all actions (B, 3 J + 1), nothing masked, and values (B)."""
+        seen = self._seen(states)
+        return self.actor(seen), self.critic(seen).squeeze(1)
+
+    def _seen(self, states: Tensor) -> Tensor:
+        scaled = states.clone()
+        scaled[:, :, self._share] *= _PERCENT
+        return torch.log1p(scaled).flatten(1)

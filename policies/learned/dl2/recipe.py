@@ -1,0 +1,82 @@
+"""Hyper-parameters of DL2's two phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.errors import TrainingError
+from policies.learned.algorithms.imitation import CROSS_ENTROPY, LOSSES
+from policies.learned.dl2.teachers import DRF, TEACHERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Hyper-parameters. The paper gives the networks, both learning rates, the batch, gamma and the ratio of exploration; its
+    code an entropy weight of 0.1, J = 40 and a memory of 8,192 samples. All other numbers are chosen here."""
+
+    mean_gap_s: float = 240.0
+    """Mean seconds between two submits in the workload of training."""
+    jobs: int = 200
+    """Jobs of an episode."""
+    concurrent: int = 40
+    """J: jobs in a state. More are shown in batches by arrival."""
+    neurons: int = 256
+    """Neurons of a hidden layer."""
+    layers: int = 2
+    """Hidden layers of each network."""
+    teacher: str = DRF
+    """The rule that the supervised phase imitates: drf, fifo or srtf."""
+    loss: str = CROSS_ENTROPY
+    """Loss of the supervised phase: cross-entropy, mean-square or absolute."""
+    supervised_rounds: int = 12
+    """Maximum number of rounds of the supervised phase; 0: reinforcement learning alone."""
+    supervised_updates: int = 400
+    """Gradient steps in a supervised round, after its episodes."""
+    supervised_learning_rate: float = 0.005
+    """Adam's learning rate in the supervised phase."""
+    supervised_tolerance: float = 0.02
+    """The supervised phase ends when the average JCT exceeds the teacher's by no more than this share."""
+    batch: int = 256
+    """Samples of a gradient step, in both phases."""
+    envs: int = 8
+    """Number of environments that are stepped together; each plays an episode in a round."""
+    rounds: int = 40
+    """Rounds of reinforcement learning."""
+    critic_rounds: int = 3
+    """First rounds of reinforcement learning, in which only the value network learns."""
+    validate_every: int = 2
+    """Rounds of reinforcement learning between two validations."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate in reinforcement learning."""
+    gamma: float = 0.9
+    """Discount of a reward for each slot before it."""
+    entropy_weight: float = 0.01
+    """Weight of the policy's entropy (the paper's code: 0.1, with rewards that are not scaled)."""
+    reward_scale: float = 0.1
+    """Factor on rewards, so that values are about 1."""
+    epsilon: float = 0.4
+    """Probability of job-aware exploration in a poor state; 0: none."""
+    ratio: float = 10.0
+    """Ratio of workers to servers, or servers to workers, above which a state is poor."""
+    replay_capacity: int = 8192
+    """Samples in the replay memory."""
+    max_grad_norm: float = 0.5
+    """Norm at which gradients of reinforcement learning are clipped."""
+
+    def __post_init__(self) -> None:
+        """Raises TrainingError for values that are out of range."""
+        for name in (
+            "mean_gap_s", "jobs", "concurrent", "neurons", "layers", "supervised_updates", "supervised_learning_rate", "batch",
+            "envs", "rounds", "validate_every", "learning_rate", "reward_scale", "ratio", "replay_capacity", "max_grad_norm",
+        ):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
+        for name in ("supervised_rounds", "supervised_tolerance", "critic_rounds", "entropy_weight"):
+            if not getattr(self, name) >= 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
+        for name in ("gamma", "epsilon"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
+        for name, known in (("teacher", TEACHERS), ("loss", tuple(LOSSES))):
+            if (value := getattr(self, name)) not in known:
+                raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")

@@ -1,0 +1,58 @@
+"""The supervised phase (section 4.2 of the paper): the policy network learns a teacher's actions.
+
+for each round: the teacher plays an episode in every environment
+                gradient steps on batches of its (state, action)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from policies.learned.algorithms.imitation import Imitation
+from policies.learned.dl2.layout import Layout
+from policies.learned.dl2.network import DL2Network
+from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.teachers import actions_of
+
+Rows = dict[str, npt.NDArray[Any]]
+
+
+class Supervised:
+    """Rounds of the supervised phase. Invariant: between rounds, network and optimizer are all that changes."""
+
+    def __init__(
+        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: Layout, network: DL2Network, recipe: Recipe
+    ) -> None:
+        """The environments begin anew in the step in which they end."""
+        self.optimizer = torch.optim.Adam(network.actor.parameters(), lr=recipe.supervised_learning_rate)
+        self._imitation = Imitation(network, self.optimizer, recipe.loss)
+        self._envs = envs
+        self._layout = layout
+        self._recipe = recipe
+
+    def run_round(self, seeds: list[int], rng: np.random.Generator) -> dict[str, float]:
+        """Show an episode of every environment, and learn from it. Return the means of the gradient steps."""
+        rows = list(self._shown(seeds))
+        columns = {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
+        found = []
+        for _ in range(self._recipe.supervised_updates):
+            chosen = torch.from_numpy(rng.integers(len(columns["actions"]), size=self._recipe.batch))
+            found.append(self._imitation.update({name: column[chosen] for name, column in columns.items()}))
+        return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+    def _shown(self, seeds: list[int]) -> Iterator[Rows]:
+        envs: Any = self._envs
+        states, _ = envs.reset(seed=cast(Any, seeds))
+        goes_on = np.ones(envs.num_envs, dtype=np.bool_)
+        while goes_on.any():
+            masks = envs.action_masks()
+            actions = actions_of(self._recipe.teacher, self._layout, states, masks)
+            yield {"seen": states[goes_on], "actions": actions[goes_on], "masks": masks[goes_on]}
+            states, _, terminated, truncated, _ = envs.step(actions)
+            goes_on &= ~(terminated | truncated)

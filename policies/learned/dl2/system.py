@@ -1,0 +1,144 @@
+"""DL2 as a system of `headway-policy train`: a supervised phase, then reinforcement learning.
+
+The agent acts in `headway/ElasticAllocation-v0`; Headway's cluster states know no parameter servers, so no policy serves it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from policies.errors import TrainingError, WeightsError
+from policies.learned.dl2.layout import Layout
+from policies.learned.dl2.network import DL2Network
+from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.serving import Served
+from policies.learned.dl2.slots import SlotLearning
+from policies.learned.dl2.supervised import Supervised
+from policies.learned.dl2.teachers import actions_of
+from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    CardDetails,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
+from policies.learned.weights import weights
+from policies.learned.weights.card import settings_of
+
+NAME = "dl2"
+ENCODER = "dl2/1"
+ENVIRONMENT = "headway/ElasticAllocation-v0"
+TYPES = 8
+"""L: the models of the paper's table 1, which the environment distinguishes by default."""
+_NEEDS = ("concurrent",)
+
+
+def setup(recipe: Recipe) -> TrainingSetup:
+    """Return 12 nodes of 8 GPUs, and the paper's workload; jobs affect each other by their placement alone."""
+    return TrainingSetup(
+        workloads=(WorkloadSpec("dl2", {"mean_gap_s": recipe.mean_gap_s, "jobs": recipe.jobs}),),
+        cluster="12x8",
+        slowdown=("none",),
+        papers=("dl2",),
+        window=recipe.jobs,
+    )
+
+
+def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries."""
+    gpus = backend.gpus
+    return CardDetails(encoder=ENCODER, shapes=(f"{len(gpus)} nodes, {sum(gpus)} GPUs",), settings=settings_of(recipe))
+
+
+def agent(folder: str) -> AgentInEnvironment:
+    """Return the trained agent in the environment of its training. Raises WeightsError."""
+    place, name = weights.located(folder, NAME, NAME)
+    _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
+    try:
+        layout = Layout(int(card.recipe["concurrent"]), TYPES)
+        network = DL2Network(layout, int(card.recipe["neurons"]), int(card.recipe["layers"]))
+    except (KeyError, ValueError, TypeError) as error:
+        raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
+    weights.fill(network, arrays)
+    return _served(network, layout)
+
+
+def _served(network: DL2Network, layout: Layout) -> AgentInEnvironment:
+    return _acting(NetworkAgent(Served(network, layout), layout.shape), layout)
+
+
+def _acting(found: NetworkAgent, layout: Layout) -> AgentInEnvironment:
+    return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": layout.jobs}, needs=_NEEDS)
+
+
+def teacher_agent(teacher: str, layout: Layout) -> AgentInEnvironment:
+    """Return the teacher as an agent."""
+
+    def choose(states: Tensor, masks: Tensor) -> Tensor:
+        chosen = torch.from_numpy(actions_of(teacher, layout, states.numpy(), masks.numpy()))
+        return torch.nn.functional.one_hot(chosen, layout.actions)
+
+    return _acting(NetworkAgent(choose, layout.shape), layout)
+
+
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
+    """Imitate the teacher until its performance is reached, then learn by reinforcement."""
+    layout = Layout(recipe.concurrent, TYPES)
+    envs = backend.envs(ENVIRONMENT, recipe.envs, concurrent=recipe.concurrent)
+    if envs.single_observation_space.shape != layout.shape:
+        raise TrainingError(
+            f"the environments show {envs.single_observation_space}, and the recipe {layout.shape}; give the default types"
+        )
+    torch.manual_seed(run.card.seed)
+    network = DL2Network(layout, recipe.neurons, recipe.layers)
+    supervised = Supervised(envs, layout, network, recipe)
+    learning = SlotLearning(envs, layout, network, recipe, run.card.seed)
+    run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, memory=learning.memory)
+    if recipe.supervised_rounds:
+        _imitate(run, backend, recipe, supervised, network, layout)
+    for number in run.rounds(recipe.rounds):
+        critic_only = number < recipe.critic_rounds
+        run.log(**learning.run_round(run.seeds("episodes", recipe.envs), run.rng("actions"), critic_only=critic_only))
+        is_due = (number + 1) % recipe.validate_every == 0 and not critic_only
+        if is_due or number + 1 == recipe.rounds:
+            _evaluate(run, backend, network, layout)
+
+
+def _imitate(
+    run: TrainingRun,
+    backend: SimulationBackend,
+    recipe: Recipe,
+    supervised: Supervised,
+    network: DL2Network,
+    layout: Layout,
+) -> None:
+    goal = backend.validate(teacher_agent(recipe.teacher, layout))[FIGURE] * (1.0 + recipe.supervised_tolerance)
+    for _ in run.rounds(recipe.supervised_rounds, "supervised"):
+        run.log(**supervised.run_round(run.seeds("episodes", recipe.envs), run.rng("batches")))
+        if _evaluate(run, backend, network, layout)[FIGURE] <= goal:
+            run.enough()
+
+
+def _evaluate(run: TrainingRun, backend: SimulationBackend, network: DL2Network, layout: Layout) -> dict[str, Any]:
+    figures = dict(backend.validate(_served(network, layout)))
+    run.evaluate(figures[FIGURE], network.state_dict(), **figures)
+    return figures
+
+
+SYSTEM = TrainableSystem(
+    name=NAME,
+    summary="workers and parameter servers for elastic jobs, slot by slot; DL2 (Peng et al., TPDS 2021)",
+    recipe=Recipe,
+    setup=setup,
+    card=card_details,
+    train=train,
+    agent=agent,
+    patience=20,
+)

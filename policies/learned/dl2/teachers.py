@@ -1,0 +1,48 @@
+"""Rules that the supervised phase imitates, as far as they follow from the state alone.
+
+Each gives a **pair** (a worker and a server; a worker alone to a job without servers) to the first job of an order that can have
+one, and chooses void if none can.
+
+- `drf`: in order of the share of the dominant resource (the paper's teacher).
+- `fifo`: in order of arrival, each job up to a number of workers.
+- `srtf`: in order of the epochs left, each job up to that number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.learned.dl2.layout import BOTH, WORKER, Layout, States
+
+DRF, FIFO, SRTF = "drf", "fifo", "srtf"
+TEACHERS = (DRF, FIFO, SRTF)
+_MOST_WORKERS = 4
+"""Workers to which `fifo` and `srtf` let a job grow: the largest request of the paper's workload here."""
+
+Masks = npt.NDArray[np.bool_]
+
+
+def actions_of(teacher: str, layout: Layout, states: States, masks: Masks) -> npt.NDArray[np.int64]:
+    """Return the teacher's action for each state of a batch. Ties go to the job that arrived first."""
+    kinds = masks[:, :-1].reshape(len(masks), layout.jobs, 3)
+    # A job that can have a worker but no server, while others can have servers, trains without servers.
+    alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, layout.servers] == 0)
+    can = kinds[:, :, BOTH] | (alone & kinds[:, :, BOTH].any(1, keepdims=True))
+    if teacher != DRF:
+        can &= states[:, :, layout.workers] < _MOST_WORKERS
+    order = np.where(can, _order(teacher, layout, states), np.inf)
+    row = order.argmin(1)
+    batch = np.arange(len(states))
+    kind = np.where(kinds[batch, row, BOTH], BOTH, WORKER)
+    found: npt.NDArray[np.int64] = np.where(can.any(1), 3 * row + kind, layout.actions - 1)
+    return found
+
+
+def _order(teacher: str, layout: Layout, states: States) -> States:
+    match teacher:
+        case "drf":
+            return states[:, :, layout.share]
+        case "srtf":
+            return states[:, :, layout.epochs]
+    return np.broadcast_to(np.arange(layout.jobs, dtype=np.float32), states.shape[:2])

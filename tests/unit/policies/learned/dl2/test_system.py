@@ -1,0 +1,131 @@
+"""DL2's system: the whole training on the simulator's ground, left in the middle and gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from policies.errors import WeightsError
+from policies.learned.dl2.layout import Layout
+from policies.learned.dl2.network import DL2Network
+from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.serving import Served
+from policies.learned.dl2.slots import SlotLearning
+from policies.learned.dl2.supervised import Supervised
+from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup
+from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import SetupOverrides, SimulationBackend
+from policies.learned.weights import weights
+from policies.learned.weights.card import draft
+from simulator.training.ground import ground
+
+RECIPE = Recipe(
+    jobs=5, mean_gap_s=600.0, concurrent=4, neurons=16, supervised_rounds=2, supervised_updates=20, batch=32, envs=2, rounds=2,
+    critic_rounds=1, validate_every=1, supervised_tolerance=0.0, supervised_learning_rate=1e-5,
+)  # fmt: skip
+
+
+class LeftError(Exception):
+    """Stands for a kill."""
+
+
+def small_ground() -> SimulationBackend:
+    return ground(replace(setup(RECIPE), cluster="2x8", validation_seeds=(500,)), SetupOverrides())
+
+
+def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict[str, weights.Array]:
+    found = small_ground()
+    try:
+        details = SYSTEM.card(recipe, found)
+        card = draft(
+            system="dl2", recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
+            data_sha256=found.data_sha256,
+        )  # fmt: skip
+        with TrainingRun(folder, card, resume=resume, better="lower", point_every_s=0.0) as run:
+            SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    return weights.load(folder / "best", "dl2", system="dl2", encoder=ENCODER)[0]
+
+
+@pytest.mark.parametrize("one_round", [(Supervised, "run_round"), (SlotLearning, "run_round")])
+def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
+    one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole")
+    once = getattr(*one_round)
+    rounds = 0
+
+    def leave(self: Any, *arguments: Any, **named: Any) -> dict[str, float]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 2:
+            raise LeftError
+        figures: dict[str, float] = once(self, *arguments, **named)
+        return figures
+
+    monkeypatch.setattr(*one_round, leave)
+    with pytest.raises(LeftError):
+        trained(tmp_path / "left")
+    found = trained(tmp_path / "left", resume=True)
+    assert all(np.array_equal(array, found[each]) for each, array in whole.items())
+    served = agent(str(tmp_path / "left"))
+    assert (served.env, served.options, served.needs) == (
+        "headway/ElasticAllocation-v0",
+        {"concurrent": 4},
+        ("concurrent",),
+    )
+    assert isinstance(served.agent, NetworkAgent)
+
+
+@pytest.mark.parametrize("critic_only", [True, False])
+def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
+    found, layout = small_ground(), Layout(RECIPE.concurrent, 8)
+    network = DL2Network(layout, RECIPE.neurons, RECIPE.layers)
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    try:
+        envs = found.envs(ENVIRONMENT, RECIPE.envs, concurrent=RECIPE.concurrent)
+        learning = SlotLearning(envs, layout, network, RECIPE, seed=1)
+        figures = learning.run_round([1, 2], np.random.default_rng(1), critic_only=critic_only)
+    finally:
+        found.close()
+    assert figures["updates"] > 0
+    changed = {name.split(".")[0] for name, each in network.state_dict().items() if not each.equal(before[name])}
+    assert changed == ({"critic"} if critic_only else {"actor", "critic"})
+
+
+def test_an_agent_that_prefers_void_leaves_no_job_waiting_for_ever() -> None:
+    found, layout = small_ground(), Layout(RECIPE.concurrent, 8)
+    network = DL2Network(layout, RECIPE.neurons, RECIPE.layers)
+    with torch.no_grad():
+        network.actor[-1].bias[-1] = 1e6  # type: ignore[operator] # the last action
+    served = AgentInEnvironment(
+        NetworkAgent(Served(network, layout), layout.shape), ENVIRONMENT, {"concurrent": RECIPE.concurrent}
+    )
+    try:
+        assert found.validate(served)["avg_jct_s"] > 0
+    finally:
+        found.close()
+
+
+def test_the_supervised_phase_ends_at_the_teachers_performance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, rounds = Supervised.run_round, []
+
+    def noted(self: Supervised, *arguments: Any) -> dict[str, float]:
+        rounds.append(1)
+        return once(self, *arguments)
+
+    monkeypatch.setattr(Supervised, "run_round", noted)
+    trained(tmp_path, recipe=replace(RECIPE, supervised_tolerance=100.0, rounds=1))
+    assert len(rounds) == 1
+
+
+def test_no_weights_come_with_headway_and_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError):
+        agent(str(tmp_path))
