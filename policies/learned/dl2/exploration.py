@@ -14,15 +14,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.dl2.layout import SERVER, WORKER, Layout, States
+from policies.learned.dl2.state_columns import SERVER, WORKER, StateColumns, States
 
 _SEVERAL = 2
 
 
-def mended(layout: Layout, states: States, masks: npt.NDArray[np.bool_], ratio: float) -> npt.NDArray[np.int64]:
+def mended(columns: StateColumns, states: States, masks: npt.NDArray[np.bool_], ratio: float) -> npt.NDArray[np.int64]:
     """Return for each state the action that mends its first poor job, -1 where there is none that can be mended."""
-    kinds = masks[:, :-1].reshape(len(masks), layout.jobs, 3)
-    workers, servers = states[:, :, layout.workers], states[:, :, layout.servers]
+    kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
+    workers, servers = states[:, :, columns.workers], states[:, :, columns.servers]
     lacks_server = ((workers >= _SEVERAL) & (servers == 0)) | ((servers > 0) & (workers > ratio * servers))
     lacks_worker = ((servers >= _SEVERAL) & (workers == 0)) | ((workers > 0) & (servers > ratio * workers))
     server, worker = lacks_server & kinds[:, :, SERVER], lacks_worker & kinds[:, :, WORKER]

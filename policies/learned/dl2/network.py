@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.learned.algorithms.networks import perceptron
-from policies.learned.dl2.layout import Layout
+from policies.learned.dl2.state_columns import StateColumns
 
 _PERCENT = 100.0
 
@@ -18,14 +18,14 @@ _PERCENT = 100.0
 class DL2Network(nn.Module):
     """An `algorithms.networks.ActorCritic`: the two networks share no weights."""
 
-    def __init__(self, layout: Layout, neurons: int, layers: int) -> None:
+    def __init__(self, columns: StateColumns, neurons: int, layers: int) -> None:
         """Each network has so many hidden layers of so many neurons."""
         super().__init__()
-        rows, columns = layout.shape
+        rows, width = columns.shape
         hidden = (neurons,) * layers
-        self._share = layout.share
-        self.actor = perceptron((rows * columns, *hidden, layout.actions), nn.ReLU, last_gain=0.01)
-        self.critic = perceptron((rows * columns, *hidden, 1), nn.ReLU, last_gain=1.0)
+        self._share = columns.share
+        self.actor = perceptron((rows * width, *hidden, columns.actions), nn.ReLU, last_gain=0.01)
+        self.critic = perceptron((rows * width, *hidden, 1), nn.ReLU, last_gain=1.0)
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits of all actions (B, 3 J + 1), nothing masked, and values (B)."""

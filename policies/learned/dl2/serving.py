@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from policies.learned.algorithms.distribution import IMPOSSIBLE
-from policies.learned.dl2.layout import BOTH, SERVER, Layout
 from policies.learned.dl2.network import DL2Network
+from policies.learned.dl2.state_columns import BOTH, SERVER, StateColumns
 
 
 class Served:
@@ -17,15 +17,15 @@ class Served:
     next slot shows the same state. In training actions are drawn, so it does not happen there.
     """
 
-    def __init__(self, network: DL2Network, layout: Layout) -> None:
+    def __init__(self, network: DL2Network, columns: StateColumns) -> None:
         self._network = network
-        self._layout = layout
+        self._columns = columns
 
     def __call__(self, states: Tensor, masks: Tensor) -> Tensor:
         """Return the logits of a batch of states."""
         logits, _ = self._network(states)
-        kinds = masks[:, :-1].reshape(-1, self._layout.jobs, 3)
-        workers, servers = states[:, :, self._layout.workers], states[:, :, self._layout.servers]
+        kinds = masks[:, :-1].reshape(-1, self._columns.jobs, 3)
+        workers, servers = states[:, :, self._columns.workers], states[:, :, self._columns.servers]
         trains = ((workers > 0) & ((servers > 0) | ~kinds[:, :, SERVER])).any(1)
         pairs = torch.zeros_like(masks)
         pairs[:, BOTH:-1:3] = kinds[:, :, BOTH]

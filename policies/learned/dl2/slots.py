@@ -19,9 +19,9 @@ import torch
 from policies.learned.algorithms.actor_critic import LOSSES, ActorCriticSettings, AdvantageActorCritic
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.dl2.exploration import explored, mended
-from policies.learned.dl2.layout import Layout, States
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.state_columns import StateColumns, States
 
 
 class SlotLearning:
@@ -30,7 +30,7 @@ class SlotLearning:
     def __init__(
         self,
         envs: gymnasium.vector.VectorEnv[Any, Any, Any],
-        layout: Layout,
+        columns: StateColumns,
         network: DL2Network,
         recipe: Recipe,
         seed: int,
@@ -40,7 +40,7 @@ class SlotLearning:
         self.memory = PrioritizedReplay(recipe.replay_capacity, seed=seed, alpha=0.0, anneal=1)
         self._network = network
         self._envs: Any = envs
-        self._layout = layout
+        self._columns = columns
         self._recipe = recipe
         self._random = torch.Generator()
         settings = ActorCriticSettings(
@@ -83,7 +83,7 @@ class SlotLearning:
         actions: npt.NDArray[np.int64] = self._algorithm.act(states, masks)["actions"]
         if not self._recipe.epsilon:
             return actions
-        instead = mended(self._layout, states, masks, self._recipe.ratio)
+        instead = mended(self._columns, states, masks, self._recipe.ratio)
         return explored(actions, instead, self._recipe.epsilon, rng)
 
     def _learned(self) -> list[dict[str, float]]:

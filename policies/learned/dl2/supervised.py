@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 
 from policies.learned.algorithms.imitation import Imitation
-from policies.learned.dl2.layout import Layout
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.teachers import actions_of
 
 Rows = dict[str, npt.NDArray[Any]]
@@ -27,13 +27,17 @@ class Supervised:
     """Rounds of the supervised phase. Invariant: between rounds, network and optimizer are all that changes."""
 
     def __init__(
-        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: Layout, network: DL2Network, recipe: Recipe
+        self,
+        envs: gymnasium.vector.VectorEnv[Any, Any, Any],
+        columns: StateColumns,
+        network: DL2Network,
+        recipe: Recipe,
     ) -> None:
         """The environments begin anew in the step in which they end."""
         self.optimizer = torch.optim.Adam(network.actor.parameters(), lr=recipe.supervised_learning_rate)
         self._imitation = Imitation(network, self.optimizer, recipe.loss)
         self._envs = envs
-        self._layout = layout
+        self._columns = columns
         self._recipe = recipe
 
     def run_round(self, seeds: list[int], rng: np.random.Generator) -> dict[str, float]:
@@ -52,7 +56,7 @@ class Supervised:
         goes_on = np.ones(envs.num_envs, dtype=np.bool_)
         while goes_on.any():
             masks = envs.action_masks()
-            actions = actions_of(self._recipe.teacher, self._layout, states, masks)
+            actions = actions_of(self._recipe.teacher, self._columns, states, masks)
             yield {"seen": states[goes_on], "actions": actions[goes_on], "masks": masks[goes_on]}
             states, _, terminated, truncated, _ = envs.step(actions)
             goes_on &= ~(terminated | truncated)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from policies.errors import TrainingError, WeightsError
-from policies.learned.dl2.layout import Layout
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
+from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.teachers import actions_of
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
@@ -61,54 +61,54 @@ def agent(folder: str) -> AgentInEnvironment:
     place, name = weights.located(folder, NAME, NAME)
     _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
-        layout = Layout(int(card.recipe["concurrent"]), TYPES)
-        network = DL2Network(layout, int(card.recipe["neurons"]), int(card.recipe["layers"]))
+        columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
+        network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]))
     except (KeyError, ValueError, TypeError) as error:
         raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
     arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
     weights.fill(network, arrays)
-    return _served(network, layout)
+    return _served(network, columns)
 
 
-def _served(network: DL2Network, layout: Layout) -> AgentInEnvironment:
-    return _acting(NetworkAgent(Served(network, layout), layout.shape), layout)
+def _served(network: DL2Network, columns: StateColumns) -> AgentInEnvironment:
+    return _acting(NetworkAgent(Served(network, columns), columns.shape), columns)
 
 
-def _acting(found: NetworkAgent, layout: Layout) -> AgentInEnvironment:
-    return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": layout.jobs}, needs=_NEEDS)
+def _acting(found: NetworkAgent, columns: StateColumns) -> AgentInEnvironment:
+    return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs}, needs=_NEEDS)
 
 
-def teacher_agent(teacher: str, layout: Layout) -> AgentInEnvironment:
+def teacher_agent(teacher: str, columns: StateColumns) -> AgentInEnvironment:
     """Return the teacher as an agent."""
 
     def choose(states: Tensor, masks: Tensor) -> Tensor:
-        chosen = torch.from_numpy(actions_of(teacher, layout, states.numpy(), masks.numpy()))
-        return torch.nn.functional.one_hot(chosen, layout.actions)
+        chosen = torch.from_numpy(actions_of(teacher, columns, states.numpy(), masks.numpy()))
+        return torch.nn.functional.one_hot(chosen, columns.actions)
 
-    return _acting(NetworkAgent(choose, layout.shape), layout)
+    return _acting(NetworkAgent(choose, columns.shape), columns)
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Imitate the teacher until its performance is reached, then learn by reinforcement."""
-    layout = Layout(recipe.concurrent, TYPES)
+    columns = StateColumns(recipe.concurrent, TYPES)
     envs = backend.envs(ENVIRONMENT, recipe.envs, concurrent=recipe.concurrent)
-    if envs.single_observation_space.shape != layout.shape:
+    if envs.single_observation_space.shape != columns.shape:
         raise TrainingError(
-            f"the environments show {envs.single_observation_space}, and the recipe {layout.shape}; give the default types"
+            f"the environments show {envs.single_observation_space}, and the recipe {columns.shape}; give the default types"
         )
     torch.manual_seed(run.card.seed)
-    network = DL2Network(layout, recipe.neurons, recipe.layers)
-    supervised = Supervised(envs, layout, network, recipe)
-    learning = SlotLearning(envs, layout, network, recipe, run.card.seed)
+    network = DL2Network(columns, recipe.neurons, recipe.layers)
+    supervised = Supervised(envs, columns, network, recipe)
+    learning = SlotLearning(envs, columns, network, recipe, run.card.seed)
     run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, memory=learning.memory)
     if recipe.supervised_rounds:
-        _imitate(run, backend, recipe, supervised, network, layout)
+        _imitate(run, backend, recipe, supervised, network, columns)
     for number in run.rounds(recipe.rounds):
         critic_only = number < recipe.critic_rounds
         run.log(**learning.run_round(run.seeds("episodes", recipe.envs), run.rng("actions"), critic_only=critic_only))
         is_due = (number + 1) % recipe.validate_every == 0 and not critic_only
         if is_due or number + 1 == recipe.rounds:
-            _evaluate(run, backend, network, layout)
+            _evaluate(run, backend, network, columns)
 
 
 def _imitate(
@@ -117,17 +117,19 @@ def _imitate(
     recipe: Recipe,
     supervised: Supervised,
     network: DL2Network,
-    layout: Layout,
+    columns: StateColumns,
 ) -> None:
-    goal = backend.validate(teacher_agent(recipe.teacher, layout))[FIGURE] * (1.0 + recipe.supervised_tolerance)
+    goal = backend.validate(teacher_agent(recipe.teacher, columns))[FIGURE] * (1.0 + recipe.supervised_tolerance)
     for _ in run.rounds(recipe.supervised_rounds, "supervised"):
         run.log(**supervised.run_round(run.seeds("episodes", recipe.envs), run.rng("batches")))
-        if _evaluate(run, backend, network, layout)[FIGURE] <= goal:
+        if _evaluate(run, backend, network, columns)[FIGURE] <= goal:
             run.enough()
 
 
-def _evaluate(run: TrainingRun, backend: SimulationBackend, network: DL2Network, layout: Layout) -> dict[str, Any]:
-    figures = dict(backend.validate(_served(network, layout)))
+def _evaluate(
+    run: TrainingRun, backend: SimulationBackend, network: DL2Network, columns: StateColumns
+) -> dict[str, Any]:
+    figures = dict(backend.validate(_served(network, columns)))
     run.evaluate(figures[FIGURE], network.state_dict(), **figures)
     return figures
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.dl2.layout import BOTH, WORKER, Layout, States
+from policies.learned.dl2.state_columns import BOTH, WORKER, StateColumns, States
 
 DRF, FIFO, SRTF = "drf", "fifo", "srtf"
 TEACHERS = (DRF, FIFO, SRTF)
@@ -23,26 +23,26 @@ _MOST_WORKERS = 4
 Masks = npt.NDArray[np.bool_]
 
 
-def actions_of(teacher: str, layout: Layout, states: States, masks: Masks) -> npt.NDArray[np.int64]:
+def actions_of(teacher: str, columns: StateColumns, states: States, masks: Masks) -> npt.NDArray[np.int64]:
     """Return the teacher's action for each state of a batch. Ties go to the job that arrived first."""
-    kinds = masks[:, :-1].reshape(len(masks), layout.jobs, 3)
+    kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
     # A job that can have a worker but no server, while others can have servers, trains without servers.
-    alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, layout.servers] == 0)
+    alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, columns.servers] == 0)
     can = kinds[:, :, BOTH] | (alone & kinds[:, :, BOTH].any(1, keepdims=True))
     if teacher != DRF:
-        can &= states[:, :, layout.workers] < _MOST_WORKERS
-    order = np.where(can, _order(teacher, layout, states), np.inf)
+        can &= states[:, :, columns.workers] < _MOST_WORKERS
+    order = np.where(can, _order(teacher, columns, states), np.inf)
     row = order.argmin(1)
     batch = np.arange(len(states))
     kind = np.where(kinds[batch, row, BOTH], BOTH, WORKER)
-    found: npt.NDArray[np.int64] = np.where(can.any(1), 3 * row + kind, layout.actions - 1)
+    found: npt.NDArray[np.int64] = np.where(can.any(1), 3 * row + kind, columns.actions - 1)
     return found
 
 
-def _order(teacher: str, layout: Layout, states: States) -> States:
+def _order(teacher: str, columns: StateColumns, states: States) -> States:
     match teacher:
         case "drf":
-            return states[:, :, layout.share]
+            return states[:, :, columns.share]
         case "srtf":
-            return states[:, :, layout.epochs]
-    return np.broadcast_to(np.arange(layout.jobs, dtype=np.float32), states.shape[:2])
+            return states[:, :, columns.epochs]
+    return np.broadcast_to(np.arange(columns.jobs, dtype=np.float32), states.shape[:2])

@@ -11,27 +11,27 @@ import pytest
 import simulator.envs  # noqa: F401 - registers the environments
 from policies.errors import TrainingError
 from policies.learned.dl2.exploration import explored, mended
-from policies.learned.dl2.layout import BOTH, SERVER, WORKER, Layout, States
 from policies.learned.dl2.recipe import Recipe
 from policies.learned.dl2.slots import _Slot
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 from policies.learned.dl2.teachers import actions_of
 from simulator.agents.episodes import steps
 from simulator.papers.dl2.baselines import DRF
 from simulator.traces.generators.dl2 import DL2
 
-LAYOUT = Layout(3, 8)
+COLUMNS = StateColumns(3, 8)
 
 
 def state(*jobs: tuple[float, float, int, int]) -> States:
     """Jobs as (epochs left, share, workers, servers)."""
-    found = np.zeros((1, *LAYOUT.shape), dtype=np.float32)
+    found = np.zeros((1, *COLUMNS.shape), dtype=np.float32)
     for row, values in enumerate(jobs):
-        found[0, row, LAYOUT.epochs :] = values
+        found[0, row, COLUMNS.epochs :] = values
     return found
 
 
 def all_but(*impossible: int) -> Any:
-    masks = np.ones((1, LAYOUT.actions), dtype=np.bool_)
+    masks = np.ones((1, COLUMNS.actions), dtype=np.bool_)
     masks[0, list(impossible)] = False
     return masks
 
@@ -43,25 +43,25 @@ def action(row: int, kind: int) -> int:
 @pytest.mark.parametrize(("teacher", "row"), [("drf", 2), ("fifo", 0), ("srtf", 1)])
 def test_each_teacher_has_its_order(teacher: str, row: int) -> None:
     seen = state((30, 0.2, 2, 2), (10, 0.3, 3, 3), (20, 0.1, 1, 1))
-    assert actions_of(teacher, LAYOUT, seen, all_but()) == [action(row, BOTH)]
+    assert actions_of(teacher, COLUMNS, seen, all_but()) == [action(row, BOTH)]
 
 
 def test_a_teacher_passes_over_jobs_that_can_have_no_pair() -> None:
     seen = state((30, 0.1, 1, 1), (10, 0.2, 2, 2), (20, 0.3, 3, 3))
-    assert actions_of("drf", LAYOUT, seen, all_but(action(0, BOTH))) == [action(1, BOTH)]
+    assert actions_of("drf", COLUMNS, seen, all_but(action(0, BOTH))) == [action(1, BOTH)]
     without = all_but(*(action(row, BOTH) for row in range(3)))
-    assert actions_of("drf", LAYOUT, seen, without) == [LAYOUT.actions - 1]
+    assert actions_of("drf", COLUMNS, seen, without) == [COLUMNS.actions - 1]
 
 
 def test_a_job_without_servers_gets_a_worker_alone() -> None:
     seen = state((30, 0.1, 1, 0), (10, 0.2, 2, 2), (20, 0.3, 3, 3))
-    assert actions_of("drf", LAYOUT, seen, all_but(action(0, SERVER), action(0, BOTH))) == [action(0, WORKER)]
+    assert actions_of("drf", COLUMNS, seen, all_but(action(0, SERVER), action(0, BOTH))) == [action(0, WORKER)]
 
 
 def test_a_job_grows_only_to_what_jobs_request() -> None:
     seen = state((30, 0.4, 4, 4), (10, 0.2, 2, 2), (0, 0, 0, 0))
     nobody = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
-    assert actions_of("fifo", LAYOUT, seen, all_but(*nobody)) == [action(1, BOTH)]
+    assert actions_of("fifo", COLUMNS, seen, all_but(*nobody)) == [action(1, BOTH)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -71,8 +71,8 @@ def test_drf_as_a_teacher_acts_as_the_baseline(seed: int) -> None:
     env.close()
     seen, masks = np.stack([each.observation for each in found]), np.array([each.mask for each in found])
     assert len(found) > 500
-    layout = Layout(seen.shape[1], seen.shape[2] - 5)
-    assert actions_of("drf", layout, seen, masks).tolist() == [each.action for each in found]
+    columns = StateColumns(seen.shape[1], seen.shape[2] - 5)
+    assert actions_of("drf", columns, seen, masks).tolist() == [each.action for each in found]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_drf_as_a_teacher_acts_as_the_baseline(seed: int) -> None:
 )
 def test_the_three_poor_states(tasks: tuple[int, int], expected: int) -> None:
     seen = state((30, 0.1, 3, 3), (10, 0.2, *tasks), (20, 0.3, 4, 1))
-    assert mended(LAYOUT, seen, all_but(), ratio=10.0) == [expected]
+    assert mended(COLUMNS, seen, all_but(), ratio=10.0) == [expected]
 
 
 def test_what_is_impossible_mends_nothing() -> None:
     seen = state((30, 0.1, 3, 0), (10, 0.2, 5, 0), (0, 0, 0, 0))
-    assert mended(LAYOUT, seen, all_but(action(0, SERVER)), ratio=10.0) == [action(1, SERVER)]
+    assert mended(COLUMNS, seen, all_but(action(0, SERVER)), ratio=10.0) == [action(1, SERVER)]
 
 
 def test_exploration_replaces_its_share_of_actions_in_poor_states_only() -> None:
@@ -111,8 +111,8 @@ def test_every_sample_of_a_slot_has_its_reward_and_the_next_slots_state() -> Non
         slot.add(state((number, 0, 0, 0))[0], number, all_but()[0])
     rows = slot.rows(0.5, state((9, 0, 0, 0))[0], terminated=False)
     assert rows["rewards"].tolist() == [0.5] * 3
-    assert rows["seen"][:, 0, LAYOUT.epochs].tolist() == [0, 1, 2]
-    assert rows["next_seen"][:, 0, LAYOUT.epochs].tolist() == [9] * 3
+    assert rows["seen"][:, 0, COLUMNS.epochs].tolist() == [0, 1, 2]
+    assert rows["next_seen"][:, 0, COLUMNS.epochs].tolist() == [9] * 3
     assert rows["actions"].tolist() == [0, 1, 2]
 
 

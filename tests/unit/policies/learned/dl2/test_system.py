@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from policies.errors import WeightsError
-from policies.learned.dl2.layout import Layout
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
+from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.system import ENCODER, ENVIRONMENT, SYSTEM, agent, setup
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
@@ -86,12 +86,12 @@ def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
 
 @pytest.mark.parametrize("critic_only", [True, False])
 def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
-    found, layout = small_ground(), Layout(RECIPE.concurrent, 8)
-    network = DL2Network(layout, RECIPE.neurons, RECIPE.layers)
+    found, columns = small_ground(), StateColumns(RECIPE.concurrent, 8)
+    network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     before = {name: each.clone() for name, each in network.state_dict().items()}
     try:
         envs = found.envs(ENVIRONMENT, RECIPE.envs, concurrent=RECIPE.concurrent)
-        learning = SlotLearning(envs, layout, network, RECIPE, seed=1)
+        learning = SlotLearning(envs, columns, network, RECIPE, seed=1)
         figures = learning.run_round([1, 2], np.random.default_rng(1), critic_only=critic_only)
     finally:
         found.close()
@@ -101,12 +101,12 @@ def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
 
 
 def test_an_agent_that_prefers_void_leaves_no_job_waiting_for_ever() -> None:
-    found, layout = small_ground(), Layout(RECIPE.concurrent, 8)
-    network = DL2Network(layout, RECIPE.neurons, RECIPE.layers)
+    found, columns = small_ground(), StateColumns(RECIPE.concurrent, 8)
+    network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     with torch.no_grad():
         network.actor[-1].bias[-1] = 1e6  # type: ignore[operator] # the last action
     served = AgentInEnvironment(
-        NetworkAgent(Served(network, layout), layout.shape), ENVIRONMENT, {"concurrent": RECIPE.concurrent}
+        NetworkAgent(Served(network, columns), columns.shape), ENVIRONMENT, {"concurrent": RECIPE.concurrent}
     )
     try:
         assert found.validate(served)["avg_jct_s"] > 0

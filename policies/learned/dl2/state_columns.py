@@ -13,7 +13,7 @@ WORKER, SERVER, BOTH = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StateColumns:
     """A state is J rows, one for each job by arrival, of L one-hot types and (d, e, r, w, u); rows without a job are 0."""
 
     jobs: int
