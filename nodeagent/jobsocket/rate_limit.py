@@ -34,7 +34,7 @@ class _User:
 
 
 @dataclass(slots=True)
-class Admission:
+class ConnectionAdmission:
     """Decides which users may connect, and which may go on sending.
 
     Invariant: a user takes nothing from another user except places among `limits.connections`, and of these at most

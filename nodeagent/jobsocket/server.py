@@ -28,7 +28,7 @@ from nodeagent.identity.peer import JobProcess, Peer, open_pidfd, peer_of
 from nodeagent.jobsocket.acceptor import Acceptor
 from nodeagent.jobsocket.counters import Counters
 from nodeagent.jobsocket.listener import Listener
-from nodeagent.jobsocket.rate_limit import Admission, Limits
+from nodeagent.jobsocket.rate_limit import ConnectionAdmission, Limits
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Hello, NoProfile, Unknown
 from nodeagent.wire.report import SocketCounters
@@ -85,7 +85,7 @@ class JobSocket:
         self.profile_steps = profile_steps
         self._identify = identify
         self._listener = listener
-        self._admission = Admission(limits or Limits())
+        self._admission = ConnectionAdmission(limits or Limits())
         self._clock_ns = clock_ns
         self._gather_s = gather_s
         self._connections: dict[int, _Connection] = {}

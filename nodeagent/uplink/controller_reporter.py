@@ -30,7 +30,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = structlog.get_logger(__name__)
 
 
-class AgentCommands(Protocol):
+class CommandHandler(Protocol):
     """The calls that the controller's messages make to an agent."""
 
     def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
@@ -55,7 +55,7 @@ class ControllerReporter:
         node: str,
         version: str,
         topology: Callable[[], Topology],
-        agent: AgentCommands,
+        agent: CommandHandler,
         codec: CredentialCodec | None,
         outbox: Outbox | None = None,
     ) -> None:

@@ -88,15 +88,15 @@ class _Run:
 class _Timing:
     """Time of one job's steps at one shape."""
 
-    __slots__ = ("_ideal_s", "_reduce_s", "_training", "undisturbed")
+    __slots__ = ("_ideal_s", "_reduce_s", "_step_model", "undisturbed")
 
-    def __init__(self, training: StepModel, ideal_s: float, reduce_s: float) -> None:
-        self._training, self._ideal_s, self._reduce_s = training, ideal_s, reduce_s
+    def __init__(self, step_model: StepModel, ideal_s: float, reduce_s: float) -> None:
+        self._step_model, self._ideal_s, self._reduce_s = step_model, ideal_s, reduce_s
         self.undisturbed = self.speed(1.0)
 
     def speed(self, scale: float) -> float:
         """Return the speed when reducing takes `scale` times as long."""
-        return min(1.0, self._ideal_s / self._training.step_s(self._reduce_s * scale))
+        return min(1.0, self._ideal_s / self._step_model.step_s(self._reduce_s * scale))
 
 
 class ContentionModel:
@@ -110,17 +110,17 @@ class ContentionModel:
         self,
         state: ClusterState,
         law: Law = Law.AUTO,
-        weights: Sequence[float] | None = None,
+        job_values: Sequence[float] | None = None,
         staying: IntColumn | None = None,
     ) -> None:
         """Begin with the running jobs in `staying` (rows; default: all that run).
 
-        A loss of another job counts by its weight over that of the job that causes it; `weights` has one entry per job. None: all
-        weights are equal.
+        The loss of another job counts by its value over that of the job that causes it; `job_values` has one entry per job. None:
+        all values are equal.
         """
-        self._weights = weights
+        self._job_values = job_values
         self._network = NetworkLinks(state)
-        self._trainings = StepModels(state)
+        self._step_models = StepModels(state)
         ratios = _ratios(state, law)
         links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
         self._links = links and law is not Law.NOTHING
@@ -158,11 +158,11 @@ class ContentionModel:
 
     def is_usual(self, row: int) -> bool:
         """Return whether that job's model was not measured, so that the usual numbers count."""
-        return row in self._trainings.unmeasured
+        return row in self._step_models.unmeasured
 
     def kind(self, row: int) -> tuple[int, float]:
         """Return the job's kind: jobs of one kind and placement have the same effect, except for their weights."""
-        return self._trainings.kind(row)
+        return self._step_models.kind(row)
 
     def crowd(self, node: int) -> int:
         """Return the number of jobs that send over the node's NIC."""
@@ -187,13 +187,13 @@ class ContentionModel:
         if self._ratios is not None:
             own *= self._meet(run, self._ratios, hit)
         taken, most, loser = 0.0, 1e-12, -1
-        weights = self._weights
+        job_values = self._job_values
         for other, (left, ratio) in hit.items():
             its = self._runs[other]
             speed = (its.by_links(left) if self._links else 1.0) * ratio
             lost = its.speed - speed
-            if weights is not None:
-                lost *= weights[other] / weights[row]
+            if job_values is not None:
+                lost *= job_values[other] / job_values[row]
             taken += lost
             if lost > most:
                 most, loser = lost, other
@@ -267,7 +267,7 @@ class ContentionModel:
 
     def _run(self, row: int, placement: Placement) -> _Run:
         """Return the job as it would run there alone; callers must not change it."""
-        kind = self._trainings.ident(row), placement
+        kind = self._step_models.ident(row), placement
         run = self._shapes.get(kind)
         if run is not None:
             return run
@@ -277,19 +277,19 @@ class ContentionModel:
         alone = min([network.widest, *(network.capacity[link] for link in links)])
         key = ""
         if self._ratios is not None:
-            key = f"{self._trainings.name(row)},{gpus},{len(nodes)}"
+            key = f"{self._step_models.name(row)},{gpus},{len(nodes)}"
         run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, alone), alone)
         return run
 
     def _timing(self, row: int, gpus: int, nodes: int, racks: int, alone: float) -> _Timing:
-        ring = self._trainings.ring
-        key = self._trainings.ident(row), gpus, nodes << 20 | racks, 0.0 if ring else alone
+        ring = self._step_models.ring
+        key = self._step_models.ident(row), gpus, nodes << 20 | racks, 0.0 if ring else alone
         timing = self._timings.get(key)
         if timing is None:
-            training = self._trainings.of(row)
-            ideal_s = training.step_s(self._network.best_reduce_s(training, gpus, racks, ring))
-            reduce_s = self._network.reduce_s(training, gpus, nodes, racks, alone, ring)
-            timing = self._timings[key] = _Timing(training, ideal_s, reduce_s)
+            step_model = self._step_models.of(row)
+            ideal_s = step_model.step_s(self._network.best_reduce_s(step_model, gpus, racks, ring))
+            reduce_s = self._network.reduce_s(step_model, gpus, nodes, racks, alone, ring)
+            timing = self._timings[key] = _Timing(step_model, ideal_s, reduce_s)
         return timing
 
 

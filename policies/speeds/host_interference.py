@@ -19,7 +19,7 @@ from policies.model import ClusterState, FloatColumn, Placement
 
 
 @dataclass(frozen=True)
-class Interference:
+class HostInterference:
     """Coefficients. S = alpha1 (exp(alpha2 U + alpha3 C) - exp(alpha3 C)) + beta1 V + beta2 P [somebody is near].
 
     C and U are cores that the job and its neighbours use, P and V GB/s of PCIe. The constants of the paper are chosen so that
@@ -69,7 +69,7 @@ class Residents:
     Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were added.
     """
 
-    def __init__(self, state: ClusterState, model: Interference) -> None:
+    def __init__(self, state: ClusterState, model: HostInterference) -> None:
         """Begin with all running jobs."""
         self._model = model
         self._cores, self._pcie = _uses(state)

@@ -68,14 +68,14 @@ class StepModels:
     def of(self, row: int) -> StepModel:
         """Return the step model of that job, with its batch."""
         model, batch = kind = self.kind(row)
-        training = self._scaled.get(kind)
-        if training is None:
-            training = self._table[model]
+        step_model = self._scaled.get(kind)
+        if step_model is None:
+            step_model = self._table[model]
             if batch:
-                compute_s = training.compute_s * batch / self._usual_batch[model]
-                training = StepModel(compute_s, training.bytes, training.overlap, training.hiding)
-            self._scaled[kind] = training
-        return training
+                compute_s = step_model.compute_s * batch / self._usual_batch[model]
+                step_model = StepModel(compute_s, step_model.bytes, step_model.overlap, step_model.hiding)
+            self._scaled[kind] = step_model
+        return step_model
 
 
 def _table(profiles: ProfileTable | None) -> tuple[list[StepModel], StepModel, list[bool]]:

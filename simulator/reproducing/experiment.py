@@ -148,7 +148,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """The result for a claim: the mean over seeds, compared pair by pair."""
 
     claim: Claim
@@ -212,11 +212,11 @@ class ExperimentResults:
             if (mean := self.mean(setting, name, metric)) is not None
         ]
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ClaimFinding]:
         """Return the result for every claim."""
         return [self._finding(claim) for claim in self.experiment.claims]
 
-    def _finding(self, claim: Claim) -> Finding:
+    def _finding(self, claim: Claim) -> ClaimFinding:
         lower = self.experiment.measures[claim.metric].lower
         others = {name: self.values(claim.setting, name, claim.metric) for name in claim.against}
         best = min(others, key=lambda name: sum(others[name]) if lower else -sum(others[name]))
@@ -228,11 +228,11 @@ class ExperimentResults:
         return _finding(claim, best, change(ours, others[best]), lower=lower)
 
 
-def _finding(claim: Claim, against: str, found: Mean, *, lower: bool) -> Finding:
+def _finding(claim: Claim, against: str, found: Mean, *, lower: bool) -> ClaimFinding:
     """Return whether mean and interval reach the claim's goal; `lower`: from above."""
     sign = -1.0 if lower else 1.0
     missing = sign * (claim.goal - found.mean)
-    return Finding(claim, against, found, found.ci95 is not None and missing + found.ci95 <= 0.0, missing <= 0.0)
+    return ClaimFinding(claim, against, found, found.ci95 is not None and missing + found.ci95 <= 0.0, missing <= 0.0)
 
 
 def perform(

@@ -12,7 +12,7 @@ from typing import Any
 
 from policies.learned.evaluation.statistics import Mean
 from simulator.errors import SettingError
-from simulator.reproducing.experiment import ExperimentResults, Finding, Setting
+from simulator.reproducing.experiment import ClaimFinding, ExperimentResults, Setting
 from simulator.reproducing.pictures import Picture, svg
 from simulator.runs.report.page import STYLE, versions
 
@@ -121,7 +121,7 @@ def _table(results: ExperimentResults, setting: Setting) -> list[list[str]]:
     return [["policy", "", *(measures[metric].says + _unit(metric) for metric in shown)], *(row for _, row in rows)]
 
 
-def _claims(findings: Sequence[Finding]) -> list[list[str]]:
+def _claims(findings: Sequence[ClaimFinding]) -> list[list[str]]:
     rows = [["claim", "against", "paper", "goal", "here", "holds"]]
     for found in findings:
         claim = found.claim
@@ -132,7 +132,7 @@ def _claims(findings: Sequence[Finding]) -> list[list[str]]:
     return rows
 
 
-def _word(found: Finding) -> str:
+def _word(found: ClaimFinding) -> str:
     if found.holds:
         return "yes"
     return "its mean only" if found.mean_holds else "no"

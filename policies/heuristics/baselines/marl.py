@@ -22,7 +22,7 @@ from policies.placement.dividing import Shares
 from policies.placement.paper_rules import bin_packing, least_load, loosely, worker_by_worker
 from policies.placement.rules import PlacementRule
 from policies.selection import fill
-from policies.speeds.host_interference import Interference, Residents
+from policies.speeds.host_interference import HostInterference, Residents
 
 _SOURCE = "MARL (Zhao and Wu, TNSM 2021), section VI, baseline {}"
 
@@ -60,8 +60,8 @@ class MarlLif:
         beta1: float = 0.252,
         beta2: float = 0.0,
     ) -> None:
-        """The coefficients of `policies.speeds.host_interference.Interference`."""
-        self._model = Interference(
+        """The coefficients of `policies.speeds.host_interference.HostInterference`."""
+        self._model = HostInterference(
             number("alpha1", alpha1, unit="slowdown"),
             number("alpha2", alpha2, unit="1/cores"),
             number("alpha3", alpha3, unit="1/cores"),

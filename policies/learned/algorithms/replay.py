@@ -23,7 +23,7 @@ Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ReplaySample:
     """Rows drawn with replacement."""
 
     rows: dict[str, npt.NDArray[Any]]
@@ -93,7 +93,7 @@ class PrioritizedReplay:
         self._enter(places, np.full(len(places), self._largest))
         return places
 
-    def sample(self, size: int) -> Sample:
+    def sample(self, size: int) -> ReplaySample:
         """Draw `size` rows by their priorities. Raises ValueError where there are none."""
         if not self._count:
             raise ValueError("an empty replay memory has no rows to draw; add some first")
@@ -102,7 +102,7 @@ class PrioritizedReplay:
         # (N P)^-beta over the same of the row with the least P: N and the sum cancel out.
         weights = (self._sums[indices] / self._least.root) ** -beta
         self._samples += 1
-        return Sample({name: column[indices] for name, column in self._columns.items()}, indices, weights)
+        return ReplaySample({name: column[indices] for name, column in self._columns.items()}, indices, weights)
 
     def update(self, indices: Indices, errors: npt.NDArray[np.floating[Any]]) -> None:
         """Set the present errors of these rows. Where an index occurs twice, the last error counts. Raises ValueError for NaN."""

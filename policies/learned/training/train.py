@@ -12,7 +12,7 @@ from typing import Any
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.run.checkpoint import POINT_EVERY_S
-from policies.learned.training.run.progress import Progress
+from policies.learned.training.run.progress import TrainingProgress
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
     SetupOverrides,
@@ -58,11 +58,11 @@ class TrainingResult:
     wall_s: float
 
 
-def train(request: TrainingRequest, progress: Progress | None = None) -> TrainingResult:
+def train(request: TrainingRequest, progress: TrainingProgress | None = None) -> TrainingResult:
     """Train, or go on. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for invalid requests."""
     begin = time.monotonic()
     check_installed((*_NEEDS, *(_FOR_SB3 if request.engine == SB3 else ())))
-    progress = progress or Progress()
+    progress = progress or TrainingProgress()
     system = find_system(request.system)
     carry_out = _engine(request.engine, system)
     recipe = recipe_of(system, request.settings, request.rounds)

@@ -20,7 +20,7 @@ from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.observation import BOTH, SERVER, WORKER
-from simulator.papers.dl2.servers import Law, believed_step_s, law_of, nics_gbs
+from simulator.papers.dl2.servers import SpeedLaw, believed_step_s, law_of, nics_gbs
 
 
 class ElasticAgent(ABC):
@@ -203,7 +203,7 @@ class Optimus(ElasticAgent):
         after = believed_step_s(law, workers + more_workers, servers + more_servers) / ideal
         return self.remaining_s(job) * (before - after) / share
 
-    def _law(self, job: ActiveJob) -> Law:
+    def _law(self, job: ActiveJob) -> SpeedLaw:
         trace = self.env.trace
         profile = self.env.options.profiles.of(trace.model[job.index])
         return law_of(profile, int(trace.batch_size[job.index]), job.gpus, self._nic_gbs)

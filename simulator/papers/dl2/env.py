@@ -53,7 +53,7 @@ from simulator.papers.dl2.decisions import ElasticMapping
 from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation, State
 from simulator.papers.dl2.options import ANALYTICAL, SLOT, ElasticOptions
 from simulator.papers.dl2.perturbation import Perturbation, perturbed
-from simulator.papers.dl2.progress import Progress, whole_numbers
+from simulator.papers.dl2.progress import EpochProgress, whole_numbers
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.slot import changes, count_change, empty_tasks, keep_fixed, workers_of
 from simulator.papers.dl2.tasks import Tasks
@@ -80,7 +80,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self.num_cpus = max(sum(self._cpus), 1)
         self.shown = Observation(asked, self.cluster.num_gpus, self.num_cpus)
         self.tasks: Tasks
-        self.progress: Progress
+        self.progress: EpochProgress
         self.perturbation: Perturbation
         self.slot_jobs: list[ActiveJob] = []
         """Jobs that this slot is divided among, in order of arrival."""
@@ -148,7 +148,9 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self.slot_jobs, self._first, self._slots, self._given = [], 0, 0, []
         self.footprints.of.clear()
         self.footprints.asked = whole_numbers(self.trace, "num_ps", self.trace.num_gpus.tolist(), least=0)
-        self.progress = Progress(self.trace, self.simulation, self.options.epochs, self.perturbation.per_stated_epoch)
+        self.progress = EpochProgress(
+            self.trace, self.simulation, self.options.epochs, self.perturbation.per_stated_epoch
+        )
         self.shown.begin(self.trace, self.progress, self.footprints)
 
     def _open_slot(self) -> None:

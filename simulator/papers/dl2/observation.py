@@ -8,7 +8,7 @@ import numpy.typing as npt
 from simulator.envs.base import Mask
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.options import ElasticOptions
-from simulator.papers.dl2.progress import Progress
+from simulator.papers.dl2.progress import EpochProgress
 from simulator.papers.dl2.servers import Footprints
 from simulator.papers.dl2.tasks import Tasks
 from simulator.slowdown.profiles.model_profiles import key_of
@@ -43,7 +43,7 @@ class Observation:
         """Maximum of workers and of servers of each row."""
         self._trace: Trace
         self._footprints: Footprints
-        self._progress: Progress
+        self._progress: EpochProgress
         self._tasks: Tasks
 
     @property
@@ -59,7 +59,7 @@ class Observation:
         """Return whether any action besides void is possible."""
         return bool(self.mask[:-1].any())
 
-    def begin(self, trace: Trace, progress: Progress, footprints: Footprints) -> None:
+    def begin(self, trace: Trace, progress: EpochProgress, footprints: Footprints) -> None:
         """Begin an episode."""
         self._trace, self._progress, self._footprints = trace, progress, footprints
 

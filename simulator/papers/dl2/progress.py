@@ -11,7 +11,7 @@ from simulator.kernel.job import ActiveJob
 from simulator.traces.trace import Trace
 
 
-class Progress:
+class EpochProgress:
     """Progress of the jobs of one episode, in the epochs that their users state.
 
     A trace has the epochs that jobs train; where users err, the stated ones differ. Invariant: what `trained` returns for a job

@@ -50,7 +50,7 @@ class Footprints:
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class SpeedLaw:
     """The coefficients A, b, c, d and e."""
 
     computing_s: float
@@ -77,13 +77,13 @@ def nics_gbs(topology: Topology) -> tuple[float, ...]:
     )
 
 
-def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> Law:
+def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> SpeedLaw:
     """Return the law of a job with that batch per GPU (-1: not known) and requested GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
-        return Law(profile.compute_s * requested, 0.0, 2 * profile.bytes / (gbs * GB), 0.0, 0.0)
+        return SpeedLaw(profile.compute_s * requested, 0.0, 2 * profile.bytes / (gbs * GB), 0.0, 0.0)
     computing, overhead, unit_s, per_worker, per_server = profile.servers
     examples = (batch if batch > 0 else max(profile.batch, 1)) * requested
-    return Law(computing * examples, overhead, unit_s, per_worker, per_server)
+    return SpeedLaw(computing * examples, overhead, unit_s, per_worker, per_server)
 
 
 def units(workers: Mapping[int, int], servers: Mapping[int, int], crowd: Mapping[int, int]) -> float:
@@ -176,7 +176,7 @@ class FittedSpeed(Model):
         return believed_step_s(law, *asked) / believed_step_s(law, workers, servers)
 
 
-def believed_step_s(law: Law, workers: int, servers: int) -> float:
+def believed_step_s(law: SpeedLaw, workers: int, servers: int) -> float:
     """Return the seconds of a step that the fit for a job of that law predicts.
 
     Without servers, it is the law of the job alone, with every worker on its own node: runs alone tell all of its coefficients.
@@ -187,7 +187,7 @@ def believed_step_s(law: Law, workers: int, servers: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def fitted_law(law: Law) -> Servers:
+def fitted_law(law: SpeedLaw) -> Servers:
     """Return Optimus' a to e for a job of that law, from runs of it alone, with every worker and server on its own node."""
     rows = []
     for workers in _SAMPLED:

@@ -13,7 +13,7 @@ from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.observation import SERVER, WORKER
 from simulator.papers.dl2.options import ANALYTICAL
-from simulator.papers.dl2.servers import Law, believed_step_s, law_of, nics_gbs, packed, units
+from simulator.papers.dl2.servers import SpeedLaw, believed_step_s, law_of, nics_gbs, packed, units
 from simulator.papers.dl2.slot import workers_of
 
 _ALONE: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ class SlotValue:
         ideal_s = law.step_s(*asked, units(*best, dict.fromkeys(best[0], 1)))
         return ideal_s / law.step_s(*counts, units(workers, servers, crowd))
 
-    def _law(self, job: int, gbs: float) -> Law:
+    def _law(self, job: int, gbs: float) -> SpeedLaw:
         trace = self._env.trace
         profile = self._env.options.profiles.of(trace.model[job])
         return law_of(profile, int(trace.batch_size[job]), int(trace.num_gpus[job]), gbs)

@@ -27,7 +27,7 @@ from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import Matrix
 from simulator.slowdown.gpu_groups import groups
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfiles
+from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfiles
 
 CORES = 8
 """Cores of one socket (MARL, section VI)."""
@@ -68,7 +68,7 @@ class HostInterference(Neighbours):
                 yield cpu, mine * profiles[me].cpu, pcie, mine * profiles[me].pcie
 
 
-def slowdown(by: Interference, others_cpu: float, own_cpu: float, others_pcie: float, own_pcie: float) -> float:
+def slowdown(by: MeasuredInterference, others_cpu: float, own_cpu: float, others_pcie: float, own_pcie: float) -> float:
     """Return S for these cores and shares of PCIe."""
     cpu, pcie = (others_cpu, own_cpu), (others_pcie, own_pcie)
     return host_slowdown(by.alpha, by.beta, *cpu, *pcie, constant=by.constant, most_exponent=_MOST_EXPONENT)
@@ -88,7 +88,7 @@ class InterferenceRow:
     """(time - time alone) / time alone."""
 
 
-def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[Interference, FitReport]:
+def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[MeasuredInterference, FitReport]:
     """Fit all coefficients by least squares: the exponents on a grid that is refined, the linear rest at each point.
 
     The report is about time, 1 + S, so that rows without a slowdown count.
@@ -111,7 +111,7 @@ def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[Interference, F
         middle, width = best, (width[0] / 2, width[1] / 2)
     found = np.linalg.lstsq(_linear(fitted, best), target, rcond=None)[0]
     scale, others, own, constant = (float(value) for value in found)
-    result = Interference((scale, *best), (others, own), constant)
+    result = MeasuredInterference((scale, *best), (others, own), constant)
     seen = report(
         fitted,
         held_out,

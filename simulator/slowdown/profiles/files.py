@@ -20,11 +20,18 @@ from typing import Any, TypeVar
 
 from policies.documents import is_version, parse_json, parse_toml
 from simulator.errors import SlowdownError
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles, Pair, RingTime, key_of
+from simulator.slowdown.profiles.model_profiles import (
+    MeasuredInterference,
+    ModelProfile,
+    ModelProfiles,
+    Pair,
+    RingTime,
+    key_of,
+)
 from simulator.slowdown.profiles.papers import INTERFERENCE, PAIRS
 
 FORMAT = 1
-T = TypeVar("T", ModelProfile, Interference, RingTime)
+T = TypeVar("T", ModelProfile, MeasuredInterference, RingTime)
 _KEYS = {"format", "models", "pairs", "interference", "ring", "default"}
 _LENGTHS = {"locality": 4, "scaling": 2, "servers": 5, "alpha": 3, "beta": 2}
 _MOST = 1e300
@@ -80,7 +87,7 @@ def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
     pairs = dict(_pair(item, at) for at, item in enumerate(table["pairs"])) if "pairs" in table else PAIRS
     interference, ring = INTERFERENCE, RingTime()
     if "interference" in table:
-        interference = _record(Interference, _table(table["interference"], "interference"), "interference")
+        interference = _record(MeasuredInterference, _table(table["interference"], "interference"), "interference")
     if "ring" in table:
         ring = _record(RingTime, _table(table["ring"], "ring"), "ring")
     return ModelProfiles(models, pairs, interference, ring, str(table.get("default", "")))

@@ -18,7 +18,7 @@ from simulator.errors import SlowdownError
 __all__ = [
     "TIERS",
     "Curve",
-    "Interference",
+    "MeasuredInterference",
     "ModelProfile",
     "ModelProfiles",
     "Pair",
@@ -69,7 +69,7 @@ class ModelProfile:
 
 
 @dataclass(frozen=True)
-class Interference:
+class MeasuredInterference:
     """Coefficients of MARL's model of interference (section V): a job's slowdown by other jobs on its host."""
 
     alpha: tuple[float, float, float]
@@ -87,7 +87,7 @@ class ModelProfiles:
     models: Mapping[str, ModelProfile]
     pairs: Mapping[Pair, float]
     """Throughput of the first beside the second, relative to that alone."""
-    interference: Interference
+    interference: MeasuredInterference
     ring: RingTime = RL_TAPS_RING
     default: str = ""
     """Model whose profile unknown models get; '': the median of all."""

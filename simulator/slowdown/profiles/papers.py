@@ -32,7 +32,14 @@ from __future__ import annotations
 
 from math import exp, log
 
-from simulator.slowdown.profiles.model_profiles import Curve, Interference, ModelProfile, ModelProfiles, Pair, key_of
+from simulator.slowdown.profiles.model_profiles import (
+    Curve,
+    MeasuredInterference,
+    ModelProfile,
+    ModelProfiles,
+    Pair,
+    key_of,
+)
 
 _PCIE_BYTES_S = 16e9
 _SLOW_NETWORK = 1.25e9
@@ -136,7 +143,7 @@ _PCIE_PART = 0.30 - _CPU_PART
 # One model has two names and counts twice: another mean would change the data that the shipped weights were trained on.
 _MARL_PCIE = sum(profile.pcie for profile in MARL.values()) / len(MARL)
 
-INTERFERENCE = Interference(
+INTERFERENCE = MeasuredInterference(
     alpha=(_CPU_PART / (exp(6 / 4) - 1), 1 / 4, 0.0),
     beta=(_PCIE_PART / _MARL_PCIE, 0.0),
     constant=-_CPU_PART / (exp(6 / 4) - 1),

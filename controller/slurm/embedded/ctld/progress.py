@@ -16,7 +16,7 @@ from simulator.slowdown.api import SlowdownModel
 _NS_PER_S = 1_000_000_000
 
 
-class Progress:
+class JobProgress:
     """Work of the jobs that run or are suspended. A job is here from `begin` to `end`, or until `take_done` has returned it.
 
     Invariant: nothing depends on how often it is read. A float resolves the clock to some 200 ns: work that ends in between

@@ -17,7 +17,7 @@ from controller.slurm.client import JobKey, NodeShare, Phase
 from controller.slurm.embedded.ctld.job import LAUNCH_FAILED_HELD, REQUEUED_HELD, Job, Requeue
 from controller.slurm.embedded.ctld.node import Node
 from controller.slurm.embedded.ctld.plugin import Wake, wake_none
-from controller.slurm.embedded.ctld.progress import Progress
+from controller.slurm.embedded.ctld.progress import JobProgress
 from controller.slurm.embedded.ctld.records import Records
 from controller.slurm.embedded.ctld.scheduler import Scheduler
 from controller.slurm.embedded.ctld.slowdown import slowdown_models
@@ -52,7 +52,7 @@ class Slurmctld(Records):
         self._wake = wake
         self._scheduler = Scheduler(self, self.start)
         gpus = {name: node.gpus for name, node in self.nodes.items() if node.gpus}
-        self._progress = Progress(gpus, slowdown_models(description), self.now_s)
+        self._progress = JobProgress(gpus, slowdown_models(description), self.now_s)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pass_planned = False
         self._backfill_planned = False

@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 
 
-class Progress:
+class TrainingProgress:
     """A context manager. Invariant: there is a bar only on a terminal, and only inside the `with` block."""
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -21,7 +21,7 @@ class Progress:
         self._where = ""
         self._evaluation = ""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> TrainingProgress:
         if self._out.isatty():
             self._bar = rich.progress.Progress(
                 rich.progress.TextColumn("{task.description}"),

@@ -40,7 +40,7 @@ from policies.learned.training.run.early_stop import Better, EarlyStop
 from policies.learned.training.run.figures import Figures
 from policies.learned.training.run.folder_lock import locked
 from policies.learned.training.run.interrupts import Interrupts
-from policies.learned.training.run.progress import Progress
+from policies.learned.training.run.progress import TrainingProgress
 from policies.learned.training.run.settings import check_same, read_settings, write_settings
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard
@@ -66,7 +66,7 @@ class TrainingRun:
         patience: int | None = None,
         point_every_s: float = POINT_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
-        progress: Progress | None = None,
+        progress: TrainingProgress | None = None,
         device: str = "cpu",
     ) -> None:
         """`card` is as `card.draft` makes it; its system names the weights. `better` and `patience` apply to the validation figure,
@@ -79,7 +79,7 @@ class TrainingRun:
         self.early = EarlyStop(better, patience)
         self._resume = resume
         self._clock = clock
-        self._progress = progress or Progress()
+        self._progress = progress or TrainingProgress()
         self._checkpoint = Checkpoint(folder, point_every_s, clock)
         self._figures = Figures(folder / "events")
         self._interrupts = Interrupts()

@@ -180,7 +180,7 @@ def test_what_is_hidden_behind_computing_costs_nothing() -> None:
 
 def test_who_takes_from_larger_jobs_takes_more_where_they_count_by_gpus() -> None:
     state = two_jobs(profiles_of(1.0, 1e10))
-    alike, weighted = ContentionModel(state), ContentionModel(state, weights=[8.0, 2.0])
+    alike, weighted = ContentionModel(state), ContentionModel(state, job_values=[8.0, 2.0])
     assert weighted.effect(1, BOTH_NODES).taken == pytest.approx(4 * alike.effect(1, BOTH_NODES).taken)
 
 

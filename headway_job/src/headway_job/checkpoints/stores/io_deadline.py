@@ -18,7 +18,7 @@ class StoreTimeout(OSError):  # noqa: N818 - an event, not a mistake
     """The store does not answer."""
 
 
-class Progress:
+class CallProgress:
     """The time at which a call made progress last."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class IoDeadline:
         self._most_s = most_s
         self._abandoned: List[threading.Thread] = []
 
-    def run(self, call: Callable[[Progress], _Result]) -> _Result:
+    def run(self, call: Callable[[CallProgress], _Result]) -> _Result:
         """Return or raise what the call does; raise StoreTimeout if it makes no progress for too long."""
         self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
         if len(self._abandoned) >= _MAX_ABANDONED:
             raise StoreTimeout(f"{_MAX_ABANDONED} earlier calls have not been answered")
-        progress, ended = Progress(), threading.Event()
+        progress, ended = CallProgress(), threading.Event()
         results: List[_Result] = []
         errors: List[BaseException] = []
 

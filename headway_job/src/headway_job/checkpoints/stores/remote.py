@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Callable, List, Optional, Sequence, TypeVar
 
 from ..errors import CheckpointError, Damaged, Refused
 from .base import DigestWriter, Receipt
-from .io_deadline import IoDeadline, Progress, StoreTimeout, limit_requests
+from .io_deadline import CallProgress, IoDeadline, StoreTimeout, limit_requests
 from .redact import redact_error, redact_url
 
 _Result = TypeVar("_Result")
@@ -62,7 +62,7 @@ class RemoteStore:
                 url.split(":", maxsplit=1)[0]
             )  # imports: an error of these is no error of the store
 
-            def connected(_: Progress) -> Any:
+            def connected(_: CallProgress) -> Any:
                 return fsspec.core.url_to_fs(url.rstrip("/"), use_listings_cache=False, skip_instance_cache=True)
 
             self._system: Any
@@ -87,7 +87,7 @@ class RemoteStore:
     def folders(self) -> List[str]:
         """Return the names in the run's folder."""
 
-        def listed(_: Progress) -> Any:
+        def listed(_: CallProgress) -> Any:
             self._system.invalidate_cache()
             return self._system.ls(self._root, detail=False)
 
@@ -107,7 +107,7 @@ class RemoteStore:
         path = self._path(folder, name)
         written_to = path if self._holds_objects else path + _TEMPORARY
 
-        def written(progress: Progress) -> Receipt:
+        def written(progress: CallProgress) -> Receipt:
             with self._system.open(written_to, "wb") as file:
 
                 def put(data: memoryview) -> int:
@@ -153,7 +153,7 @@ class RemoteStore:
     def rename(self, old: str, new: str) -> None:
         """Rename the folder of a checkpoint. Object stores copy each object, which counts as progress."""
 
-        def renamed(progress: Progress) -> None:
+        def renamed(progress: CallProgress) -> None:
             if not self._holds_objects:
                 self._system.mv(self._path(old), self._path(new), recursive=True)
                 return
@@ -168,7 +168,7 @@ class RemoteStore:
         if self.has(folder, last):
             self._call(lambda _: self._system.rm_file(self._path(folder, last)))
 
-        def removed(progress: Progress) -> None:
+        def removed(progress: CallProgress) -> None:
             for path in self._objects(folder):
                 self._system.rm_file(path)
                 progress.made()
@@ -190,13 +190,13 @@ class RemoteStore:
     def _size_of(self, path: str) -> int:
         """Return the size of a file. fsspec's `exists` is not used, as it takes any error, such as a lost connection, for a no."""
 
-        def found(_: Progress) -> Any:
+        def found(_: CallProgress) -> Any:
             self._system.invalidate_cache()
             return self._system.info(path)
 
         return int(self._call_repeatedly(found).get("size") or 0)
 
-    def _call_repeatedly(self, call: Callable[[Progress], _Result]) -> _Result:
+    def _call_repeatedly(self, call: Callable[[CallProgress], _Result]) -> _Result:
         """Make a call that changes nothing, and repeat it if it fails at once."""
         for pause_s in self._pauses_s:
             try:
@@ -207,7 +207,7 @@ class RemoteStore:
                 time.sleep(pause_s)
         return self._call(call)
 
-    def _call(self, call: Callable[[Progress], _Result]) -> _Result:
+    def _call(self, call: Callable[[CallProgress], _Result]) -> _Result:
         try:
             return self._deadline.run(call)
         except CheckpointError:
@@ -228,7 +228,7 @@ class RemoteStore:
 class _BoundedReader(io.RawIOBase):
     """A file of fsspec, each read of which ends in bounded time."""
 
-    def __init__(self, file: Any, call: Callable[[Callable[[Progress], Any]], Any]) -> None:
+    def __init__(self, file: Any, call: Callable[[Callable[[CallProgress], Any]], Any]) -> None:
         super().__init__()
         self._file = file
         self._call = call

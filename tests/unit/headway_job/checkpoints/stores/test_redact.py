@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from headway_job.checkpoints.stores.io_deadline import IoDeadline, Progress, StoreTimeout
+from headway_job.checkpoints.stores.io_deadline import CallProgress, IoDeadline, StoreTimeout
 from headway_job.checkpoints.stores.redact import redact_error, redact_url
 
 
@@ -61,13 +61,13 @@ def test_calls_with_progress_are_waited_for_and_silent_ones_are_abandoned() -> N
     deadline = IoDeadline(0.1)
     end = threading.Event()
 
-    def slow(progress: Progress) -> str:
+    def slow(progress: CallProgress) -> str:
         for _ in range(25):
             time.sleep(0.1)
             progress.made()
         return "done"
 
-    def silent(progress: Progress) -> str:
+    def silent(progress: CallProgress) -> str:
         end.wait()
         progress.made()
         return "too late"
@@ -86,7 +86,7 @@ def test_calls_with_progress_are_waited_for_and_silent_ones_are_abandoned() -> N
 
 
 def test_what_a_call_raises_is_passed_on() -> None:
-    def failing(_: Progress) -> None:
+    def failing(_: CallProgress) -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):

@@ -21,7 +21,7 @@ from policies.model import ClusterState, ProfileTable
 from policies.placement.best_fit import Capacity
 from policies.placement.paper_rules import FIRST_FIT, PACKING, bin_packing, least_load
 from policies.placement.rules import PlacementRule
-from policies.speeds.host_interference import Interference, Residents
+from policies.speeds.host_interference import HostInterference, Residents
 from policies.wire.state import parse_state, serialize_state, state_digest
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.valid import check
@@ -282,19 +282,19 @@ class TestMarl:
 
 class TestInterference:
     def test_a_job_alone_is_not_slowed_down(self) -> None:
-        model = Interference(alpha3=0.1, beta2=0.5)
+        model = HostInterference(alpha3=0.1, beta2=0.5)
         assert model.slowdown(6, 1, 0, 0) == 0
         residents = Residents(profiled(cluster([Node()], [Job(gpus=4)]), [SLOW]), model)
         assert residents.score(0, 0, 4) == 0
 
     def test_one_neighbour_of_six_cores_costs_what_the_paper_says(self) -> None:
         # CPU's part of the 30 % of section II-C, and with the mean PCIe use of its models (0.455 GB/s) all of it.
-        assert Interference().slowdown(6, 0, 6, 0) == pytest.approx(0.30 * 23.2 / (23.2 + 14.4), rel=0.01)
-        assert Interference().slowdown(6, 0.455, 6, 0.455) == pytest.approx(0.30, rel=0.01)
+        assert HostInterference().slowdown(6, 0, 6, 0) == pytest.approx(0.30 * 23.2 / (23.2 + 14.4), rel=0.01)
+        assert HostInterference().slowdown(6, 0.455, 6, 0.455) == pytest.approx(0.30, rel=0.01)
 
     def test_every_worker_on_the_node_counts(self) -> None:
         state = profiled(cluster([Node()], [Job(gpus=2, held={0: 2}), Job(gpus=1)]), [FAST, SLOW])
-        model = Interference(alpha1=1, alpha2=1, alpha3=0, beta1=10, beta2=0)
+        model = HostInterference(alpha1=1, alpha2=1, alpha3=0, beta1=10, beta2=0)
         # Two of fast beside 6 cores and 2 GB/s; one of slow beside 2 cores and 0.2 GB/s.
         expected = 2 * (math.exp(6) - 1 + 20) + (math.exp(2) - 1 + 2)
         assert Residents(state, model).score(0, 1, 1) == pytest.approx(expected)

@@ -22,10 +22,10 @@ TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
 
 def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) -> Search:
     """All that runs may be stopped."""
-    nobody = state.running[:0]
-    model = ContentionModel(state, weights=values, staying=nobody)
+    none = state.running[:0]
+    model = ContentionModel(state, job_values=values, staying=none)
     own = present_placements(state, state.running)
-    return Search(Capacity(state, staying=nobody), model, own, values, terms)
+    return Search(Capacity(state, staying=none), model, own, values, terms)
 
 
 def worth(state: ClusterState, layout: Assignment, values: list[float], terms: Terms = TERMS) -> float:

@@ -12,13 +12,13 @@ from policies.model import ClusterState, Placement
 from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
+from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, ModelProfiles
 from simulator.slowdown.registry import build
 from tests.unit.simulator.engine.build import FREE, trace_of
 
 PAIR = {("a,8,2", "b,8,2"): 0.4, ("b,8,2", "a,8,2"): 0.8}
 PROFILES = ModelProfiles(
-    {"a": ModelProfile(0.1, 4e8), "b": ModelProfile(0.25, 1e8)}, PAIR, Interference((0, 0, 0), (0, 0), 0)
+    {"a": ModelProfile(0.1, 4e8), "b": ModelProfile(0.25, 1e8)}, PAIR, MeasuredInterference((0, 0, 0), (0, 0), 0)
 )
 TOGETHER = {0: Placement((0, 1), (4, 4)), 1: Placement((0, 1), (4, 4))}
 APART = {0: Placement((0, 1), (4, 4)), 1: Placement((2, 3), (4, 4))}

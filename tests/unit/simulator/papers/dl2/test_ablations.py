@@ -14,7 +14,7 @@ from simulator.agents.policy_agent import PolicyAgent
 from simulator.errors import SettingError, TraceError
 from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.perturbation import perturbed
-from simulator.papers.dl2.servers import Law, believed_step_s, units
+from simulator.papers.dl2.servers import SpeedLaw, believed_step_s, units
 from simulator.traces.generators.dl2 import DL2, MODELS, generate
 from simulator.traces.trace import Trace
 from tests.unit.simulator.agents.test_demonstrations import Whole
@@ -135,7 +135,7 @@ class TestAllReduce:
         assert units({0: 2}, {}, {0: 1}) == 0.0
         assert units({0: 2, 1: 2}, {}, {0: 1, 1: 1}) == 0.75
         assert units({0: 1, 1: 1}, {}, {0: 1, 1: 3}) == 1.5
-        law = Law(computing_s=6.0, overhead_s=1.0, unit_s=2.0, worker_s=0.5, server_s=9.0)
+        law = SpeedLaw(computing_s=6.0, overhead_s=1.0, unit_s=2.0, worker_s=0.5, server_s=9.0)
         assert believed_step_s(law, 1, 0) == 6 + 1 + 0.5
         assert believed_step_s(law, 2, 0) == 3 + 1 + 2 * 0.5 + 2 * 0.5
 

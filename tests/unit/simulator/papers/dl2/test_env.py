@@ -22,7 +22,7 @@ from simulator.engine.settings import NodeChange, Settings
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.errors import SettingError
 from simulator.papers.dl2.env import ElasticAllocationEnv
-from simulator.papers.dl2.servers import Footprints, Law, PlacedSpeed, believed_step_s, law_of, packed, units
+from simulator.papers.dl2.servers import Footprints, PlacedSpeed, SpeedLaw, believed_step_s, law_of, packed, units
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks
 from simulator.slowdown.api import Resident
 from simulator.slowdown.links.parameter_server import transfer
@@ -350,7 +350,7 @@ def test_the_same_seed_gives_the_same_episode(speeds: str) -> None:
     assert trail(4) == trail(4) != trail(5)
 
 
-def law(requested: int = 1) -> Law:
+def law(requested: int = 1) -> SpeedLaw:
     """Return the law of a job with an unknown model, on the NICs of the default cluster."""
     topology = parse_cluster("1x4").topology
     gbs = sum(topology.capacity[link] for link in topology.routes.nics(0))
@@ -430,7 +430,7 @@ class TestSpeeds:
     ) -> None:
         """Without transfer, which is not just w/p."""
         computing, overhead, per_worker, per_server = numbers
-        truth = Law(computing, overhead, 0.0, per_worker, per_server)
+        truth = SpeedLaw(computing, overhead, 0.0, per_worker, per_server)
         assert believed_step_s(truth, workers, servers) == pytest.approx(truth.step_s(workers, servers, 9.9), rel=1e-6)
 
     @pytest.mark.parametrize(("model", "mean", "worst"), [("vgg-16", 0.06, 0.16), ("dssm", 0.002, 0.006)])
@@ -448,7 +448,7 @@ class TestSpeeds:
         profile = paper_profiles("dl2").of("vgg-16")
         assert law_of(profile, 32, 4, 12.5).computing_s == pytest.approx(4 * profile.compute_s)
         measured = replace(profile, servers=(0.01, 0.5, 1.0, 0.1, 0.2), batch=8)
-        assert law_of(measured, 16, 4, 12.5) == Law(0.64, 0.5, 1.0, 0.1, 0.2)
+        assert law_of(measured, 16, 4, 12.5) == SpeedLaw(0.64, 0.5, 1.0, 0.1, 0.2)
         assert law_of(measured, -1, 4, 12.5).computing_s == pytest.approx(0.32)
 
 

@@ -13,7 +13,7 @@ from simulator.slowdown.fitting.held_out import split
 from simulator.slowdown.links import link_sharing, parameter_server, step_fit
 from simulator.slowdown.neighbours import interference, pair_table
 from simulator.slowdown.placement import locality, node_speed, scaling
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, RingTime
+from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, RingTime
 
 RNG = random.Random(5)
 
@@ -78,7 +78,7 @@ def test_ring_times() -> None:
 
 
 def test_interference() -> None:
-    truth = Interference((0.02, 0.3, 0.1), (0.4, 0.2), 0.05)
+    truth = MeasuredInterference((0.02, 0.3, 0.1), (0.4, 0.2), 0.05)
     rows = []
     for _ in range(200):
         numbers = (RNG.uniform(0.5, 12), RNG.uniform(1, 6), RNG.uniform(0, 1), RNG.uniform(0, 1))

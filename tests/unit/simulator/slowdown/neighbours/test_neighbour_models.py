@@ -11,7 +11,7 @@ from simulator.cluster.topology import rack_tree
 from simulator.slowdown.api import Resident, SlowdownModel
 from simulator.slowdown.neighbours.interference import HostInterference
 from simulator.slowdown.neighbours.pair_table import PairTable
-from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
+from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
 
 KNOWN = {
@@ -59,7 +59,7 @@ def test_the_papers_worst_sensitivities() -> None:
 
 def test_section_5_of_marl() -> None:
     known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
-    by = Interference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
+    by = MeasuredInterference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
     model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
     # x holds socket 0 and is alone there; both y hold socket 1.
     x, first, second = factors_of(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))

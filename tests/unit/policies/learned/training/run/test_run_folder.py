@@ -19,7 +19,7 @@ pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 from policies.errors import TrainingError, WeightsError  # noqa: E402
 from policies.learned.training.run.early_stop import EarlyStop  # noqa: E402
 from policies.learned.training.run.folder_lock import locked  # noqa: E402
-from policies.learned.training.run.progress import Progress  # noqa: E402
+from policies.learned.training.run.progress import TrainingProgress  # noqa: E402
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.weights.weights import load  # noqa: E402
 from tests.unit.policies.learned.cards import card  # noqa: E402
@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def begin(folder: Path, *, resume: bool = False, seed: int = 7, **options: Any) -> TrainingRun:
-    options = {"progress": Progress(io.StringIO()), "better": "lower"} | options
+    options = {"progress": TrainingProgress(io.StringIO()), "better": "lower"} | options
     return TrainingRun(folder, options.pop("card", card(seed=seed)), resume=resume, **options)
 
 
@@ -113,7 +113,7 @@ def test_points_are_no_more_than_so_far_apart(folder: Path, lengths: list[float]
 
 def test_a_round_that_is_too_long_is_reported_once(folder: Path, out: io.StringIO) -> None:
     clock = Clock()
-    with begin(folder, clock=clock, progress=Progress(out)) as run:
+    with begin(folder, clock=clock, progress=TrainingProgress(out)) as run:
         for _ in run.rounds(3):
             clock.now += 45
     assert out.getvalue().count("a round took 45 s") == 1
@@ -121,7 +121,7 @@ def test_a_round_that_is_too_long_is_reported_once(folder: Path, out: io.StringI
 
 def test_goes_on_after_the_last_point(folder: Path, out: io.StringIO) -> None:
     killed_after(begin(folder, point_every_s=0.0), 3)
-    with begin(folder, resume=True, progress=Progress(out)) as run:
+    with begin(folder, resume=True, progress=TrainingProgress(out)) as run:
         run.keep(count=(count := Count()))
         rest = []
         for number in run.rounds(5):
@@ -330,7 +330,7 @@ def test_another_version_is_reported_and_another_description_is_not(folder: Path
     with begin(folder):
         pass
     other = replace(card(), versions={**card().versions, "torch": "9.0"}, data="the same beam")
-    with begin(folder, resume=True, card=other, progress=Progress(out)):
+    with begin(folder, resume=True, card=other, progress=TrainingProgress(out)):
         pass
     assert out.getvalue() == "versions.torch was 2.13.0, is 9.0: weights may differ from those of one version\n"
 
@@ -374,7 +374,7 @@ def test_settings_are_those_that_the_training_was_given(folder: Path) -> None:
 
 
 def test_plain_lines_off_a_terminal(folder: Path, out: io.StringIO) -> None:
-    with begin(folder, progress=Progress(out)) as run:
+    with begin(folder, progress=TrainingProgress(out)) as run:
         list(evaluated(run, [3.0, 2.5, 2.75]))
     assert out.getvalue().splitlines() == [
         "training 0/3: validation 3",
@@ -387,7 +387,7 @@ def test_bar_with_the_last_evaluation_on_a_terminal(folder: Path, monkeypatch: p
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     terminal = Terminal()
-    with begin(folder, progress=Progress(terminal)) as run:
+    with begin(folder, progress=TrainingProgress(terminal)) as run:
         list(run.rounds(1, "warm-up"))
         list(evaluated(run, [3.0, 2.5, 2.75]))
     text = terminal.getvalue()
