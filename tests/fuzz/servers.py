@@ -30,7 +30,7 @@ from tests.fuzz.engine import Fault, Tally
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import agent, agent_stream, policy
 from tests.unit.controller.agents.test_server import Agent
-from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, Remembered, until
 from tests.unit.nodeagent.wire.packets import packet
 

@@ -31,7 +31,7 @@ from controller.state.journal_schema import SCHEMA
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
 from policies.serving.client import PolicyClient
-from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running
 

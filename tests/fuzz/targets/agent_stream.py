@@ -20,7 +20,7 @@ from nodeagent.uplink.stream import StreamSettings
 from protos.headway.v1 import agent_pb2
 from tests.fuzz.target import BrokenPromiseError, Target
 from tests.fuzz.targets.slurm_texts import at_once
-from tests.unit.controller.reports import Training
+from tests.unit.controller.examples.reports import Training
 
 _HELLO = agent_pb2.AgentHello(node="n1", run_id="ab" * 16, boot_id="b", agent_version="0.1.0", time_s=1000.0)
 

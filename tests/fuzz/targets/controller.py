@@ -22,8 +22,8 @@ from slurm.errors import MiniClusterError
 from slurm.minicluster.record import Record, RecordStore
 from slurm.processes import ProcessRef
 from tests.fuzz.target import BrokenPromiseError, Target
-from tests.unit.controller.build import request
-from tests.unit.controller.reports import Agents, Training
+from tests.unit.controller.examples.build import request
+from tests.unit.controller.examples.reports import Agents, Training
 from tests.unit.controller.state.test_journal import KEY, full_ledger, preemption
 
 _DECODERS: tuple[Callable[[object], object], ...] = (

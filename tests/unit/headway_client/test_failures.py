@@ -24,7 +24,7 @@ from headway_client import (
 from headway_client.wire.call_end import CallEnd
 
 from controller.admin.serve import serve_admin
-from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.headway_client.conftest import MakeClient
 from tests.unit.headway_client.servers import (
     BEGINNING,

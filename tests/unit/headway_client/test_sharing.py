@@ -26,7 +26,7 @@ from headway_client.limits import MAX_CALLS
 from headway_client.sockets import DEFAULT_FOLDER, Address
 
 from controller.admin.serve import serve_admin
-from tests.unit.controller.controller_world import world_in
+from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.headway_client.conftest import MakeClient
 from tests.unit.headway_client.servers import serving
 

@@ -10,7 +10,7 @@ from slurm.demo.display.screen import Frame
 from slurm.demo.display.view import ClusterView, JobView, NodeView, Stage
 from slurm.demo.run.driver import World
 from slurm.demo.workload import Training
-from tests.unit.controller.build import job
+from tests.unit.controller.examples.build import job
 
 EPOCH_S = 1_800_000_000.0
 

@@ -33,8 +33,8 @@ from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import admin_pb2_grpc
-from tests.unit.controller.controller_world import world_in
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
+from tests.unit.controller.worlds.controller_world import world_in
 
 DEADLINE_S = 60.0
 

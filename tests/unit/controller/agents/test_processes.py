@@ -38,7 +38,7 @@ class Process:
     def __init__(self, role: str, told: Path, *argv: object) -> None:
         self.told = told
         told.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.unit.controller.agent_process", role, str(told), *map(str, argv)]
+        command = [sys.executable, "-m", "tests.unit.controller.worlds.agent_process", role, str(told), *map(str, argv)]
         self._log = told.with_suffix(".log").open("ab")
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
 
@@ -303,7 +303,7 @@ async def test_a_caller_that_is_not_root_is_no_agent(world: World) -> None:
         pytest.skip("needs root, to be somebody else")
     await world.serve()
     code = (
-        "import asyncio, os, sys; from tests.unit.controller import agent_process\n"
+        "import asyncio, os, sys; from tests.unit.controller.worlds import agent_process\n"
         "os.setgid(65534); os.setuid(65534); asyncio.run(agent_process.agent(*sys.argv[1:]))"
     )
     with TemporaryDirectory() as folder:

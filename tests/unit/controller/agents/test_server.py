@@ -31,7 +31,7 @@ from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import METADATA_KEY, Direction, Signer, make_ticket
 from nodeagent.uplink.stream import ControllerStream, StreamSettings
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
-from tests.unit.controller.reports import Training
+from tests.unit.controller.examples.reports import Training
 from tests.unit.policies.processes import eventually
 
 QUICK: dict[str, Any] = {"first_pause_s": 0.02, "longest_pause_s": 0.1, "beat_s": 0.1}

@@ -11,7 +11,7 @@ import pytest
 from controller.state.preemption import PreemptionMethod
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking
-from tests.unit.controller.preempted import Ranks, preempted_world
+from tests.unit.controller.worlds.preempted import Ranks, preempted_world
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from controller.profiles.windows import RunKey, SlurmRun
 from nodeagent.uplink.session import Direction, Signer
 from nodeagent.uplink.stream import StreamError, _write
 from tests.unit.controller.agents.test_server import Agent
-from tests.unit.controller.world import World, newest
+from tests.unit.controller.worlds.world import World, newest
 from tests.unit.policies.processes import eventually
 
 

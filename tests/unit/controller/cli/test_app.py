@@ -16,8 +16,8 @@ from controller.admin.serve import serve_admin
 from controller.cli.render.json_output import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
-from tests.unit.controller.controller_world import world_in
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
+from tests.unit.controller.worlds.controller_world import world_in
 
 DEADLINE_S = 60.0
 PROGRAM = "from controller.cli.app import main; main()"

@@ -22,7 +22,7 @@ from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.placement import locality, scaling
 from simulator.slowdown.profiles.files import load_profiles
 from simulator.slowdown.profiles.papers import PAIRS
-from tests.unit.controller.reports import SIGNATURE, Agents, Training
+from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
 OTHER = "cd" * 32

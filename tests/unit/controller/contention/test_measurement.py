@@ -25,8 +25,8 @@ from protos.headway.v1 import agent_pb2
 from tests.unit.controller.admin.test_service import asking, refused
 from tests.unit.controller.agents.test_server import Agent
 from tests.unit.controller.cli.test_app import headway
-from tests.unit.controller.measured import known, measured_world, share_nodes, window_start
-from tests.unit.controller.reports import Training
+from tests.unit.controller.examples.reports import Training
+from tests.unit.controller.worlds.measured import known, measured_world, share_nodes, window_start
 from tests.unit.policies.processes import eventually
 
 
@@ -119,7 +119,7 @@ async def test_what_was_measured_beside_a_neighbour_is_not_current_after_its_end
 async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
         from controller.slurm.embedded import Submission, sbatch_request
-        from tests.unit.controller.reports import Training
+        from tests.unit.controller.examples.reports import Training
 
         request = sbatch_request(gpus_per_node=8, nodes=1)
         world.slurm.submit(Submission(request=request, duration_s=1e6, array=(0, 1)))
@@ -261,7 +261,7 @@ async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
 
 async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
     from tests.unit.controller.admin.test_service import served
-    from tests.unit.controller.controller_world import world_in
+    from tests.unit.controller.worlds.controller_world import world_in
 
     world = world_in(folder)
     await world.turn()

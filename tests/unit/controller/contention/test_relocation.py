@@ -11,8 +11,8 @@ from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from policies.api import load_policy
 from policies.model import Placement
-from tests.unit.controller.build import NOW_S, job, node, request, running, snapshot
-from tests.unit.controller.slowed import DL, training
+from tests.unit.controller.examples.build import NOW_S, job, node, request, running, snapshot
+from tests.unit.controller.examples.slowed import DL, training
 
 SHARED = frozenset({"n1", "n2"})
 A, B = training(1, "n1 n2"), training(2, "n1 n2")

@@ -19,9 +19,9 @@ from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
-from tests.unit.controller.controller_world import ControllerWorld
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
-from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
+from tests.unit.controller.examples.slowed import ALWAYS, WINDOW_S, known, pace, preemption
+from tests.unit.controller.worlds.controller_world import ControllerWorld
 from tests.unit.policies.processes import eventually
 
 EIGHT = NodeDescription(names="n[1-8]", gpus=8)

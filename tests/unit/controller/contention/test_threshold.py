@@ -17,8 +17,8 @@ from controller.profiles.current import FRESH_WINDOWS, Contention
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import PreemptionMethod, Stage
-from tests.unit.controller.build import NOW_S, job, node, request
-from tests.unit.controller.slowed import ALWAYS, WINDOW_S, case, known, pace, preemption, settings, training
+from tests.unit.controller.examples.build import NOW_S, job, node, request
+from tests.unit.controller.examples.slowed import ALWAYS, WINDOW_S, case, known, pace, preemption, settings, training
 
 ONE, TWO, THREE = (RunKey(number, 0) for number in (1, 2, 3))
 LONG = Slow(NOW_S - 200, NOW_S)

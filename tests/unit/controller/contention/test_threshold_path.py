@@ -17,8 +17,8 @@ from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking
 from tests.unit.controller.cli.test_app import headway
-from tests.unit.controller.preempted import Preempted, no, preempted_world, silent
-from tests.unit.controller.slowed import WINDOW_S, known, pace
+from tests.unit.controller.examples.slowed import WINDOW_S, known, pace
+from tests.unit.controller.worlds.preempted import Preempted, no, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
 SETTINGS = {"contention_sustained_s": 60, "preemption_min_run_s": 60, "preemption_cooldown_s": 100}

@@ -6,7 +6,7 @@ from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, Submission, sbatch_request
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import Phase
 from controller.slurm.embedded import ClusterDescription, NodeDescription
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 VERBS = ("pin", "unpin", "release", "hold", "unmark", "mark")
 

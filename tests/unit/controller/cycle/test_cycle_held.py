@@ -18,7 +18,7 @@ from controller.slurm.embedded import (
 )
 from controller.state.journal import read_originals
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 TWO_PARTITIONS = ClusterDescription(partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")))
 

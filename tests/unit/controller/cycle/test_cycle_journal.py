@@ -8,7 +8,7 @@ import pytest
 
 from controller.base.errors import JournalError
 from controller.slurm.client import Phase
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 
 def locked_once(world, method):

@@ -16,7 +16,7 @@ from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.state.journal import read_originals
 from controller.state.ledger import UNFIT_S, Refusal
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 LIMIT = ClusterDescription(limits=(GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),))
 

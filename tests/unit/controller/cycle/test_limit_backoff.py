@@ -5,7 +5,7 @@ import pytest
 from controller.cycle.limit_backoff import may_unblock, put_off
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger, PinRecord
-from tests.unit.controller.build import NOW_S, job, request, snapshot
+from tests.unit.controller.examples.build import NOW_S, job, request, snapshot
 
 
 def spared(reason, refused, *others):

@@ -9,7 +9,7 @@ import pytest
 from controller.base.errors import HeadwayError
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 PIECE_S = 12.0
 """Time that slurmctld takes for one piece of a burst, in seconds."""

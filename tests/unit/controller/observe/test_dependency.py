@@ -4,7 +4,7 @@ import pytest
 
 from controller.observe.dependency import Dependencies, Met
 from controller.slurm.client import Phase
-from tests.unit.controller.build import job, running
+from tests.unit.controller.examples.build import job, running
 
 
 def ended(job_id, state="COMPLETED", **more):

@@ -26,8 +26,8 @@ from policies.model import ClusterState
 from policies.serving.runtime.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
 from policies.wire.messages import parse_state, serialize_state, state_digest
-from tests.unit.controller.build import job, running, snapshot
-from tests.unit.controller.reports import SIGNATURE, Agents, Training
+from tests.unit.controller.examples.build import job, running, snapshot
+from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
 NAME, OTHER = f"train-{SIGNATURE[:8]}", f"b-{SIGNATURE[:8]}"

@@ -8,7 +8,7 @@ from controller.observe.role import Role
 from controller.slurm.client import JobKey, Phase, SlurmReservation
 from controller.state.ledger import Estimate, Ledger, PinRecord, Served
 from policies.model import EstimateSource, JobState, Placement, Split
-from tests.unit.controller.build import NOW_S, job, node, request, running, snapshot
+from tests.unit.controller.examples.build import NOW_S, job, node, request, running, snapshot
 
 DL = frozenset({"dl"})
 

@@ -14,7 +14,7 @@ from controller.slurm.client import ResourceRequest
 from controller.slurm.embedded import sbatch_request
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
-from tests.unit.controller.build import job
+from tests.unit.controller.examples.build import job
 
 NODE_GPUS, ALL_GPUS = 8, 64
 

@@ -5,7 +5,7 @@ import pytest
 from controller.observe.role import LAST_RETRY_S, SETTLING, Role, in_scope, standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.state.ledger import Ledger, PinRecord, Refusal
-from tests.unit.controller.build import NOW_S, job, request, running
+from tests.unit.controller.examples.build import NOW_S, job, request, running
 
 DL = frozenset({"dl"})
 

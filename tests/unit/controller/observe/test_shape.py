@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from controller.observe.shape import JobShape, shape_of
 from controller.slurm.client import ResourceRequest
 from policies.model import Split
-from tests.unit.controller.build import request
+from tests.unit.controller.examples.build import request
 
 FIXED, EVEN, ANY = Split.FIXED, Split.EVEN, Split.ANY
 

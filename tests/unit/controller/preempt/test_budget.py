@@ -11,8 +11,8 @@ from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, Stage
-from tests.unit.controller.build import NOW_S, job
-from tests.unit.controller.slowed import ALWAYS, preemption, settings, training
+from tests.unit.controller.examples.build import NOW_S, job
+from tests.unit.controller.examples.slowed import ALWAYS, preemption, settings, training
 
 OLD = NOW_S - 3000
 JOB = training(7, "n1")

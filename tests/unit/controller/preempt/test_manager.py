@@ -34,8 +34,8 @@ from protos.headway.v1 import agent_pb2
 from tests.unit.controller.admin.test_service import asking, refused
 from tests.unit.controller.cli.test_app import headway
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
-from tests.unit.controller.preempted import Preempted, Ranks, SavingAgent, no, preempted_world, silent
-from tests.unit.controller.world import newest
+from tests.unit.controller.worlds.preempted import Preempted, Ranks, SavingAgent, no, preempted_world, silent
+from tests.unit.controller.worlds.world import newest
 from tests.unit.policies.processes import eventually
 
 DEADLINE_S = 30.0

@@ -15,8 +15,8 @@ import controller.state.journal_file
 from controller.slurm.client import JobKey, Phase
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.controller_world import ControllerWorld, world_in
-from tests.unit.controller.preempted import NS
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.preempted import NS
 
 PARTS = 6
 """Number of parts that the points of a kill are split into, so that no test takes long."""

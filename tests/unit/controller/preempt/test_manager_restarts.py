@@ -16,7 +16,7 @@ from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
-from tests.unit.controller.preempted import Preempted, preempted_world, silent
+from tests.unit.controller.worlds.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
 

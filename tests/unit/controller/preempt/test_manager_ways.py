@@ -19,8 +19,8 @@ from controller.state.preemption import Cause, PreemptionMethod, RelocationConst
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking, refused, served
 from tests.unit.controller.cli.test_app import headway
-from tests.unit.controller.controller_world import ControllerWorld, world_in
-from tests.unit.controller.preempted import Ranks, no, preempted_world, silent
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.preempted import Ranks, no, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
 

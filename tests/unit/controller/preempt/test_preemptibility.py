@@ -20,8 +20,8 @@ from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest
 from nodeagent.uplink.encode import answer_message, reason_message
 from nodeagent.wire.reasons import Reason
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.build import running as built
-from tests.unit.controller.preempted import Ranks
+from tests.unit.controller.examples.build import running as built
+from tests.unit.controller.worlds.preempted import Ranks
 
 NODES = frozenset({"n1", "n2"})
 

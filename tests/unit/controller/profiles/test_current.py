@@ -22,9 +22,9 @@ from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey, SlurmRun
 from controller.slurm.client import JobKey, Phase
 from controller.state.ledger import Ledger
-from tests.unit.controller.build import job, running, snapshot
-from tests.unit.controller.cycle_views import scene
-from tests.unit.controller.reports import Agents, Training
+from tests.unit.controller.examples.build import job, running, snapshot
+from tests.unit.controller.examples.cycle_views import scene
+from tests.unit.controller.examples.reports import Agents, Training
 
 DL = frozenset({"dl"})
 T0 = 1_000_000 * 30.0

@@ -14,7 +14,7 @@ from controller.profiles.windows import RunShape, Trained
 from simulator.slowdown.links import step_fit
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.placement import locality, scaling
-from tests.unit.controller.reports import SIGNATURE, Agents, Training
+from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
 NAME = f"train-{SIGNATURE[:8]}"

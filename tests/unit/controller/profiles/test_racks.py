@@ -11,7 +11,7 @@ from controller.state.ledger import Ledger
 from policies.speeds.links import NetworkLinks
 from policies.wire.messages import parse_state, serialize_state, state_digest
 from simulator.cluster.topology.slurm import parse_switches
-from tests.unit.controller.build import snapshot
+from tests.unit.controller.examples.build import snapshot
 
 TREE = """
 SwitchName=leaf1 Nodes=n[1-2] LinkSpeed=80

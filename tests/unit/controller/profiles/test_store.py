@@ -22,7 +22,7 @@ from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.profiles.windows import Neighbour, RunKey, RunShape, SlurmRun, Throughput, Trained
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.reports import SIGNATURE, Agents, Training
+from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 TRAINED = Trained(1000, "train.py", SIGNATURE)
 DAY_S = 86400.0

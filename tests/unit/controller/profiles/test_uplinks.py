@@ -19,7 +19,7 @@ from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration.topology import read_switches
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.agents.test_service import Beside
-from tests.unit.controller.world import newest
+from tests.unit.controller.worlds.world import newest
 from tests.unit.policies.processes import eventually
 
 TREE = """

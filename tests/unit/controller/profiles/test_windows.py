@@ -10,7 +10,7 @@ import pytest
 
 from controller.profiles.sightings import Arrival, sighting_of
 from controller.profiles.windows import RunKey, RunShape, Sample, SlurmRun, Throughput, Trained, window_throughputs
-from tests.unit.controller.reports import SIGNATURE, Agents, Training
+from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 WINDOW_S = 30.0
 TRAINED = Trained(1000, "train.py", SIGNATURE)

@@ -24,9 +24,9 @@ from controller.slurm.user_holds import HoldFolder, is_held_by_user, own_holds, 
 from controller.state.journal import Journal
 from policies.api import Decision, load_policy
 from policies.serving.runtime.sdnotify import Notifier
-from tests.unit.controller.build import job
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
-from tests.unit.controller.world import World
+from tests.unit.controller.examples.build import job
+from tests.unit.controller.worlds.world import World
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from controller.slurm.client import JobKey, Phase, ResourceRequest
 from controller.state.identity import may_be_same
 from controller.state.ledger import Ledger, PinRecord
 from controller.state.preemption import RelocationConstraint
-from tests.unit.controller.build import job, request
-from tests.unit.controller.world import World
+from tests.unit.controller.examples.build import job, request
+from tests.unit.controller.worlds.world import World
 
 OLD = JobKey("1", 100)
 TOTAL = request(gpus_per_job=8, min_nodes=1, max_nodes=4)

@@ -13,7 +13,7 @@ from controller.state.journal import DecisionEntry, Journal, RunRecord, read_ori
 from controller.state.journal_rows import decode_constraint, encode
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
-from tests.unit.controller.build import request
+from tests.unit.controller.examples.build import request
 
 KEY = JobKey("12_3", 1000)
 OTHER = JobKey("13", 1001)

@@ -11,7 +11,7 @@ import pytest
 from controller.base.errors import JournalError
 from controller.slurm.client import JobKey, ResourceRequest
 from controller.state.journal import Journal, read_originals
-from tests.unit.controller.corrupted import JOBS, damage, key, whole_ledger, write_journal
+from tests.unit.controller.examples.corrupted import JOBS, damage, key, whole_ledger, write_journal
 
 _SEEDS = int(os.environ.get("HEADWAY_CORRUPTIONS", "200"))
 _AT_ONCE = 50

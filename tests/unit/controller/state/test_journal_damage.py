@@ -24,7 +24,7 @@ from controller.slurm.client import JobKey
 from controller.state.journal import Journal, read_originals
 from controller.state.ledger import Ledger, Refusal
 from controller.state.preemption import Stage
-from tests.unit.controller.build import request
+from tests.unit.controller.examples.build import request
 from tests.unit.controller.state.test_journal import KEY, OTHER, full_ledger, preemption
 
 GOOD = json.dumps(asdict(request(gpus_per_job=4)))

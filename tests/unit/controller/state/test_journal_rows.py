@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.state.journal_rows import RowError, decode_request, encode
-from tests.unit.controller.build import request
+from tests.unit.controller.examples.build import request
 
 
 @pytest.mark.parametrize("count", ["gpus_per_node", "gpus_per_job", "gpus_per_task"])

@@ -10,7 +10,7 @@ import pytest
 from controller.slurm.client import PIN_MARK, JobKey, Phase, Pin
 from controller.slurm.embedded import Submission, sbatch_request
 from controller.state.preemption import RelocationConstraint
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 
 @pytest.fixture

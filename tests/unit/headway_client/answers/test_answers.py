@@ -31,9 +31,9 @@ from headway_client import (
 )
 
 from controller.admin.serve import serve_admin
-from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
-from tests.unit.controller.measured import measured_world, share_nodes
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.measured import measured_world, share_nodes
 from tests.unit.headway_client.conftest import MakeClient
 from tests.unit.policies.processes import eventually
 

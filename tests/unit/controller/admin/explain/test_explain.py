@@ -11,8 +11,8 @@ from controller.observe.role import Role, Standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
-from tests.unit.controller.build import NOW_S, job, node, request, running
-from tests.unit.controller.cycle_views import scene, some, undecided
+from tests.unit.controller.examples.build import NOW_S, job, node, request, running
+from tests.unit.controller.examples.cycle_views import scene, some, undecided
 
 FIFO = "policy fifo orders by time of submission, and no job passes the first"
 FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}

@@ -16,8 +16,8 @@ from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUna
 from controller.base.lease import Lease, write_lease
 from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
-from tests.unit.controller.controller_world import world_in
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
+from tests.unit.controller.worlds.controller_world import world_in
 
 KEY, GONE = JobKey("1", 1), JobKey("2", 1)
 

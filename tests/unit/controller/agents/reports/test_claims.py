@@ -31,8 +31,8 @@ from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
 from controller.slurm.client import SlurmJob, SlurmSnapshot
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.build import running, snapshot
-from tests.unit.controller.reports import Agents, Training
+from tests.unit.controller.examples.build import running, snapshot
+from tests.unit.controller.examples.reports import Agents, Training
 
 NAME = agent_pb2.JobName(job_id=7, uid=1000)
 STEP = {"steps": 20, "step_s": 0.2, "compute_s": 0.1, "comm_exposed_s": 0.1}

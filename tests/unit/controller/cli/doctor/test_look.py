@@ -27,7 +27,7 @@ from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from policies.serving.runtime.finding import Finding, Level
-from tests.unit.controller.measured import measured_world
+from tests.unit.controller.worlds.measured import measured_world
 
 NOW = 1_700_000_000
 SLURM = UserFacts("slurm", 64030, frozenset({64030}))

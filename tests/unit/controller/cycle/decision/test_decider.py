@@ -14,7 +14,7 @@ from controller.state.ledger import Ledger
 from policies.api import Decision, PolicySpec, load_policy
 from policies.errors import PolicyFault, PolicyServerError
 from policies.model import Placement
-from tests.unit.controller.build import job, request, snapshot
+from tests.unit.controller.examples.build import job, request, snapshot
 
 
 @dataclass

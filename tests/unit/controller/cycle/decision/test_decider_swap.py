@@ -20,7 +20,7 @@ from policies.errors import PolicyServerError
 from policies.serving.client import PolicyClient
 from policies.serving.server import SERVICE, PolicyServer
 from policies.wire.messages import encode_spec
-from tests.unit.controller.build import job, snapshot
+from tests.unit.controller.examples.build import job, snapshot
 
 OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
 STATE = Observer().observe(snapshot(job("1")), Ledger(), frozenset({"dl"})).state

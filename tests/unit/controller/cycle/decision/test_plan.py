@@ -15,7 +15,7 @@ from controller.state.ledger import Ledger
 from policies.api import Decision, PolicySpec
 from policies.heuristics.orders.fifo_skip import FifoSkip
 from policies.model import ClusterState, Placement
-from tests.unit.controller.build import job, node, request, running, snapshot
+from tests.unit.controller.examples.build import job, node, request, running, snapshot
 from tests.unit.policies.cluster import states
 
 SPEC = PolicySpec(name="test", source="tests")

@@ -12,7 +12,7 @@ from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
 from policies.selection import present_placements
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 COMES_BACK = {"comment": "headway=preemptible", "traps": frozenset({"USR1"})}
 AUTOMATIC = {"preemption": "automatic", "preemption_min_run_s": 0.0}

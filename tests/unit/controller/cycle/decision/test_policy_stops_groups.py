@@ -13,7 +13,7 @@ from policies.api import Decision, PolicySpec
 from policies.model import Placement
 from policies.selection import present_placements
 from tests.unit.controller.cycle.decision.test_policy_stops import COMES_BACK, signals, world_of
-from tests.unit.controller.slowed import preemption
+from tests.unit.controller.examples.slowed import preemption
 
 LONG = {"time_limit_s": 360_000.0, **COMES_BACK}
 

@@ -25,10 +25,10 @@ from controller.state.preemption import Cause, Preemption, PreemptionMethod, Rel
 from policies.model import Placement
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking
-from tests.unit.controller.build import NOW_S, job, snapshot
 from tests.unit.controller.contention.test_relocation import SHARED, A, B, relocations
-from tests.unit.controller.preempted import SavingAgent, preempted_world
-from tests.unit.controller.slowed import DL
+from tests.unit.controller.examples.build import NOW_S, job, snapshot
+from tests.unit.controller.examples.slowed import DL
+from tests.unit.controller.worlds.preempted import SavingAgent, preempted_world
 
 if TYPE_CHECKING:
     from controller.preempt.manager import PreemptionManager

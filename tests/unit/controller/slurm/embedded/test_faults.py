@@ -9,7 +9,7 @@ import pytest
 from controller.base.errors import SlurmError, SlurmUnavailableError
 from controller.slurm.client import HOLD_MARK, Phase, Pin
 from controller.slurm.embedded import ClusterDescription, Delays
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 
 async def test_an_unavailable_slurmctld_gives_no_answer_and_changes_nothing() -> None:

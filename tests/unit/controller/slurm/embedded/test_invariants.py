@@ -11,7 +11,7 @@ import pytest
 from controller.base.errors import SlurmError
 from controller.slurm.client import JobKey, Phase, Pin
 from controller.slurm.embedded import ClusterDescription, Delays, sbatch_request
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 
 async def _books_balance(lab: Lab) -> None:

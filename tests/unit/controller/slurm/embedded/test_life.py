@@ -7,7 +7,7 @@ import pytest
 from controller.base.errors import SlurmError
 from controller.slurm.client import HOLD_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, PartitionDescription, sbatch_request
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 
 async def test_every_phase_in_its_time() -> None:

@@ -10,7 +10,7 @@ from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin
 from controller.slurm.records import JobRecord
 from controller.slurm.updates.changes import Command, Found
 from controller.slurm.updates.verbs import Requeue, Verbs
-from tests.unit.controller.build import NOW_S, running
+from tests.unit.controller.examples.build import NOW_S, running
 
 
 class EndsFirst(Verbs):

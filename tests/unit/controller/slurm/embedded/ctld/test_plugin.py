@@ -23,7 +23,7 @@ from controller.slurm.embedded import (
 )
 from controller.slurm.embedded.opening import pipe_writer
 from controller.slurm.user_holds import HoldFolder
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 
 class Managed(Lab):

@@ -17,7 +17,7 @@ from controller.base.errors import ConfigurationError, SlurmError
 from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, EmbeddedSlurm, NodeDescription, sbatch_request
 from simulator.slowdown.profiles.papers import paper_profiles
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 NIC_GBS = 1.0
 NO_DELAYS = Delays(schedule_s=0, launch_s=0, exit_s=0, requeue_s=0, min_job_age_s=1e9)

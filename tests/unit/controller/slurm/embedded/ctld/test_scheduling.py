@@ -10,7 +10,7 @@ from controller.slurm.embedded import (
     PartitionDescription,
     sbatch_request,
 )
-from tests.unit.controller.embedded import Lab
+from tests.unit.controller.worlds.embedded import Lab
 
 
 async def test_first_come_first_served() -> None:

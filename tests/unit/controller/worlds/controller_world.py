@@ -16,7 +16,7 @@ from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
 from policies.serving.runtime.supervise import Tasks
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
-from tests.unit.controller.world import World
+from tests.unit.controller.worlds.world import World
 
 
 @dataclass

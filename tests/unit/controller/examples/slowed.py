@@ -17,7 +17,7 @@ from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Thro
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
-from tests.unit.controller.build import NOW_S, running, snapshot
+from tests.unit.controller.examples.build import NOW_S, running, snapshot
 
 DL = frozenset({"dl"})
 WINDOW_S = 30.0

@@ -11,7 +11,7 @@ from controller.slurm.client import JobKey
 from controller.state.journal import DecisionEntry, Journal, RunRecord
 from controller.state.ledger import Ledger, PinRecord, Refusal, Served
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
-from tests.unit.controller.build import request
+from tests.unit.controller.examples.build import request
 
 JOBS = 60
 _PAGE = 4096

@@ -17,8 +17,8 @@ from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.controller_world import ControllerWorld, world_in
-from tests.unit.controller.world import newest
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.world import newest
 from tests.unit.policies.processes import eventually
 
 NS = 1_000_000_000

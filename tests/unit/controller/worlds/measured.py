@@ -14,9 +14,9 @@ from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.contention.measurement import measure
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.controller_world import ControllerWorld, world_in
-from tests.unit.controller.reports import Training
-from tests.unit.controller.world import newest
+from tests.unit.controller.examples.reports import Training
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.world import newest
 from tests.unit.policies.processes import eventually
 
 WINDOW_S = 30.0

@@ -15,7 +15,7 @@ from controller.profiles.current import NOTHING, Known
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from policies.api import load_policy
-from tests.unit.controller.build import snapshot
+from tests.unit.controller.examples.build import snapshot
 
 DL = frozenset({"dl"})
 
