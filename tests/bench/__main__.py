@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slurm.prerequisites import missing
-from tests.bench.figures import Figure, Findings, machine
+from tests.bench.measuring.figures import Figure, Findings, machine
 
 ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside")
 """Modules of this package, each with `run(quick=...) -> Findings`."""

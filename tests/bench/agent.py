@@ -6,9 +6,9 @@ import time
 
 from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
-from tests.bench.figures import Findings
-from tests.bench.grounds import Side, until, with_headway
-from tests.bench.usage import Load, load, memory_mib
+from tests.bench.measuring.figures import Findings
+from tests.bench.measuring.grounds import Side, until, with_headway
+from tests.bench.measuring.usage import Load, load, memory_mib
 from tests.returning.job import STAMPED_PYTHON, Records, script
 
 _NAME = "watched"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from tests.bench.figures import Findings
-from tests.bench.grounds import cluster_name, until
-from tests.bench.usage import cpu_time, memory_mib
+from tests.bench.measuring.figures import Findings
+from tests.bench.measuring.grounds import cluster_name, until
+from tests.bench.measuring.usage import cpu_time, memory_mib
 from tests.hollow.cluster import GPUS, Hollow, hollow_cluster
 from tests.hollow.watch import LeaseWatch, cycles, released_twice, steps
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.figures import Findings, spread
-from tests.bench.grounds import Side, pair, stamped_s, until
+from tests.bench.measuring.figures import Findings, spread
+from tests.bench.measuring.grounds import Side, pair, stamped_s, until
 
 JOBS = 100
 _SPEC: dict[str, Any] = {"nodes": 13}

@@ -33,8 +33,8 @@ from policies.model import ClusterState
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.gc_pauses import paused_collector
 from slurm.testbed.installation import Installation
-from tests.bench.figures import Findings, percentile
-from tests.bench.scontrol_text import ScontrolText
+from tests.bench.measuring.figures import Findings, percentile
+from tests.bench.measuring.scontrol_text import ScontrolText
 
 PENDING = 10_000
 NODES = 2_000

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 
 from slurm.testbed.installation import Installation
-from tests.bench.figures import Findings
-from tests.bench.grounds import with_headway
-from tests.bench.usage import Load, load, memory_mib
+from tests.bench.measuring.figures import Findings
+from tests.bench.measuring.grounds import with_headway
+from tests.bench.measuring.usage import Load, load, memory_mib
 
 
 def run(*, quick: bool) -> Findings:

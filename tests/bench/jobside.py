@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import nodeagent
 from nodeagent.config import AgentSettings
 from nodeagent.wire import frames
-from tests.bench.figures import Findings, spread
+from tests.bench.measuring.figures import Findings, spread
 
 JOBSIDE = Path(nodeagent.__file__).parents[1] / "headway_job" / "src"
 _STEPS_A_WINDOW = AgentSettings.model_fields["profile_steps"].default

@@ -15,9 +15,9 @@ from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.run import CommandRunner, Completed, ProcessRunner
 from controller.slurm.select import slurm_environment
-from tests.bench.figures import Findings, spread
 from tests.bench.idle import watch
-from tests.bench.large_cluster import PARTITION, Large, large_cluster
+from tests.bench.measuring.figures import Findings, spread
+from tests.bench.measuring.large_cluster import PARTITION, Large, large_cluster
 
 JOBS = 10_000
 NODES = 2_000

@@ -12,8 +12,8 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from tests.bench.figures import Findings, percentile
-from tests.bench.grounds import Side, pair, stamped_s, until
+from tests.bench.measuring.figures import Findings, percentile
+from tests.bench.measuring.grounds import Side, pair, stamped_s, until
 
 _GAP_S = (0.05, 1.1)
 """Longest pause before each job: longer than slurmctld's second, so that no phase of it is favoured."""

@@ -17,9 +17,9 @@ from typing import Any
 from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
 from slurm.testbed.installation import Installation
-from tests.bench.figures import Findings, spread
-from tests.bench.grounds import Side, until, with_headway
-from tests.bench.slurm_states import SlurmStates
+from tests.bench.measuring.figures import Findings, spread
+from tests.bench.measuring.grounds import Side, until, with_headway
+from tests.bench.measuring.slurm_states import SlurmStates
 from tests.returning.job import STAMPED_PYTHON, Records, Start, script
 
 _VARIANTS = {"srun": "srun", "exec": "exec srun"}

@@ -12,8 +12,8 @@ from controller.base.lease import Lease, write_lease
 from controller.slurm.client import HOLD_MARK
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
-from tests.bench.figures import Findings, percentile, spread
-from tests.bench.grounds import Side, cluster_name, with_headway, without_headway
+from tests.bench.measuring.figures import Findings, percentile, spread
+from tests.bench.measuring.grounds import Side, cluster_name, with_headway, without_headway
 
 _SPEC: dict[str, Any] = {"nodes": 1}
 

@@ -9,9 +9,9 @@ import os
 import time
 from statistics import median
 
-from tests.bench.figures import Findings, spread
-from tests.bench.grounds import cluster_name, until
-from tests.bench.usage import cpu_time, memory_mib
+from tests.bench.measuring.figures import Findings, spread
+from tests.bench.measuring.grounds import cluster_name, until
+from tests.bench.measuring.usage import cpu_time, memory_mib
 from tests.hollow.cluster import Hollow, hollow_cluster
 from tests.hollow.watch import LeaseWatch, cycles
 

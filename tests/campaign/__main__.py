@@ -9,14 +9,14 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.campaign.defects import DEFECTS
-from tests.campaign.generate import make_story
 from tests.campaign.many import Tally, be_quiet, run
-from tests.campaign.model import Promise
 from tests.campaign.play import play
-from tests.campaign.power import STORIES, power, table
-from tests.campaign.shrink import shrink
-from tests.campaign.story import Story, read_story
+from tests.campaign.plot.generate import make_story
+from tests.campaign.plot.story import Story, read_story
+from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.model import Promise
+from tests.campaign.verdict.power import STORIES, power, table
+from tests.campaign.verdict.shrink import shrink
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,13 +22,13 @@ from pathlib import Path
 
 from controller.base.errors import SlurmError
 from controller.slurm.client import Phase
-from tests.campaign import operations
-from tests.campaign.cluster import Cluster
-from tests.campaign.model import Promise, Violation
 from tests.campaign.play import captured_errors, clear, quiet
-from tests.campaign.processes import Process
-from tests.campaign.story import JobSpec, Story
-from tests.campaign.virtual_loop import VirtualLoop
+from tests.campaign.plot import operations
+from tests.campaign.plot.story import JobSpec, Story
+from tests.campaign.verdict.model import Promise, Violation
+from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.processes import Process
+from tests.campaign.world.virtual_loop import VirtualLoop
 
 DAY_S = 86400.0
 _POLICY = "srtf"

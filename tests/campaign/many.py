@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from tests.campaign.defects import DEFECTS
-from tests.campaign.generate import make_story
 from tests.campaign.play import Played, play
+from tests.campaign.plot.generate import make_story
+from tests.campaign.verdict.defects import DEFECTS
 
 _STORIES_PER_PROCESS = 200
 

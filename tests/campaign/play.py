@@ -20,13 +20,13 @@ import structlog
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.journal import Journal
-from tests.campaign.cluster import STALE_AFTER_S, Cluster
-from tests.campaign.faults import FAULTS, InjectedError
-from tests.campaign.model import Expected, Promise, Violation
-from tests.campaign.operations import OPERATIONS
-from tests.campaign.processes import Process
-from tests.campaign.story import Story
-from tests.campaign.virtual_loop import VirtualLoop
+from tests.campaign.plot.faults import FAULTS, InjectedError
+from tests.campaign.plot.operations import OPERATIONS
+from tests.campaign.plot.story import Story
+from tests.campaign.verdict.model import Expected, Promise, Violation
+from tests.campaign.world.cluster import STALE_AFTER_S, Cluster
+from tests.campaign.world.processes import Process
+from tests.campaign.world.virtual_loop import VirtualLoop
 
 _CALM_S = 60.0
 """After everything is mended: for leases, agents and schedulers to come back."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.generate import make_story
 from tests.campaign.play import play
+from tests.campaign.plot.generate import make_story
 
 
 def test_coroutines_of_killed_controllers_end_within_their_story(monkeypatch: pytest.MonkeyPatch) -> None:

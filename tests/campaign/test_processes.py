@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.campaign.play import clear, quiet
-from tests.campaign.processes import Process
-from tests.campaign.virtual_loop import DeadlockError, VirtualLoop
+from tests.campaign.world.processes import Process
+from tests.campaign.world.virtual_loop import DeadlockError, VirtualLoop
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -55,7 +55,7 @@ def test_time_stands_still_while_a_thread_works() -> None:
 
 
 def test_a_story_that_can_never_go_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.campaign.virtual_loop._DEADLOCK_S", 0.05)
+    monkeypatch.setattr("tests.campaign.world.virtual_loop._DEADLOCK_S", 0.05)
 
     async def story() -> None:
         await asyncio.Event().wait()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.__main__ import main
-from tests.campaign.defects import DEFECTS
-from tests.campaign.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
-from tests.campaign.model import Promise
 from tests.campaign.play import play
-from tests.campaign.shrink import shrink
-from tests.campaign.story import read_story
+from tests.campaign.plot.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
+from tests.campaign.plot.story import read_story
+from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.model import Promise
+from tests.campaign.verdict.shrink import shrink
 
 STORIES = Path(__file__).parent / "stories"
 SEEDS = range(2000, 2040)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from controller.base.errors import HeadwayError
-from tests.campaign import operations
-from tests.campaign.cluster import Cluster
-from tests.campaign.model import Promise
 from tests.campaign.play import _end, captured_errors
-from tests.campaign.processes import _CURRENT, Process
-from tests.campaign.story import JobSpec, Story
-from tests.campaign.virtual_loop import VirtualLoop
+from tests.campaign.plot import operations
+from tests.campaign.plot.story import JobSpec, Story
+from tests.campaign.verdict.model import Promise
+from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.processes import _CURRENT, Process
+from tests.campaign.world.virtual_loop import VirtualLoop
 from tests.cancellation.leftovers import complaint, held, left_behind, named_tasks
 from tests.cancellation.points import INJECTED, Cut, InjectedError, InjectedOSError, Point, Points
 

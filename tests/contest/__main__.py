@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slurm.prerequisites import missing
-from tests.bench.figures import machine
+from tests.bench.measuring.figures import machine
 from tests.contest.contest import Plan, Turn, hold, summary
 from tests.contest.ground import ContestError
 

@@ -100,7 +100,7 @@ class Ground:
         return self._ids[name] in self._times().ended and "done" in self._said(name)
 
     def _times(self) -> Times:
-        return times_of((self.cluster.layout.log / "slurmctld.log").read_text(errors="replace"))
+        return times_of((self.cluster.files.log / "slurmctld.log").read_text(errors="replace"))
 
     def _said(self, name: str) -> list[str]:
         path = self.folder / f"{name}.runs"
@@ -148,7 +148,7 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
         jobpython.open_to_users(cluster)
         for node in cluster.node_names:
             cluster.run_on(node, "sysctl", "-qw", *_TCP)
-        folder = cluster.layout.work / "contest"
+        folder = cluster.files.work / "contest"
         folder.mkdir(mode=0o755)
         shutil.copy(_PROGRAM, folder)
         account = pwd.getpwnam(USER)

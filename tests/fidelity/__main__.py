@@ -13,7 +13,7 @@ from rich.console import Console
 
 from slurm.minicluster.spec import parse_rate
 from slurm.prerequisites import missing
-from tests.bench.figures import machine
+from tests.bench.measuring.figures import machine
 from tests.fidelity.errors import GOAL_MEAN, GOAL_WORST, PolicyError, compare, mean_error, worst_error
 from tests.fidelity.fit import Fit
 from tests.fidelity.mix import Lengths, seeded_mix

@@ -86,7 +86,7 @@ class Ground:
 
     def times(self) -> Times:
         """Return the times in slurmctld's log so far."""
-        return times_of((self.cluster.layout.log / "slurmctld.log").read_text(errors="replace"))
+        return times_of((self.cluster.files.log / "slurmctld.log").read_text(errors="replace"))
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
         """Wait until these jobs have ended. Raises FidelityError if that takes too long."""
@@ -166,7 +166,7 @@ def ground(rate: str) -> Iterator[Ground]:
 
 def _folder(cluster: MiniCluster) -> Path:
     """Create the folder of the jobs' user."""
-    folder = cluster.layout.work / "fidelity"
+    folder = cluster.files.work / "fidelity"
     folder.mkdir(mode=0o755)
     for source in _JOB_FILES.glob("*.py"):
         shutil.copyfile(source, folder / source.name)

@@ -96,7 +96,7 @@ def hollow_cluster(name: str, *, nodes: int, plugin: bool = True, **settings: An
         spec = headway.cluster_spec(name=name, nodes=1, extra_conf=lines)
         cluster = stack.enter_context(MiniCluster(spec if plugin else replace(spec, job_submit_lua=None)))
         cluster.run_on(_CTL, "ip", "route", "add", "local", "10.192.0.0/10", "dev", "lo")
-        log = cluster.layout.log / "hollow.log"
+        log = cluster.files.log / "hollow.log"
         cluster.start_on(_CTL, sys.executable, answering.__file__, str(cluster.slurm_conf), log=log)
         scontrol = WrappedScontrol(headway.folder / "bin")
         headway.configure(cluster, **({"slurm_bin": str(scontrol.folder), "slurm_timeout_s": 60.0} | settings))

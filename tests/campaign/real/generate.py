@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from tests.campaign.plot.story import Step
 from tests.campaign.real.faults import FAULTS
 from tests.campaign.real.story import GPUS, NODES, STEPS_PER_S, USERS, RealStory, Submission
-from tests.campaign.story import Step
 
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5

@@ -150,7 +150,7 @@ def _keep(world: World, story: RealStory, played: RealPlayed, folder: Path) -> N
     story.write(kept / "story.json")
     texts = [str(violation) for violation in played.violations]
     (kept / "violations.txt").write_text("\n\n".join(texts) + "\n")
-    logs = [*world.headway.folder.glob("*.log"), *world.cluster.layout.log.glob("*.log")]
+    logs = [*world.headway.folder.glob("*.log"), *world.cluster.files.log.glob("*.log")]
     logs += world.headway.folder.glob("agents/*/agent.log")
     for path in logs:
         name = f"{path.parent.name}-{path.name}" if path.name == "agent.log" else path.name

@@ -93,7 +93,7 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
 
 def _begin(world: World, story: RealStory) -> Scene:
     """Make the folder of the jobs; choose policy and preemption."""
-    folder = world.cluster.layout.work / f"story-{story.seed}"
+    folder = world.cluster.files.work / f"story-{story.seed}"
     folder.mkdir()
     folder.chmod(0o777)
     if world.policy != story.policy:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.story import Step
+from tests.campaign.plot.story import Step
 
 STEPS_PER_S = 4
 """Steps that a job takes in a second (job.sh)."""

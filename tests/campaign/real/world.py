@@ -241,7 +241,7 @@ def real_world(name: str) -> Iterator[World]:
         cluster = stack.enter_context(MiniCluster(spec))
         for user in USERS:
             cluster.sacctmgr("add", "user", user, f"Account={ACCOUNT}")
-        shutil.copy(Path(__file__).with_name("job.sh"), cluster.layout.work)
+        shutil.copy(Path(__file__).with_name("job.sh"), cluster.files.work)
         headway.configure(cluster, slurm_bin=str(programs), **_SETTINGS)
         for path in (headway.folder, headway.runtime_dir, programs):
             os.chown(path, account.pw_uid, account.pw_gid)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench.grounds import until
+from tests.bench.measuring.grounds import until
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.hollow.cluster import GPUS, Hollow, hollow_cluster
 from tests.hollow.watch import LeaseWatch, released_twice, steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.figures import Figure, percentile, spread
+from tests.bench.measuring.figures import Figure, percentile, spread
 
 
 def test_percentiles_are_samples_and_never_flatter() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.bench.usage import cpu_time, memory_mib
+from tests.bench.measuring.usage import cpu_time, memory_mib
 
 _BURN = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
 

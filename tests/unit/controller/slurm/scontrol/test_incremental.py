@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.slurm.client import Phase, SlurmNode
 from controller.slurm.scontrol.incremental import JobReading, JobTable, RowCache, parse_answer
 from controller.slurm.scontrol.parse_nodes import parse_node, ticking_in_node
-from tests.bench.scontrol_text import ScontrolText
+from tests.bench.measuring.scontrol_text import ScontrolText
 from tests.unit.controller.slurm.text import CLOCK, RUNNING, at, job_line, node_line
 
 

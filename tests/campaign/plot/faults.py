@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from tests.campaign.cluster import Cluster
+from tests.campaign.world.cluster import Cluster
 
 Fault = Callable[..., None]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.campaign.model import Promise
 from tests.campaign.play import play
-from tests.campaign.story import Step, Story
+from tests.campaign.plot.story import Step, Story
+from tests.campaign.verdict.model import Promise
 
 Progress = Callable[[int, int], None]
 """Receives the steps that are left and the plays so far."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
-from tests.bench.grounds import cluster_name, until
+from tests.bench.measuring.grounds import cluster_name, until
 
 PARTITION = "big"
 _REAL_NODES = 4

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from tests.campaign.faults import FAULTS
-from tests.campaign.story import JobSpec, Step, Story
+from tests.campaign.plot.faults import FAULTS
+from tests.campaign.plot.story import JobSpec, Step, Story
 
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5

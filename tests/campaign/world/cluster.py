@@ -33,12 +33,12 @@ from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals
 from policies.serving.runtime.sdnotify import Notifier
-from tests.campaign.fleet import Fleet
-from tests.campaign.model import Model, Promise
-from tests.campaign.policy import StoryEndpoint, StoryServer, make_policy
-from tests.campaign.processes import Process
-from tests.campaign.story import JobSpec, Story
-from tests.campaign.virtual_loop import LoopClock, VirtualLoop
+from tests.campaign.plot.story import JobSpec, Story
+from tests.campaign.verdict.model import Model, Promise
+from tests.campaign.world.fleet import Fleet
+from tests.campaign.world.policy import StoryEndpoint, StoryServer, make_policy
+from tests.campaign.world.processes import Process
+from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 
 _RETURN_S = 0.003
 """The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""

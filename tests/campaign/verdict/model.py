@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from controller.slurm.embedded.ctld.job import Job
-from tests.campaign.story import JobSpec
+from tests.campaign.plot.story import JobSpec
 
 
 class Promise(Enum):

@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from tests.campaign.defects import DEFECTS
-from tests.campaign.generate import make_story
 from tests.campaign.many import be_quiet
 from tests.campaign.play import play
+from tests.campaign.plot.generate import make_story
+from tests.campaign.verdict.defects import DEFECTS
 
 STORIES = 40
 """Stories for each defect."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tests.bench.grounds import NotThereError, Side
+from tests.bench.measuring.grounds import NotThereError, Side
 
 EVERY_S = 0.05
 """Interval of the polls; a state may be seen later by this, plus the time of scontrol."""

@@ -204,7 +204,7 @@ def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
         return {}
 
     return _patched(
-        patch("tests.campaign.cluster.read_originals", originals),
+        patch("tests.campaign.world.cluster.read_originals", originals),
         patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
     )
 

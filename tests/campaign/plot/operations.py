@@ -9,8 +9,8 @@ from typing import Any
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.preemption import Cause, RelocationConstraint
-from tests.campaign.cluster import Cluster
-from tests.campaign.story import spec_of
+from tests.campaign.plot.story import spec_of
+from tests.campaign.world.cluster import Cluster
 
 Operation = Callable[..., None]
 

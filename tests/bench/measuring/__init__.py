@@ -1,0 +1,1 @@
+"""What benchmarks measure with: figures, clusters, and texts and states of Slurm."""

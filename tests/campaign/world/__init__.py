@@ -1,0 +1,1 @@
+"""The world of a story: an embedded Slurm, and the processes of Headway in virtual time."""
