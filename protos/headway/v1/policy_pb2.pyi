@@ -107,7 +107,7 @@ class Decision(_message.Message):
     """ClusterSnapshot.sequence of the snapshot that it is based on."""
     @_builtins.property
     def job(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Rows of the jobs that hold a placement."""
+        """Rows of the jobs that occupy a placement."""
 
     @_builtins.property
     def placement_offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -35,7 +35,7 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     JOB_STATE_PENDING: _JobState.ValueType  # 1
     """May be started now: jobs that Slurm itself would not start yet (dependencies, begin times, user holds) are not in the snapshot."""
     JOB_STATE_RUNNING: _JobState.ValueType  # 2
-    """Holds its placement: starting, running or ending."""
+    """Occupies its placement: starting, running or ending."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper): ...
 
@@ -43,7 +43,7 @@ JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 JOB_STATE_PENDING: JobState.ValueType  # 1
 """May be started now: jobs that Slurm itself would not start yet (dependencies, begin times, user holds) are not in the snapshot."""
 JOB_STATE_RUNNING: JobState.ValueType  # 2
-"""Holds its placement: starting, running or ending."""
+"""Occupies its placement: starting, running or ending."""
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 class _Split:
@@ -343,19 +343,19 @@ class Jobs(_message.Message):
 
     @_builtins.property
     def placement_offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Placements of running jobs, row by row: job i holds entries placement_offset[i] to placement_offset[i+1] (exclusive).
+        """Placements of running jobs, row by row: job i has entries placement_offset[i] to placement_offset[i+1] (exclusive).
         One entry more than there are jobs.
         """
 
     @_builtins.property
     def placement_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Node, and number of GPUs held there."""
+        """Node, and number of GPUs occupied there."""
 
     @_builtins.property
     def placement_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def placement_gpu_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Bit k is set if the job holds GPU k of that node; 0 = not known."""
+        """Bit k is set if the job occupies GPU k of that node; 0 = not known."""
 
     @_builtins.property
     def min_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
