@@ -15,6 +15,7 @@ from policies.learned.weights.renamed_fields import current_names
 FORMAT = 1
 _DESCRIPTION = "card.data"
 """The name of the data is not compared: `card.data_sha256` identifies the data."""
+_RECIPE = "card.recipe."
 
 
 def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
@@ -37,17 +38,19 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Raise TrainingError where settings differ; return lines about versions that differ from those at the beginning."""
+    """Raise TrainingError where settings differ; return lines about versions that differ from those at the beginning, and about
+    fields of the recipe that the version of the beginning did not have."""
     old, new = dict(_flat(there, "")), dict(_flat(here, ""))
     other = [
         f"{name} was {old.get(name, 'not there')}, is {new.get(name, 'not there')}"
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and name != _DESCRIPTION
     ]
-    versions = [line for line in other if line.startswith("card.versions.")]
-    if different := [line for line in other if line not in versions]:
+    newer = [f"{name} was not there" for name in new.keys() - old.keys() if name.startswith(_RECIPE)]
+    allowed = [line for line in other if line.startswith("card.versions.") or line.partition(", ")[0] in newer]
+    if different := [line for line in other if line not in allowed]:
         raise TrainingError(f"{path}: {'; '.join(different)}: give what it began with, or another folder")
-    return [f"{line.removeprefix('card.')}: weights may differ from those of one version" for line in versions]
+    return [f"{line.removeprefix('card.')}: weights may differ from those of one version" for line in allowed]
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:

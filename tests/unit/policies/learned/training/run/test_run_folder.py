@@ -326,6 +326,19 @@ def test_training_goes_on_with_what_it_began_with(folder: Path, changes: dict[st
     assert str(folder / "settings.json") in str(refused.value)
 
 
+def test_a_field_that_an_earlier_version_did_not_have_is_reported(folder: Path, out: io.StringIO) -> None:
+    with begin(folder, card=replace(card(), recipe={"rate": 0.01})):
+        pass
+    with begin(
+        folder,
+        card=replace(card(), recipe={"rate": 0.01, "min_gain": 0.0}),
+        progress=TrainingProgress(out),
+        resume=True,
+    ):
+        pass
+    assert "recipe.min_gain was not there, is 0.0: weights may differ from those of one version" in out.getvalue()
+
+
 def test_another_version_is_reported_and_another_description_is_not(folder: Path, out: io.StringIO) -> None:
     with begin(folder):
         pass
