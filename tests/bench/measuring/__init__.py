@@ -1,1 +1,1 @@
-"""What benchmarks measure with: figures, clusters, and texts and states of Slurm."""
+"""Means of the benchmarks: figures, clusters, and texts and states of Slurm."""

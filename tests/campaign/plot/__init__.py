@@ -1,1 +1,1 @@
-"""What happens in a story: its steps as data, the operations and faults that they name, and their choice from a seed."""
+"""Plot of a story: its steps as data, the operations and faults that they name, and their choice from a seed."""

@@ -1,1 +1,1 @@
-"""What a story shows: the model of each job, shortened stories, and defects that are put back to see whether stories find them."""
+"""Verdict on stories: the model of each job, shortened stories, and defects that are put back to see whether stories find them."""

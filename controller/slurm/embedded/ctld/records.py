@@ -41,7 +41,7 @@ class Reservation:
 
 
 class Records:
-    """What is on record now. Invariant: a node's shares are exactly those of the jobs that occupy it, and fit into it."""
+    """Present records. Invariant: a node's shares are exactly those of the jobs that occupy it, and fit into it."""
 
     def __init__(self, description: ClusterDescription, now_s: float) -> None:
         self.description = description
