@@ -31,6 +31,17 @@ class Stopping:
         assert failures[key].gone
         assert (await seen(bench, key)).held
 
+    async def test_an_order_to_stop_an_earlier_run_stops_no_later_one(self, bench: SlurmBench) -> None:
+        key, before = await submit_running(bench, Order(gres=1))
+        assert await bench.client.requeue_hold([key]) == {}
+        again = await requeued(bench, before)
+        assert await bench.client.set_begin_time([again.key], None) == {}
+        assert await bench.client.release([again.key]) == {}
+        await running(bench, again.key)
+        failures = await bench.client.requeue_hold([key])
+        assert failures[key].gone
+        assert (await seen(bench, again.key)).phase is Phase.RUNNING
+
     async def test_a_requeued_job_runs_elsewhere_at_once(self, bench: SlurmBench) -> None:
         first, second, third, _ = bench.nodes[:4]
         key, job = await submit_held(bench, Order(gpus=4))

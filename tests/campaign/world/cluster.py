@@ -310,6 +310,8 @@ class Cluster:
             expected = self.model.jobs.get(key.job_id)
             if found is None or expected is None or not found.phase.occupies_nodes:
                 continue
+            if found.submit_time_s != key.submit_time_s:
+                continue  # another run: a requeued job has a new submit time, so the order is for none, and stops nothing
             expected.requeues += 1
             row = self._preemption_of(found)
             if row is None:
