@@ -70,7 +70,7 @@ class ProfileStore(ProfileReader):
         self._pruned_profile = 0
         """Number of the newest profile at the last `prune`."""
         self._gpu_models: dict[str, dict[int, str]] = {}
-        """By node, as in the file; only nodes that have reported since the last `prune`."""
+        """GPU models of each node, as in the file; only nodes that have reported since the last `prune`."""
         self._runs: dict[int, SlurmRun] = {}
         """Slurm's present runs as last stored, by job."""
         self._path = path

@@ -51,7 +51,7 @@ class BoundedReader:
         self._hung: set[int] = set()
         """Uids."""
         self._slow: dict[int, TokenBucket] = {}
-        """By uid, in seconds; users with slow reads lately, and at most _MAX_SLOW others."""
+        """Seconds by uid: users with slow reads lately, and at most _MAX_SLOW others."""
 
     def call(self, uid: int, work: Callable[[], T]) -> T:
         """Return or raise what `work` does.

@@ -127,7 +127,7 @@ class _Places:
         self._stayed: Capacity | None = None
         self._staying: set[int] = set()
         self._tried: dict[tuple[int, ...], list[Fit | None]] = {}
-        """By the classes of jobs that are placed one after the other: their fits beside the jobs that stay now."""
+        """Fits beside the jobs that stay now, for each sequence of classes of jobs that are placed one after the other."""
 
     def keep(self, rows: AbstractSet[int]) -> None:
         """Keep these running jobs where they are."""

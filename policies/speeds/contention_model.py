@@ -130,7 +130,7 @@ class ContentionModel:
         self._runs: dict[int, _Run] = {}
         self._timings: dict[tuple[int, int, int, float], _Timing] = {}
         self._shapes: dict[tuple[int, Placement], _Run] = {}
-        """By kind and placement, the job as it would run alone; copies of the model share this cache."""
+        """The job as it would run alone, for each kind and placement; copies of the model share this cache."""
         for row in (state.running if staying is None else staying).tolist():
             placement = state.jobs.placement(row)
             if placement is not None:

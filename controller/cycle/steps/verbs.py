@@ -50,7 +50,7 @@ class JournaledVerbs:
         self.starts = Pieces(calls=_CALLS_A_START)
         """Pieces of the jobs that a plan starts."""
         self._pieces: defaultdict[str, Pieces] = defaultdict(Pieces)
-        """By verb: Slurm takes longer for some than for others."""
+        """Sizes of the pieces of each verb: Slurm takes longer for some than for others."""
         self.errors = 0
         """Jobs that a call failed for, since the start."""
         self._refused_calls = 0

@@ -160,7 +160,7 @@ class AgentView:
         self._numbers: dict[tuple[Features, float, int], CellValues] = {}
         self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
         self._everywhere: dict[int, bool] = {}
-        """By class of requests, whether placement is not restricted."""
+        """Unrestricted placement or not, for each class of requests."""
         self._queues = self._queued()
         self._candidates: list[Candidate] = []
         self._put_running()
