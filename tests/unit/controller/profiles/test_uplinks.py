@@ -126,4 +126,4 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
 
 
 def _crossed(store: ProfileStore) -> set[str]:
-    return set(store.links(["a1", "b1"]))
+    return set(store._links(["a1", "b1"]))

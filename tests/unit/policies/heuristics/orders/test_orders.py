@@ -104,7 +104,7 @@ def test_srtf_stops_a_longer_running_job_for_a_shorter_one() -> None:
     jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, service_s=10), Job(gpus=8, estimate_s=20)]
     decision = load_policy("srtf").decide(cluster([Node(gpus=8)], jobs))
     assert set(decision.allocation) == {1}
-    assert "paused" in decision.reasons[0]
+    assert "stopped" in decision.reasons[0]
 
 
 def test_srtf_keeps_a_job_that_is_not_preemptible() -> None:
