@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -134,7 +135,8 @@ class Live:
     def everything(self) -> str:
         """Return queue and logs for the report of a failed test."""
         queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout
-        return f"{queue[-2000:]}\n{self.headway.log('controller')[-3000:]}\n{self.headway.log('policy')[-1000:]}"
+        known = json.dumps(self.headway.try_ask("queue"), indent=1)
+        return f"{queue[-2000:]}\n{known[-4000:]}\n{self.headway.log('controller')[-3000:]}\n{self.headway.log('policy')[-1000:]}"
 
     def cancel_all(self) -> None:
         """Cancel everything, and wait for an empty queue."""
