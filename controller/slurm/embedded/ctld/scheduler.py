@@ -180,13 +180,14 @@ class Scheduler:
         return RESOURCES
 
 
-_Kind = tuple[ResourceRequest, bool, str, str, str, float | None]
+_Kind = tuple[ResourceRequest, bool, str, str, str, float | None, frozenset[str]]
 
 
 def _kind(job: Job) -> _Kind:
     """All that decides where a job fits."""
     how = job.submission
-    return job.request, how.exclusive, how.features, how.reservation, job.partition, job.time_limit_s
+    where = (how.features, how.reservation, job.partition)
+    return (job.request, how.exclusive, *where, job.time_limit_s, how.unfit_nodes)
 
 
 def _bound_in_vain(job: Job) -> bool:

@@ -56,6 +56,18 @@ async def test_backfill_uses_nodes_that_the_waiting_job_will_not_need() -> None:
     assert lab.phase(waits) is Phase.RUNNING
 
 
+async def test_a_job_is_backfilled_beside_one_with_the_same_request_that_the_nodes_do_not_suit() -> None:
+    # Given a job that waits although GPUs are free: something else that it needs is taken on each node
+    lab = Lab()
+    waits = lab.sbatch(gpus=1, nodes=2, duration_s=10, unfit_nodes=frozenset({"n1", "n2", "n3", "n4"}))
+    # When a job with the same request comes that the nodes do suit
+    fits = lab.sbatch(gpus=1, nodes=2, duration_s=1000)
+    await lab.pass_time(50)
+    # Then backfill starts it
+    assert lab.phase(waits) is Phase.PENDING
+    assert lab.phase(fits) is Phase.RUNNING
+
+
 async def test_jobs_without_a_limit_are_not_backfilled_into_a_planned_start() -> None:
     lab = Lab()
     lab.sbatch(gpus=8, nodes=2, duration_s=100, time_limit_s=100)
