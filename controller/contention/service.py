@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Protocol
 
 import structlog
@@ -90,7 +89,7 @@ class ContentionService:
         if all_off(settings) or not sustained:  # slow runs are remembered, as a reload may turn this on
             self.advice, self.stays = {}, {}
             return
-        links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
+        links = own_nodes if self._agents is None else await self._agents.use_store(lambda store: store.links)
         case = self._case(result, now_s, links)
         judged = judge(case, self._slow, self.advice.keys())
         stays = dict(judged.stays)

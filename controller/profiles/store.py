@@ -77,6 +77,11 @@ class ProfileStore(ProfileReader):
         self._renewed_s = -_RENEW_EVERY_S
         super().__init__(self._open())
 
+    @property
+    def links(self) -> Links:
+        """Function that returns the links and hosts that a job on given nodes uses."""
+        return self._links
+
     def use_links(self, links: Links) -> None:
         """Use these links from now on, to tell which jobs share one."""
         self._links = links

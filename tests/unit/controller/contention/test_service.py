@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import ContentionService, judge_contention
 from controller.cycle.decision.plan import Plan
 from controller.preempt.preemptibility import Preemptibility
-from controller.profiles.windows import RunKey
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import RunKey, own_nodes
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
@@ -252,3 +254,35 @@ async def test_with_everything_off_no_places_are_sought_but_slow_jobs_are_rememb
     await shared.look()
     # then the past counts
     assert len(shared.judging.advice) == 1
+
+
+@dataclass
+class StoreOfAgents:
+    """Stands for the agents' server: gives access to a store of profiles."""
+
+    store: ProfileStore
+
+    async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
+        return work(self.store)
+
+
+async def test_the_links_of_the_store_decide_which_places_are_free(tmp_path: Path) -> None:
+    # given agents, and a store of profiles in which all nodes share one link
+    shared = Shared(tmp_path, "advise")
+    await shared.start()
+    store = ProfileStore(tmp_path / "profiles.sqlite")
+    shared.judging = ContentionService(shared.world, WINDOW_S, StoreOfAgents(store))  # type: ignore[arg-type]
+    store.use_links(lambda nodes: {*nodes, "trunk"})
+
+    # when two jobs slow each other down
+    await shared.pass_windows(3)
+
+    # then no place is free of the shared link, and neither is to be moved
+    assert shared.judging.advice == {}
+    assert set(shared.judging.stays) == {RunKey(1, 0), RunKey(2, 0)}
+
+    # when only nodes are shared, a move is advised
+    store.use_links(own_nodes)
+    await shared.pass_windows(1)
+    assert shared.judging.advice
+    store.close()
