@@ -1,4 +1,4 @@
-"""The entrance of a Unix socket that many users may open: no user can occupy the connections of the others.
+"""A relay before a Unix socket that many users may open: no user can occupy the connections of the others.
 
 gRPC does not tell a server which user is at the other end of a Unix socket, and counts connections of all users together. So
 users connect here, where the kernel reports their uid, and the bytes that they send are forwarded to gRPC's own socket, which
@@ -32,7 +32,7 @@ def uid_of(peer: str) -> int | None:
 
 
 class Front:
-    """Carries users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `MOST_A_USER` of one user."""
+    """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `MOST_A_USER` of one user."""
 
     def __init__(self, inner: Path) -> None:
         """`inner` is gRPC's socket; its folder or its mode keeps other users out."""

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from controller.cycle.decision.decider import Decider
 
 SKEW_S = 1.0
-"""A difference of a node's clock that is reported, in seconds. Measurements are corrected by it."""
+"""Clock difference of a node from which on it is reported, in seconds. Measurements are corrected by any difference."""
 
 
 def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
-    """Return which policy decides, and how it is reached."""
+    """Return the policy that decides, and the address of its server."""
     spec = decider.spec
     return admin_pb2.PolicyInfo(
         name="" if spec is None else spec.name,
@@ -135,7 +135,7 @@ def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntr
     for job, found in view.jobs():
         shown = replace(found, role=Role.YIELDED) if found.role is Role.ADOPT else found
         row = view.rows.get(job.key, last)
-        position = view.line.get(row, last) if shown.role is Role.WAITING else 0
+        position = view.positions.get(row, last) if shown.role is Role.WAITING else 0
         lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:

@@ -20,9 +20,9 @@ from protos.headway.v1 import admin_pb2
 MOST = 1000
 """Maximum number of preemptions in one answer."""
 _OF_LATE_S = 3600.0
-"""`headway why` mentions a preemption until this long after its end, in seconds."""
+"""Time after its end for which `headway why` mentions a preemption, in seconds."""
 LONGEST_S = 3570.0
-"""Longest time to save, in seconds: agents and ranks keep an order for an hour at most, including the wait for the last rank."""
+"""Longest time to save, in seconds: agents and ranks keep a request for an hour at most, including the wait for the last rank."""
 
 
 def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
@@ -74,11 +74,11 @@ def preemption_text(preemptions: PreemptionManager, job: SlurmJob | None, now_s:
 
 
 class InvalidPreemptionError(ValueError):
-    """An operator's request makes no sense; the text says why."""
+    """An operator's request is invalid; the text says why."""
 
 
 def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
-    """Return where an operator wants the job. `nodes` are the nodes that Headway manages. Raises InvalidPreemptionError."""
+    """Return the constraint in an operator's request. `nodes` are the managed nodes. Raises InvalidPreemptionError."""
     avoid, only = set(request.avoid), set(request.only)
     here = {share.node for share in job.allocated}
     if request.away:
@@ -88,7 +88,7 @@ def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Colle
     if both := sorted(avoid & only):
         raise InvalidPreemptionError(f"{', '.join(both)}: a node cannot be both required and avoided")
     if request.HasField("gpus") and request.gpus < 1:
-        raise InvalidPreemptionError("a job needs one GPU at least")
+        raise InvalidPreemptionError("a job needs at least one GPU")
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
@@ -106,7 +106,7 @@ def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob)
 
 
 def check_place(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
-    """Raise InvalidPreemptionError when the job would not fit on the nodes that are left for it, even if they were empty."""
+    """Raise InvalidPreemptionError when the job would not fit on its remaining nodes, even if they were empty."""
     row = view.rows.get(job.key)
     if row is None or constraint.gpus is not None or not (constraint.avoid or constraint.only):
         return
@@ -122,16 +122,16 @@ def check_place(constraint: RelocationConstraint, view: CycleView, job: SlurmJob
     sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
     if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
         raise InvalidPreemptionError(
-            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if they were empty; name other nodes"
+            f"job {job.key.job_id} would not fit on the remaining nodes, even if they were empty; name other nodes"
         )
 
 
 def save_limit_of(request: admin_pb2.PreemptRequest) -> float | None:
-    """Return the seconds to save in; None: as the settings say. Raises InvalidPreemptionError."""
+    """Return the time limit of the save, seconds; None: that of the settings. Raises InvalidPreemptionError."""
     if not request.HasField("within_s"):
         return None
     if not 1 <= request.within_s <= LONGEST_S:
         raise InvalidPreemptionError(
-            f"{request.within_s:g} s is not a possible time to save in: give 1 to {LONGEST_S:g}"
+            f"{request.within_s:g} s is not a possible time limit for the save; give 1 to {LONGEST_S:g} s"
         )
     return request.within_s

@@ -12,7 +12,7 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from controller.profiles.current import Contention, Known
+from controller.profiles.current import Contention, ContentionByRun
 from controller.profiles.reader import Kind, ProfileReader
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Neighbour, RunKey, Throughput
@@ -25,7 +25,7 @@ MOST = 1000
 """Maximum number of kinds, and of windows of a job, in one answer."""
 _MOST_STEPS = 50
 _RECENT_ALONE = 200
-"""A listed throughput is the median of this many of the newest windows without neighbours."""
+"""Number of the newest windows without neighbours whose median is the listed throughput."""
 _ROWS_AT_ONCE = 2000
 _TABLES = {
     "pairs": admin_pb2.PairRow,
@@ -54,8 +54,8 @@ def now(job_id: str, found: Contention, beside: Sequence[str]) -> admin_pb2.Cont
     return message
 
 
-def profile_list(store: ProfileReader, known: Known, running: Running, limit: int) -> admin_pb2.ProfileList:
-    """Return the kinds of jobs that were seen; `running` has the messages of the runs in `known`."""
+def profile_list(store: ProfileReader, known: ContentionByRun, running: Running, limit: int) -> admin_pb2.ProfileList:
+    """Return the measured kinds of jobs; `running` has the messages of the runs in `known`."""
     most = min(limit or MOST, MOST)
     kinds = store.kinds(most + 1)
     message = admin_pb2.ProfileList(more=len(kinds) > most)
@@ -94,7 +94,7 @@ def _kind(store: ProfileReader, kind: Kind) -> admin_pb2.ProfileKind:
 def measurements(
     store: ProfileReader, job_id: str, raw_id: int, limit: int, called: Callable[[int], str], window_s: float
 ) -> admin_pb2.JobMeasurements | None:
-    """Return what was measured of one job; None when nothing was. `called` gives the id that users know, by Slurm's job number."""
+    """Return the measurements of one job; None when there are none. `called` gives the id that users know, by Slurm's number."""
     windows = store.throughputs_of(raw_id, min(limit or MOST, MOST))
     steps = store.profiles_of(raw_id, _MOST_STEPS)
     if not windows and not steps:

@@ -11,13 +11,13 @@ STATUS_SOCKET = "status.sock"
 REASON = "headway-reason"
 """Key of a refused call's reason in its trailing metadata. A call without it was not answered by the controller itself."""
 LISTENING = "headway-listening"
-"""Key in the first metadata of WatchEvents when the call was taken; gRPC gives the caller empty ones when it was refused."""
+"""Key in the first metadata of WatchEvents when the call was accepted; after a refusal gRPC gives the caller empty metadata."""
 
 
 class Reason(StrEnum):
-    """Reason of a refusal, for programs; the text beside it is for people and may change.
+    """Reason of a refusal, for programs; the text beside it is for users and may change.
 
-    A reason is never renamed. Clients take an unknown one for its gRPC status code.
+    A reason is never renamed. Clients treat an unknown one by its gRPC status code.
     """
 
     NOT_READY = "not-ready"
@@ -25,13 +25,13 @@ class Reason(StrEnum):
     JOBS_PRIVATE = "jobs-private"
     """Slurm hides jobs from other users, and every user can open this socket."""
     ADMIN_ONLY = "admin-only"
-    """Only the socket of the controller's user takes this call."""
+    """Only the socket of the controller's user accepts this call."""
     INVALID_JOB_ID = "invalid-job-id"
     """The text is no job id."""
     UNKNOWN_JOB = "unknown-job"
     """Neither Slurm nor the journal knows the job."""
     NOTHING_MEASURED = "nothing-measured"
-    """No agent has measured the job, or that was too long ago."""
+    """No agent has measured the job, or its measurements are too old and were deleted."""
     NO_AGENTS = "no-agents"
     """The controller serves no agents, so nothing is measured."""
     INVALID_ADDRESS = "invalid-address"
@@ -49,4 +49,4 @@ class Reason(StrEnum):
     PROFILES_UNREADABLE = "profiles-unreadable"
     """The store of measurements cannot be read."""
     TOO_MANY_WATCHERS = "too-many-watchers"
-    """The user, or all users together, watch events too often already."""
+    """The user, or all users together, have too many calls of WatchEvents open already."""

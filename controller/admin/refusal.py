@@ -1,4 +1,4 @@
-"""How a call of the Admin service is refused: a gRPC status code, the reason as a word for programs, and a text for people."""
+"""Refusal of a call of the Admin service: a gRPC status code, the reason as a word for programs, and a text for users."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """The Admin service for operators and users, on two Unix sockets in the runtime folder.
 
 - `admin.sock`, mode 0600: every call. The kernel lets only the controller's own user and root open it.
-- `status.sock`: every call but UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
+- `status.sock`: every call except UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
   every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
   it answers no call about jobs.
 
-Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
-decided by which file the kernel let it open. Both are for users logged in on the controller's machine. A Front accepts the
+There are two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: the socket that
+the kernel let a caller open decides which calls it may make. Both are for users logged in on the controller's machine. A Front
+accepts the
 connections of status.sock, so that no user can occupy the connections of the others.
 """
 
@@ -42,7 +43,7 @@ _OPTIONS = (
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.max_connection_idle_ms", 30_000),  # a connection without a call
-    ("grpc.server_handshake_timeout_ms", 5_000),  # one that never becomes HTTP/2
+    ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that never becomes HTTP/2
 )
 
 
@@ -57,7 +58,7 @@ async def serve_admin(
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
-    `group` may read (empty: everybody may). Raises ConfigurationError when a socket is in use or cannot be made.
+    `group` may read (empty: every user may). Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
     viewer = Viewer(controller, measurement, contention)

@@ -1,4 +1,4 @@
-"""The calls of the Admin service: what operators and users ask the controller. `serve` has the sockets over which they come."""
+"""The calls of the Admin service, by operators and users. `serve` has the sockets for them."""
 
 # ruff: noqa: ARG002, N802 - gRPC gives the methods their names and arguments
 
@@ -64,7 +64,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._everybody = everybody
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
-        """Return the state of controller, policy and cluster; advice on single jobs only where users may ask about jobs."""
+        """Return the state of controller, policy and cluster; with advice on jobs only where users may see jobs."""
         message = self._viewer.status()
         if self._everybody and self._private():
             del message.advice[:]
@@ -87,7 +87,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await refuse(
                 context,
                 Reason.UNKNOWN_JOB,
-                f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
+                f"neither Slurm nor Headway's journal knows job {job_id} (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
         found = with_advice(found, self._viewer.contention, view.find(job_id))
@@ -98,8 +98,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return answer
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
-        """Return the policy that decides. Its server is asked first, as another process may have replaced it."""
-        await self._controller.decider.greet()
+        """Return the policy that decides. Its server is called first, because another process may have replaced it."""
+        await self._controller.decider.refresh()
         return policy_info(self._controller.decider)
 
     async def UsePolicy(self, request: admin_pb2.UsePolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
@@ -119,7 +119,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return policy_info(self._controller.decider)
 
     async def Preempt(self, request: admin_pb2.PreemptRequest, context: _Context) -> admin_pb2.PreemptionRecord:
-        """Make a job save, then stop it."""
+        """Request a job to save, and then stop it."""
         if not self._may_change:
             await refuse(
                 context,
@@ -130,7 +130,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         view = await self._view(context)
         job = view.find(request.job_id)
         if job is None:
-            await refuse(context, Reason.UNKNOWN_JOB, f"job {request.job_id} is not known to Slurm")
+            await refuse(
+                context, Reason.UNKNOWN_JOB, f"Slurm does not know job {request.job_id}; `squeue` lists job ids"
+            )
         try:
             constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
             check_size(constraint, view, job)
@@ -160,13 +162,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
-        """Return what was measured, by kind of job."""
+        """Return the measurements by kind of job."""
         measurement = await self._measurement(context)
         known, running = measurement.known, self._viewer.running(measurement.known)
         return await _read(context, measurement, lambda store: profile_list(store, known, running, request.limit))
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
-        """Return what was measured of one job."""
+        """Return the measurements of one job."""
         measurement = await self._measurement(context)
         await _check_id(context, request.job_id)
         view, job_id = await self._view(context), request.job_id
@@ -189,8 +191,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await refuse(
                 context,
                 Reason.NOTHING_MEASURED,
-                f"nothing was measured of job {job_id}: no node agent has seen it train, or that was too long ago (for an array "
-                "task that Slurm has forgotten, give its SLURM_JOB_ID)",
+                f"there are no measurements of job {job_id}: no node agent has reported its training steps, or the reports were "
+                "too long ago (for an array task that Slurm has forgotten, give its SLURM_JOB_ID)",
             )
         present = [each for run, each in self._viewer.running(measurement.known).items() if run.job_id == raw_id]
         if present:
@@ -248,7 +250,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         watchers[uid] += 1
         try:
             with self._controller.events.listen() as events:
-                # The first metadata tell the caller that it is listening, however long no event comes.
+                # The first metadata show the caller that the call was accepted, however long no event comes.
                 await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(((LISTENING, "1"),))
                 while True:
                     event = await events.get()
@@ -279,14 +281,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 context,
                 Reason.JOBS_PRIVATE,
                 "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
-                "of `admin_group` in controller.toml may ask about them",
+                "of `admin_group` in controller.toml may see them",
             )
 
     def _private(self) -> bool:
         """Return whether Slurm hides jobs from other users; True while it is not known."""
         facts = self._controller.facts
-        said = "jobs" if facts is None else facts.settings.get("PrivateData", "")
-        return bool({"jobs", "all"} & set(said.lower().split(",")))
+        private = "jobs" if facts is None else facts.settings.get("PrivateData", "")
+        return bool({"jobs", "all"} & set(private.lower().split(",")))
 
     def _past(self, view: CycleView, job_id: str) -> Past:
         journal = self._controller.journal
@@ -297,7 +299,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return Past(given_to_slurm=next(released, ""))
 
     def _as_of(self) -> str:
-        """Return a warning for while slurmctld does not answer; empty when it does."""
+        """Return a warning while slurmctld does not answer; empty when it does."""
         controller = self._controller
         if not controller.health.slurm_away:
             return ""
@@ -307,7 +309,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 async def _check_id(context: _Context, job_id: str) -> None:
     if not _JOB_ID.fullmatch(job_id):
-        await refuse(context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
+        await refuse(context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is no job id; give an id such as 123 or 123_4")
 
 
 async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:

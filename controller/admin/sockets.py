@@ -1,4 +1,4 @@
-"""Unix sockets of the Admin service: made where no other process listens, and open to exactly those users that may call."""
+"""Unix sockets of the Admin service: made where no other process listens, and open to exactly the users who may call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def group_id(name: str) -> int | None:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         raise ConfigurationError(
-            f"admin_group: there is no group {name!r} on this machine; make it (groupadd --system {name}), or leave the key out"
+            f"admin_group: there is no group {name!r} on this machine; make it (groupadd --system {name}), or remove the key"
         ) from None
 
 
@@ -36,7 +36,7 @@ def bind(path: Path, mode: int, group: int | None, listen: Callable[[str], objec
     _clear(path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(
-            f"{path.parent}: is not there, or uid {os.getuid()} may not write it; make it, or set runtime_dir"
+            f"{path.parent}: does not exist, or uid {os.getuid()} may not write to it; make it, or set runtime_dir"
         )
     try:
         with umask(0o177):

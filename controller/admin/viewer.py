@@ -1,4 +1,4 @@
-"""The controller as the sockets of the Admin service see it: answers that are prepared once for every caller."""
+"""Answers of the Admin service that are prepared once for all callers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from controller.admin.profile_messages import Running, now
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.controller_view import ControllerView
-from controller.profiles.current import Known
+from controller.profiles.current import ContentionByRun
 from protos.headway.v1 import admin_pb2
 
 _LINES_AT_ONCE = 100
 
 
 class Viewer:
-    """The controller as both sockets see it.
+    """The controller as both sockets of the Admin service see it.
 
-    Invariant: what takes time is computed once per cycle for all callers, and never blocks the event loop for long.
+    Invariant: slow answers are computed once per cycle for all callers, and never block the event loop for long.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Viewer:
         message.agents.CopyFrom(agents_status(self.measurement, names, self.controller.clock.now()))
         return message
 
-    def running(self, known: Known) -> Running:
-        """Return the messages of the runs of which a throughput is known."""
+    def running(self, known: ContentionByRun) -> Running:
+        """Return the messages of the runs with a known throughput."""
         view = self.view()
         if view is None:
             return {}
         return {run: now(view.called(run.job_id), found, view.beside(found)) for run, found in known.items()}
 
     async def queue(self, view: CycleView) -> admin_pb2.Queue:
-        """Return the queue. It is made a hundred lines at a time: ten thousand at once would delay decisions."""
+        """Return the queue. It is composed a hundred lines at a time, because ten thousand at once would delay decisions."""
         async with self._making:
             if self._queue is None or self._queue[0] is not view:
                 message = admin_pb2.Queue()

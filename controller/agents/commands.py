@@ -67,7 +67,7 @@ class AgentCommands:
         self._open.pop(pending.id, None)
 
     def on_connected(self, node: str) -> None:
-        """Handle a new stream of that node: what was sent on the stream before may be lost."""
+        """Handle a new stream of that node: commands on the stream before may be lost."""
         for pending in self._open.values():
             if node in pending.open:
                 pending.reconnected.add(node)
@@ -85,7 +85,7 @@ class AgentCommands:
         return True
 
     def repeat(self, now: float) -> None:
-        """Send again what could not be sent, and drop commands whose time is over."""
+        """Send the commands that could not be sent, and drop commands whose time is over."""
         for pending in list(self._open.values()):
             if now >= pending.until:
                 del self._open[pending.id]

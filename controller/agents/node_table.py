@@ -1,4 +1,4 @@
-"""The connected agents, and what is known of each node's agent."""
+"""The connected agents, and the state of each node's agent."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class NodeStatus:
     """Seconds by which the node's clock is behind the controller's, from the newest report. Before the first report it comes from
     the hello, and includes the time that it took to connect."""
     streams: int = 0
-    """Streams that this node has opened since the controller started."""
+    """Number of streams that this node has opened since the controller started."""
     reports: int = 0
-    """Reports stored since the controller started."""
+    """Number of reports stored since the controller started."""
     dropped: int = 0
-    """Reports that this run of the agent has dropped because its queue was full, as it says itself."""
+    """Number of reports that this run of the agent has dropped because its queue was full, as the agent reports."""
     topology: agent_pb2.NodeTopology = field(default_factory=agent_pb2.NodeTopology)
     telemetry: agent_pb2.NodeTelemetry | None = None
     """The newest telemetry; None before the first."""
@@ -78,7 +78,7 @@ class NodeTable:
         """Make this the stream of its node; an earlier stream of the node is closed. Raises RefusedError."""
         before = self._streams.get(stream.node)
         if before is not None:
-            if before.said_s >= stream.said_s:
+            if before.called_s >= stream.called_s:
                 raise RefusedError(grpc.StatusCode.ABORTED, f"a later stream of {stream.node} is open")
             before.end(grpc.StatusCode.ABORTED, f"{stream.node} has opened a newer stream")
         elif len(self._streams) >= self._max_nodes:

@@ -61,7 +61,7 @@ _GRACE_S = 0.5
 
 Listener = Callable[[str, agent_pb2.AgentReport], None]
 """Called once for every report, when it is stored. It runs in the event loop, so it must neither wait nor raise."""
-Greeter = Callable[[str], None]
+ConnectListener = Callable[[str], None]
 """Called with every node whose stream begins, under the same rules."""
 
 
@@ -83,7 +83,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._settings = settings
         self._endpoint = _endpoint(settings, trusted=seal is not None)
         self.listeners: list[Listener] = [listener]
-        self.greeters: list[Greeter] = []
+        self.on_connect: list[ConnectListener] = []
         self._admission = Admission(seal, settings.uids, knows)
         self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
         self._refusals = Refusals()
@@ -134,7 +134,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._listens = True
         await self._server.start()
         await self._running.enter_async_context(self._tasks.running("agents-store", self._storage.store_reports))
-        windows = partial(self._storage.work_out_windows, self._table.forget)
+        windows = partial(self._storage.compute_windows_regularly, self._table.forget)
         await self._running.enter_async_context(self._tasks.running("agents-windows", windows))
         port = parse_endpoint(self.address).port
         if port:
@@ -144,7 +144,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
 
     async def stop(self) -> None:
         """End all streams. Agents send reports that were not acknowledged again, to the next controller."""
-        async with AsyncExitStack() as last:  # each step is done, also when one before it fails or is cancelled
+        async with AsyncExitStack() as last:  # every step runs, even when an earlier one fails or is cancelled
             if self._listens and self._endpoint.path is not None:  # otherwise the socket may be another controller's
                 last.callback(remove, self._endpoint.path)
             last.push_async_callback(self._storage.close)
@@ -192,8 +192,9 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         except asyncio.CancelledError:
             if not cancelled_by_others():
                 raise
-            # gRPC takes it for the end of the call, and tells the agent nothing.
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "something that the stream waited for was cancelled")
+            # gRPC takes it for the end of the call, and sends the agent no status.
+            problem = "the controller cancelled an operation of this stream; connect again"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, problem)
 
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)
@@ -204,10 +205,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         stream = AgentStream(admitted, context, offset_s, bucket)
         self._table.enter(stream, hello)
         try:  # from here on the node counts as connected until `leave`
-            for greet in self.greeters:
-                greet(stream.node)
+            for listener in self.on_connect:
+                listener(stream.node)
             await self._storage.note_node(hello)
-            await stream.run(self._welcome(highest), self._hand_on, self._settings.beat_s, self._settings.silence_s)
+            await stream.run(self._welcome(highest), self._forward, self._settings.beat_s, self._settings.silence_s)
         finally:
             self._table.leave(stream)
 
@@ -240,7 +241,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             settings=settings,
         )
 
-    async def _hand_on(self, stream: AgentStream, arrival: Arrival) -> None:
+    async def _forward(self, stream: AgentStream, arrival: Arrival) -> None:
         def stored(fresh: bool) -> None:
             stream.stored(arrival.report.number)
             if fresh:
@@ -255,7 +256,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             try:
                 listener(arrival.node, arrival.report)
             except Exception as error:  # noqa: BLE001 - a bug there must not keep reports from being acknowledged
-                self._screen.not_heard(arrival.node, error)
+                self._screen.listener_failed(arrival.node, error)
 
 
 def _endpoint(settings: AgentsSettings, *, trusted: bool) -> Endpoint:

@@ -1,4 +1,4 @@
-"""The agents' service as a part of the controller, and the regular note of Slurm's jobs in the store of profiles."""
+"""The agents' service as a part of the controller, and the task that stores Slurm's jobs in the store of profiles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def serve_agents(
 
 
 def _credential_codec(settings: ControllerSettings) -> CredentialCodec | None:
-    """Return what checks the agents' credentials; None where they need none.
+    """Return the codec that checks the agents' credentials; None where they need none.
 
     Raises ConfigurationError for an address that cannot be served.
     """

@@ -23,15 +23,15 @@ class AgentsSettings:
     max_opening: int = 256
     """Maximum number of calls that have begun and have not sent their hello."""
     max_opening_a_host: int = 16
-    """The same limit for the calls of one machine."""
+    """Maximum number of such calls of one machine."""
     max_connections_a_host: int = 32
     """Maximum number of connections of one machine that carry no agent."""
     hello_timeout_s: float = 10.0
     """Time for a call to send its hello."""
     beat_s: float = 8.0
-    """The last acknowledgement is repeated after this time without another one."""
+    """Time after which the last acknowledgement is repeated when there was no other."""
     silence_s: float = 30.0
-    """A stream is closed when its agent has sent nothing for this time."""
+    """Time without a message after which a stream is closed."""
     rate_per_s: float = 200.0
     """Messages of one agent that are read per second, averaged over a long time; more messages wait."""
     burst: int = 2000

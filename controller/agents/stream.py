@@ -38,7 +38,7 @@ class AgentStream:
         hello = admitted.hello
         self.node = hello.node
         self.run_id = hello.run_id
-        self.said_s = admitted.said_s
+        self.called_s = admitted.called_s
         self.offset_s = offset_s
         self.last_seen_s = time.time()
         self._numa = tuple(
@@ -56,7 +56,7 @@ class AgentStream:
         self._queue: deque[agent_pb2.ControllerBody] = deque()
         self._news = asyncio.Event()
         self._acknowledged = 0
-        self._unsaid = False
+        self._unacknowledged = False
         self._last_report = 0
         self._room = asyncio.Semaphore(MAX_QUEUED)
         self._ended = asyncio.Event()
@@ -74,7 +74,7 @@ class AgentStream:
         """Acknowledge that report: it is in the store."""
         self._room.release()
         self._acknowledged = max(self._acknowledged, number)
-        self._unsaid = True
+        self._unacknowledged = True
         self._news.set()
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
@@ -86,14 +86,14 @@ class AgentStream:
     async def run(
         self,
         welcome: agent_pb2.AgentWelcome,
-        hand_on: Callable[[AgentStream, Arrival], Awaitable[None]],
+        forward: Callable[[AgentStream, Arrival], Awaitable[None]],
         beat_s: float,
         silence_s: float,
     ) -> None:
         """Serve the stream until it ends; it ends with RefusedError, or by cancellation."""
         self._acknowledged = welcome.acknowledged
         await self._send(agent_pb2.ControllerBody(welcome=welcome))
-        await first_of(self._sending(beat_s), self._receiving(hand_on, silence_s), self._until_ended())
+        await first_of(self._sending(beat_s), self._receiving(forward, silence_s), self._until_ended())
 
     async def _until_ended(self) -> None:
         await self._ended.wait()
@@ -104,9 +104,9 @@ class AgentStream:
             self._news.clear()
             while self._queue:
                 await self._send(self._queue.popleft())
-            if self._unsaid:
+            if self._unacknowledged:
                 await self._acknowledge()
-            if not self._queue and not self._unsaid:
+            if not self._queue and not self._unacknowledged:
                 try:
                     async with asyncio.timeout(beat_s):
                         await self._news.wait()
@@ -114,7 +114,7 @@ class AgentStream:
                     await self._acknowledge()  # repeated as a sign of life
 
     async def _acknowledge(self) -> None:
-        self._unsaid = False
+        self._unacknowledged = False
         number = self._acknowledged
         await self._send(agent_pb2.ControllerBody(acknowledgement=agent_pb2.AgentAcknowledgement(number=number)))
 
@@ -123,13 +123,13 @@ class AgentStream:
         number, mac = self._signer.sign(content)
         await self._context.write(agent_pb2.ControllerMessage(number=number, body=content, mac=mac))
 
-    async def _receiving(self, hand_on: Callable[[AgentStream, Arrival], Awaitable[None]], silence_s: float) -> None:
+    async def _receiving(self, forward: Callable[[AgentStream, Arrival], Awaitable[None]], silence_s: float) -> None:
         while True:
             try:
                 async with asyncio.timeout(silence_s):
                     message: object = await self._context.read()
             except TimeoutError:
-                reason = f"nothing heard for {silence_s:g} s"
+                reason = f"no message arrived for {silence_s:g} s"
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
             if isinstance(message, Malformed):
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "not an AgentMessage")
@@ -139,7 +139,7 @@ class AgentStream:
             self.last_seen_s = time.time()
             for report in reports:
                 await self._room.acquire()
-                await hand_on(self, self._arrival(report))
+                await forward(self, self._arrival(report))
             delay_s = self._bucket.delay_s(time.monotonic())
             if delay_s > 0:
                 await asyncio.sleep(delay_s)
@@ -167,6 +167,6 @@ class AgentStream:
                     self._clock.arrived(body.reports.monotonic_ns)
                 return body.reports.reports
             case "hello":
-                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a second hello")
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the agent has sent a second hello")
             case _:
                 return ()

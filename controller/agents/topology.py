@@ -17,7 +17,7 @@ from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration.topology import read_switches
 from policies.serving.runtime.supervise import Tasks
 
-_ASK_AGAIN_S = 10.0
+_RETRY_S = 10.0
 log = structlog.get_logger(__name__)
 
 
@@ -32,11 +32,11 @@ async def load_topology(
 
     Without a readable topology all nodes are in one rack, and only jobs on common nodes are neighbours.
     """
-    async with (tasks or Tasks()).running("switches", lambda: _learn(set_topology, agents, facts), may_end=True):
+    async with (tasks or Tasks()).running("switches", lambda: _load(set_topology, agents, facts), may_end=True):
         yield
 
 
-async def _learn(
+async def _load(
     set_topology: Callable[[Racks], None], agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]
 ) -> None:
     while True:
@@ -44,7 +44,7 @@ async def _learn(
             switches = await asyncio.to_thread(read_switches, await facts())
             break
         except SlurmUnavailableError:
-            await asyncio.sleep(_ASK_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         except (HeadwayError, OSError) as error:
             log.warning("switches_not_known", problem=str(error))
             return

@@ -1,7 +1,7 @@
 """Clocks of the controller: the real one, and a virtual one on which a day of queue passes in milliseconds.
 
-Whatever waits, waits through a `Clock` given to its constructor. Code under a virtual clock is deterministic: time stands
-still while anything can run, and jumps to the next sleeper when nothing can.
+Code that waits does so through a `Clock` given to its constructor. Under a virtual clock it is deterministic: time stands
+still while a task can run, and jumps to the next sleeper when none can.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from policies.serving.runtime.task_groups import first_of
@@ -59,9 +58,9 @@ class RealClock:
 class VirtualClock:
     """A clock that is moved by hand (`advance`) or by itself (`run`). Invariant: it never goes back.
 
-    Sleepers wake in the order of their times (ties: in the order in which they went to sleep), and everything that one sets
-    off has come to rest before the next wakes. `io_grace_s` is real time granted, before each jump, to work that the event
-    loop cannot see: threads, sockets. `hold` stops the jumps for as long as such work is known to be under way.
+    Sleepers wake in the order of their times (ties: in the order in which they went to sleep), and all tasks that one starts
+    wait or have ended before the next wakes. `io_grace_s` is real time granted, before each jump, to work that the event
+    loop cannot see: threads, sockets.
     """
 
     def __init__(self, start_s: float = 1_700_000_000.0, *, io_grace_s: float = 0.0) -> None:
@@ -69,7 +68,6 @@ class VirtualClock:
         self._io_grace_s = io_grace_s
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._sequence = itertools.count()
-        self._holds = 0
 
     def now(self) -> float:
         """Seconds since the Unix epoch."""
@@ -87,15 +85,6 @@ class VirtualClock:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._sequence), woken))
         await woken
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Prevent jumps within: for work outside the event loop that takes real time and no virtual time."""
-        self._holds += 1
-        try:
-            yield
-        finally:
-            self._holds -= 1
 
     async def advance(self, seconds: float) -> None:
         """Move the clock on by so many seconds, and wake sleepers on the way, each at its time."""
@@ -140,9 +129,6 @@ class VirtualClock:
         await _until_idle()
         if self._io_grace_s:
             await asyncio.sleep(self._io_grace_s)
-            await _until_idle()
-        while self._holds:
-            await asyncio.sleep(_REAL_WAIT_S)
             await _until_idle()
 
 

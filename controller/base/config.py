@@ -16,12 +16,12 @@ from policies.serving.runtime.settings_file import read_settings
 
 DEFAULT_PATH = Path("/etc/headway/controller.toml")
 POLICY_USER = "headway-policy"
-"""User of headway-policy.service; a machine on which policies are served by hand need not have it."""
+"""User of headway-policy.service. It may be missing on a machine where policy servers are started by hand."""
 
 PartitionName = Annotated[str, Field(pattern=r"^[^\s,=]+$")]
-"""One partition: several are several strings, not one with commas."""
+"""Name of one partition. A list of partitions has one string for each, not one string with commas."""
 Mode = Literal["off", "advise", "automatic"]
-"""Reaction to a reason to stop a running job: none, advice as text, or the stop."""
+"""Response to a reason to stop a running job: nothing, advice as text, or the stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ class ControllerSettings(BaseModel):
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
 
     runtime_dir: Annotated[Path, AT_START] = Path("/run/headway")
-    """Lease (heartbeat), wake-up pipes, holds of users and admin socket live here; slurmctld's user must be able to enter it."""
+    """Folder of the lease (heartbeat), the wake pipes, the users' holds and the sockets. slurmctld's user must be able to enter
+    it."""
     state_dir: Annotated[Path, AT_START] = Path("/var/lib/headway")
-    """The journal lives here. Mode 0700, owned by the controller's user."""
+    """Folder of the journal and of the measurements. Mode 0700, owned by the controller's user."""
 
     policy_address: Annotated[str, AT_START] = "unix:///run/headway-policy/policy.sock"
     """Policy server: unix:///path, or host:port on loopback."""
@@ -61,7 +62,7 @@ class ControllerSettings(BaseModel):
     """Users, by name or number, whose policy servers may decide, beside root and the controller's own user. The process at
     policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not called."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
-    """Longest time for a decision; after it the fallback policy decides this time."""
+    """Time limit of the policy server for one decision; when it is reached, the fallback policy makes this decision."""
     fallback_policy: Annotated[str, AT_START] = "fifo-skip"
     """Built-in policy that decides, in process, when the policy server does not."""
 
@@ -90,8 +91,8 @@ class ControllerSettings(BaseModel):
     """Address on which node agents are served: host:port (0.0.0.0:9342 is every interface), or unix:///path; empty = not at all.
     Their measurements are kept in state_dir."""
     agents_munge: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
-    """MUNGE credentials of agents. `automatic` does without them only on a Unix socket, which root and the controller's user
-    alone may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
+    """MUNGE credentials of agents. `automatic` requires them except on a Unix socket, which only root and the controller's user
+    may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
     agents_addresses: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
     """Check that an agent calls from its node's address, as Slurm has it (NodeAddr). `automatic` refuses callers from the address
     of another node; `required` also those from an address of no node, so each agent has to call from its NodeAddr; `off` is for
@@ -103,15 +104,15 @@ class ControllerSettings(BaseModel):
     agents_certificate: Annotated[Path | None, AT_START] = None
     """PEM file of the certificate with which agents are served over TLS; none = without TLS."""
     agents_private_key: Annotated[Path | None, AT_START] = None
-    """PEM file of its private key."""
+    """PEM file of the certificate's private key."""
     agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60), AT_START] = 5.0
     """Interval at which agents report; it takes precedence over their own settings."""
     agents_profile_steps: Annotated[int, Field(ge=0, le=1000), AT_START] = 20
     """Optimizer steps of a job that are profiled when it starts; 0 = none. Where steps are short, up to eight times as
     many, so that the profile lasts a quarter of a second. It takes precedence over the agents' own settings."""
     agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True), AT_START] = 30.0
-    """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
-    them."""
+    """Time over which a job's throughput is counted, at least five reports long. Contention sensitivity is the ratio of two
+    throughputs."""
 
     preemption: Mode = "off"
     """Stopping of running jobs that can continue later, to place them again: by the threshold below, and by policies that preempt.
@@ -120,33 +121,38 @@ class ControllerSettings(BaseModel):
     preemption_partitions: dict[PartitionName, Mode] = Field(default_factory=dict)
     """The same for jobs in certain partitions, where it takes precedence over `preemption`: `{ gpu = "automatic" }`."""
     preemption_within_s: Annotated[float, Field(ge=1, le=3570)] = 60.0
-    """A job that has not saved by then trains on where it is."""
+    """Time that a job has to save; when it is over, the job continues to train on its nodes."""
     preemption_still_s: Annotated[float, Field(ge=2, le=3600, validate_default=True)] = 120.0
-    """Longest time for which ranks stand still, from the beginning of the save until the job is stopped; then they train on. It has
+    """Longest pause of the ranks, from the beginning of the save until the job is stopped; after it they continue to train. It
+    has
     to be more than preemption_within_s."""
     preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
     """Shortest run after which a job may be stopped. The threshold also stops no job that is expected to end within this time."""
     preemption_cooldown_s: Annotated[float, Field(ge=0, le=86400)] = 600.0
-    """Time for which a job that was stopped is not stopped again; it doubles each time that the job was to be stopped and did not
-    save."""
+    """Time after a stop during which a job is not stopped again; it doubles each time that the job does not save when it is to be
+    stopped."""
     preemption_moves_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
-    """Most stops of one job within an hour, tries that were called off included."""
+    """Maximum number of stops of one job within an hour. Attempts that were called off count too."""
     preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
-    """Most stops by threshold and policies together within an hour, in all partitions; tries count here too. Jobs that make room
+    """Maximum number of stops by threshold and policies together within an hour, in all partitions. Attempts count too. Jobs that
+    make room
     for one job together are stopped only if the budget suffices for all of them."""
     contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
-    """Contention sensitivity from which on a job needs another place: 1.5 is a step that takes half as long again as with the
-    network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
+    """Contention sensitivity from which on a job is to be moved: at 1.5, its training steps take 50 % longer than without other
+    jobs on its nodes and links. Values with a confidence below 50 % do not count."""
     contention_clear: Annotated[float, Field(gt=1, le=100, validate_default=True)] = 1.2
-    """Contention sensitivity below which it no longer does; below contention_threshold, by more than windows differ by
-    themselves."""
+    """Contention sensitivity below which a job is no longer to be moved. It has to be less than contention_threshold, by more
+    than
+    the values of one job vary from window to window."""
     contention_sustained_s: Annotated[float, Field(ge=0, le=86400)] = 120.0
-    """Time for which it has to last before one of the jobs that slow each other down is moved: measured in windows of
-    agents_window_s."""
+    """Time for which a job's contention sensitivity has to stay above the threshold before one of the jobs that slow each other
+    down
+    is moved. It is counted in windows of agents_window_s."""
 
     metrics_address: Annotated[str, AT_START] = "127.0.0.1:9341"
-    """Address on which Prometheus metrics are served, host:port; empty = not at all. Everyone that reaches it can read them, so it
-    is loopback, or an IP address written out (0.0.0.0:9341 is every interface)."""
+    """Address on which Prometheus metrics are served, host:port; empty = not at all. Every user who can reach the address can
+    read them,
+    so it has to be loopback, or an IP address written out (0.0.0.0:9341 is every interface)."""
     admin_group: Annotated[str, AT_START] = ""
     """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
@@ -158,7 +164,7 @@ class ControllerSettings(BaseModel):
 
     @field_validator("agents_window_s")
     @classmethod
-    def _holds_reports(cls, window_s: float, others: ValidationInfo) -> float:
+    def _covers_five_reports(cls, window_s: float, others: ValidationInfo) -> float:
         least_s = 5 * others.data.get("agents_report_interval_s", 0.0)
         if window_s < least_s:
             raise ValueError(f"must be {least_s:g} or more, five times agents_report_interval_s")
@@ -219,12 +225,12 @@ class ControllerSettings(BaseModel):
 
     @property
     def journal_path(self) -> Path:
-        """The SQLite file."""
+        """The journal's SQLite file."""
         return self.state_dir / "journal.sqlite"
 
     @property
     def profiles_path(self) -> Path:
-        """The SQLite file of what was measured of jobs."""
+        """The SQLite file with the measurements of jobs."""
         return self.state_dir / "profiles.sqlite"
 
 

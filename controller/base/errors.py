@@ -16,7 +16,7 @@ class SlurmError(HeadwayError):
 
 
 class SlurmUnavailableError(SlurmError):
-    """slurmctld did not answer in time, or not at all. Asking again later may help."""
+    """slurmctld did not answer in time, or not at all. Another attempt later may succeed."""
 
 
 class SlurmReplyError(SlurmError):
@@ -32,7 +32,7 @@ class JournalError(HeadwayError):
 
 
 class PreemptionRefusedError(HeadwayError):
-    """A job cannot be taken off its nodes, or not now: the text says why."""
+    """A job cannot be preempted, or not now; the text says why."""
 
     def __init__(self, job_id: str, why_not: str) -> None:
         """`why_not` continues the sentence that begins with "job 12"."""

@@ -1,4 +1,4 @@
-"""Events for users and operators: a bounded list of the newest, and a stream to everyone who listens now."""
+"""Events for users and operators: a bounded list of the newest, and a stream to each present listener."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BACKLOG = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class LoggedEvent:
     """One event. `kind` is one of placed, started, ended, held, released, decision, fallback, policy, preempt, advice, error."""
 
     time_s: float
@@ -26,30 +26,30 @@ class Happening:
 
 
 class EventLog:
-    """Invariant: adding never waits; a listener that falls a thousand events behind loses the oldest."""
+    """The newest events. Invariant: adding never waits; a listener that falls a thousand events behind loses the oldest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._recent: deque[Happening] = deque(maxlen=_KEPT)
-        self._listeners: set[asyncio.Queue[Happening]] = set()
+        self._recent: deque[LoggedEvent] = deque(maxlen=_KEPT)
+        self._listeners: set[asyncio.Queue[LoggedEvent]] = set()
 
     def add(self, kind: str, job_id: str, text: str) -> None:
         """Add an event, and send it to all listeners."""
-        event = Happening(self._clock.now(), kind, job_id, text)
+        event = LoggedEvent(self._clock.now(), kind, job_id, text)
         self._recent.append(event)
         for queue in self._listeners:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(event)
 
-    def recent(self, job_id: str | None = None) -> list[Happening]:
+    def recent(self, job_id: str | None = None) -> list[LoggedEvent]:
         """Return the newest events of one job, or of all jobs, oldest first."""
         return [event for event in self._recent if job_id is None or event.job_id == job_id]
 
     @contextmanager
-    def listen(self) -> Iterator[asyncio.Queue[Happening]]:
-        """Give a queue of the events from now on."""
-        queue: asyncio.Queue[Happening] = asyncio.Queue(_BACKLOG)
+    def listen(self) -> Iterator[asyncio.Queue[LoggedEvent]]:
+        """Give a queue that receives the events from now on."""
+        queue: asyncio.Queue[LoggedEvent] = asyncio.Queue(_BACKLOG)
         self._listeners.add(queue)
         try:
             yield queue

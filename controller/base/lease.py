@@ -1,4 +1,4 @@
-"""The lease: the controller's heartbeat, and everything that job_submit.lua has to know.
+"""The lease: the controller's heartbeat, and all values that job_submit.lua needs.
 
 It is one small file of `key=value` lines, replaced as a whole with every beat, so that a reader never sees half of one. Its readers
 (job_submit.lua, the slurmctld hooks, the watchdog, `headway doctor`) share nothing else with the controller.
@@ -49,7 +49,7 @@ class Lease:
             raise ValueError(f"stale_after_s must be positive and at most {_LONGEST_S:g}, not {self.stale_after_s}")
         for number in (self.time_s, self.controller_uid, self.wake_room_bytes, self.holds_room):
             if not 0 <= number <= _LARGEST:
-                raise ValueError("a number that is out of range")
+                raise ValueError("a number is out of range")
         for name in self.partitions:
             if not _PARTITION_NAME.fullmatch(name):
                 raise ValueError(f"not a partition name: {name!r}")
@@ -63,10 +63,10 @@ def wake_room(pipe: int) -> int:
 
 
 def is_stale(lease: Lease | None, now_s: float) -> bool:
-    """Return whether the controller is not to be relied on. True without a lease.
+    """Return whether readers must no longer rely on the controller. True without a lease.
 
-    A lease from the future is as stale as one from the past: after the clock has been set back, a dead controller's last
-    lease would otherwise look fresh for as long as the step was. job_submit.lua and the hooks judge in the same way.
+    A lease from the future is as stale as one from the past: otherwise, after the clock has been set back by an hour,
+    a dead controller's last lease would look fresh for an hour. job_submit.lua and the hooks use the same rule.
     """
     return lease is None or abs(now_s - lease.time_s) > lease.stale_after_s
 

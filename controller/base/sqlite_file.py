@@ -31,7 +31,7 @@ _DAMAGE = frozenset(
 
 
 class UnusableFileError(Exception):
-    """This file cannot be used, and another can take its place: the text says why."""
+    """This file cannot be used, and another may replace it. The text says why."""
 
     def __init__(self, kind: str, why: str) -> None:
         """`kind` is the word for the name under which the file is set aside."""
@@ -40,7 +40,7 @@ class UnusableFileError(Exception):
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether the file itself is at fault, rather than its disk, its mode or another process."""
+    """Return whether the file itself is damaged; False for a fault of its disk, its mode or another process."""
     if isinstance(error, UnicodeDecodeError):  # from the sqlite3 module, for a name or a message that is no UTF-8
         return True
     code = getattr(error, "sqlite_errorcode", None)
@@ -103,7 +103,8 @@ def readable(db: sqlite3.Connection) -> sqlite3.Connection:
 
 @contextmanager
 def time_limit(db: sqlite3.Connection, limit_s: float) -> Iterator[None]:
-    """End queries within after so many seconds (sqlite3.OperationalError): pages of a damaged file can form a loop."""
+    """End queries within the context after so many seconds (sqlite3.OperationalError): pages of a damaged file can form a
+    loop."""
     end_s = time.monotonic() + limit_s
     db.set_progress_handler(lambda: time.monotonic() > end_s, _STEPS)
     try:
@@ -148,7 +149,7 @@ def set_aside(path: Path, kind: str, now_s: float) -> Path:
 
 
 def name_aside(path: Path, kind: str, now_s: float) -> Path:
-    """Return where `move_aside` is to put this file."""
+    """Return the path to which `move_aside` is to rename this file."""
     second = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))
     return path.with_name(f"{path.name}.{kind}-{second}.{int(now_s * 1e6) % 1_000_000:06}Z")
 

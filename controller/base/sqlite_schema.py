@@ -69,7 +69,7 @@ def make_tables(
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Write everything within, or nothing when an exception leaves it. Raises sqlite3.Error."""
+    """Write everything within the context, or nothing when an exception leaves it. Raises sqlite3.Error."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield db

@@ -48,6 +48,13 @@ def clip(text: str | bytes, limit: int = 400) -> str:
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
 
 
+def listed(names: Iterable[str], most: int = 5, number: int | None = None) -> str:
+    """Return the first names, and how many more there are of `number` (None: of those given): "n1, n2 and 3 more"."""
+    given = list(names)
+    more = (len(given) if number is None else number) - most
+    return ", ".join(given[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def describe_placement(names: Iterable[str], gpus: Iterable[int]) -> str:
     """Return a placement as text, with the GPUs on each node: "n1:8,n2:4"."""
     return ",".join(f"{name}:{count}" for name, count in zip(names, gpus, strict=True))

@@ -1,7 +1,7 @@
-"""headway: shows what the controller does and why. For operators and users, on the controller's machine.
+"""headway: shows what the controller does, and why. For operators and users, on the controller's machine.
 
 Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
-3 the controller (of `cluster`: Slurm) cannot be reached.
+3 the controller does not answer (for `cluster`: Slurm does not).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
-    "3 the controller (of `cluster`: Slurm) does not answer.",
+    "3 the controller does not answer (for `cluster`: Slurm does not).",
 )
 for _command in (status, queue, why, preempt, move, resize, preemptions, events, doctor, cluster):
     app.command()(_command)

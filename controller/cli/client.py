@@ -1,4 +1,4 @@
-"""The command line's end of the Admin service: choose the socket, make one call, explain a failure."""
+"""The command line's client of the Admin service: chooses the socket, makes one call, explains a failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MEND = (
     "controller is away, Slurm schedules without Headway"
 )
 _HUNG = (
-    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
+    "it hangs, or is very busy; see its log (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
     "recover, Slurm schedules without Headway"
 )
 _EXIT_CODES = {
@@ -43,8 +43,8 @@ _EXIT_CODES = {
 T = TypeVar("T")
 
 
-class AskError(Exception):
-    """The controller gave no answer, or refused. The text says what to do; `exit_code` is the program's."""
+class CallError(Exception):
+    """The controller gave no answer, or refused the call. The text says what to do; `exit_code` is the program's."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -52,14 +52,14 @@ class AskError(Exception):
 
 
 def sockets(folder: Path) -> tuple[Path, Path]:
-    """Return the sockets in that folder: the one for every call, and the one that most users may open."""
+    """Return the sockets in that folder: the one for all calls, and the one that most users may open."""
     return folder / ADMIN_SOCKET, folder / STATUS_SOCKET
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
-    """Return the socket to use: for reading the first of the two that the caller may open, for changes admin.sock.
+    """Return the socket to use: for queries the first of the two that the caller may open, for changes admin.sock.
 
-    Measurements of all users' jobs need admin.sock too. Raises AskError when none can be opened.
+    Measurements of all users' jobs need admin.sock too. Raises CallError when none can be opened.
     """
     if given is not None:
         candidates = [given]
@@ -77,39 +77,46 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
     # Most users may not open admin.sock, so the problem of the last socket is the one to report.
     path, problem = problems[-1]
     if isinstance(problem, PermissionError):
-        who = "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
-        raise AskError(f"{path}: only {who} may ask there (try with sudo)", REFUSED)
-    raise AskError(f"no controller answers at {path} ({problem.strerror or problem}): {_MEND}", UNREACHABLE)
+        users = (
+            "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
+        )
+        raise CallError(f"{path}: only {users} may use this socket (try with sudo)", REFUSED)
+    raise CallError(f"no controller answers at {path} ({problem.strerror or problem}): {_MEND}", UNREACHABLE)
 
 
 def _probe(path: Path) -> None:
-    """Connect and close: this reports a problem at once and precisely, gRPC only after its time limit."""
+    """Connect and close: this reports a problem at once and precisely, whereas gRPC reports it after its time limit."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_CONNECT_S)
         probe.connect(str(path))
 
 
 def _runtime_dir(config: Path | None) -> Path:
-    """Return the runtime folder. The rest of the file is not checked: that is for the controller and `headway doctor`."""
+    """Return the runtime folder. The controller and `headway doctor` check the rest of the file."""
     path = _DEFAULT_CONFIG if config is None else config
     try:
         values = parse_toml(read_text(path))
     except (FileNotFoundError, PermissionError) as error:
         if config is None:
             return _DEFAULT_FOLDER
-        raise AskError(f"{path}: {error.strerror}; give the controller's settings file, or --socket", USAGE) from None
+        raise CallError(
+            f"{path}: {error.strerror}; give the controller's settings file with --config, or a socket with --socket",
+            USAGE,
+        ) from None
     except (OSError, DocumentError) as error:
-        raise AskError(f"{path}: cannot be read: {error}; `headway-controller check-config` says more", USAGE) from None
+        raise CallError(
+            f"{path}: cannot be read: {error}; `headway-controller check-config` shows the problem", USAGE
+        ) from None
     found = values.get("runtime_dir", str(_DEFAULT_FOLDER))
     if not isinstance(found, str) or len(found) > _MOST_PATH:
-        raise AskError(
+        raise CallError(
             f"{path}: runtime_dir: must be a string of at most {_MOST_PATH} characters, not {short(repr(found))}", USAGE
         )
     return Path(found)
 
 
 class AdminClient:
-    """One connection to the Admin service. Every call ends by its deadline, with an answer or an AskError."""
+    """One connection to the Admin service. Every call ends by its deadline, with an answer or an CallError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -129,40 +136,40 @@ class AdminClient:
 
     def status(self) -> admin_pb2.Status:
         """Return the state of controller, policy and cluster."""
-        return self._ask(self._stub.GetStatus, admin_pb2.GetStatusRequest())
+        return self._call(self._stub.GetStatus, admin_pb2.GetStatusRequest())
 
     def queue(self) -> admin_pb2.Queue:
         """Return every managed job that has not ended."""
-        return self._ask(self._stub.GetQueue, admin_pb2.GetQueueRequest())
+        return self._call(self._stub.GetQueue, admin_pb2.GetQueueRequest())
 
     def why(self, job_id: str) -> admin_pb2.Explanation:
         """Explain one job."""
-        return self._ask(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
+        return self._call(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
 
     def policy(self) -> admin_pb2.PolicyInfo:
-        """Return which policy decides."""
-        return self._ask(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
+        """Return the policy that decides."""
+        return self._call(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
 
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
-        return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
+        return self._call(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
 
     def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
-        """Make a job save, then stop it."""
-        return self._ask(self._stub.Preempt, request)
+        """Request a job to save, and then stop it."""
+        return self._call(self._stub.Preempt, request)
 
     def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
         """Return the newest preemptions, at most `limit` (0: the controller's maximum), or the one of that number."""
-        return self._ask(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
+        return self._call(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
-        """Return what was measured, by kind of job; at most `limit` kinds (0: the controller's maximum)."""
-        return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
+        """Return the measurements by kind of job; at most `limit` kinds (0: the controller's maximum)."""
+        return self._call(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
 
     def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
-        """Return what was measured of one job, in at most `limit` windows."""
+        """Return the measurements of one job, with at most `limit` windows."""
         request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
-        return self._ask(self._stub.GetProfile, request, _STORE_DEADLINE_S)
+        return self._call(self._stub.GetProfile, request, _STORE_DEADLINE_S)
 
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
         """Return everything measured since then, as rows for fitting."""
@@ -181,25 +188,23 @@ class AdminClient:
             yield from self._stub.WatchEvents(admin_pb2.WatchEventsRequest())
         except grpc.RpcError as error:
             raise self._failure(error) from error
-        raise AskError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
+        raise CallError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
 
-    def _ask(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:
+    def _call(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:
         try:
             return call(request, timeout=deadline_s)
         except grpc.RpcError as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: Any) -> AskError:
+    def _failure(self, error: Any) -> CallError:
         """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks."""
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return AskError(
-                f"the controller at {self._path} takes calls, but does not answer in time; {_MEND}", exit_code
-            )
+            return CallError(f"the controller at {self._path} does not answer in time; {_HUNG}", exit_code)
         if exit_code == UNREACHABLE and not _is_not_ready(error):
-            return AskError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
-        return AskError(details, exit_code)
+            return CallError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
+        return CallError(details, exit_code)
 
 
 def _is_not_ready(error: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`headway cluster`: asks Slurm directly, so that it also works while the controller is down."""
+"""`headway cluster`: reads Slurm directly, so that it also works while the controller is down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.cluster.toml import cluster_table, cluster_toml
 
 
 class UnknownClusterError(Exception):
-    """The cluster cannot be read: one line of text, and the exit code."""
+    """The cluster cannot be read; with a text of one line, and the exit code."""
 
     def __init__(self, problem: str, exit_code: int) -> None:
         super().__init__(problem)
@@ -22,21 +22,21 @@ class UnknownClusterError(Exception):
 
 
 def read(config: Path | None, topology_conf: Path | None) -> LiveCluster:
-    """Return the cluster that those settings manage. Raises UnknownClusterError."""
+    """Return the managed cluster by these settings. Raises UnknownClusterError."""
     try:
         settings = load_settings(DEFAULT_PATH if config is None else config)
         if settings.slurm_client == "embedded":
             raise ConfigurationError(
                 'slurm_client = "embedded": there is no Slurm to read; give headway-sim a cluster as NxG, such as 4x8'
             )
-        return asyncio.run(_ask(settings, topology_conf))
+        return asyncio.run(_read(settings, topology_conf))
     except SlurmUnavailableError as error:
         raise UnknownClusterError(str(error), 3) from error
     except HeadwayError as error:
         raise UnknownClusterError(str(error), 1) from error
 
 
-async def _ask(settings: ControllerSettings, topology_conf: Path | None) -> LiveCluster:
+async def _read(settings: ControllerSettings, topology_conf: Path | None) -> LiveCluster:
     client = command_line_client(settings)
     facts = await client.facts()
     return live_cluster(facts, await client.node_lines(), settings.partitions, topology_conf)
@@ -48,5 +48,5 @@ def as_text(found: LiveCluster) -> str:
 
 
 def as_object(found: LiveCluster) -> dict[str, Any]:
-    """Return the same as an object for JSON."""
+    """Return the cluster as an object for JSON."""
     return {**cluster_table(found.cluster), "notes": list(found.notes)}

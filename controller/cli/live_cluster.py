@@ -1,6 +1,6 @@
-"""The managed cluster as Slurm describes it, for the simulator: nodes from slurmctld, switches from topology.conf.
+"""The managed cluster for the simulator: nodes from slurmctld, switches from topology.conf.
 
-What Slurm does not show is assumed; each assumption becomes a note for the reader of the result.
+Values that Slurm does not show are assumed; each assumption becomes a note in the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.errors import ClusterError
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """A cluster; each of its `notes` is a sentence on where it was read, or on what was assumed."""
+    """A cluster; each of its `notes` is a sentence on its origin or on an assumption."""
 
     cluster: Cluster
     notes: tuple[str, ...]
@@ -37,9 +37,9 @@ def live_cluster(
     topology_conf: Path | None = None,
     read: ReadFile = Path.read_text,
 ) -> LiveCluster:
-    """The nodes of those partitions that have GPUs, and the switches above them. Raises ConfigurationError, SlurmReplyError.
+    """Return the nodes with GPUs of these partitions, and the switches above them. Raises ConfigurationError, SlurmReplyError.
 
-    `topology_conf` is the file to take; with none it is the one that Slurm reads, if its topology plugin reads any.
+    `topology_conf` is the file to read; None: the one that Slurm reads, if its topology plugin reads any.
     """
     known = [parse_node(line) for line in lines]
     managed = [not node.partitions.isdisjoint(partitions) for node in known]
@@ -56,7 +56,7 @@ def live_cluster(
         chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
         cluster = slurm_cluster(text, "\n".join(chosen))
     except ClusterError as error:
-        # The nodes have been parsed once already, so a problem here lies in the switches.
+        # The nodes have been parsed once already, so the problem is in the switches.
         raise ConfigurationError(str(error.at(path or "scontrol show node"))) from error
     left_out = sum(managed) - len(nodes)
     notes = (
@@ -83,7 +83,7 @@ def _origin(facts: SlurmFacts, partitions: Sequence[str], left_out: int) -> str:
 def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Cluster) -> Iterator[str]:
     if cluster.topology.kind != "switches":
         why = f"{path} has no switch above these nodes" if path else f"TopologyPlugin is {topology_plugin(facts)}"
-        yield f"{why}: a flat network, one switch that never limits, is assumed."
+        yield f"{why}: a flat network with one switch of unlimited speed is assumed."
         return
     yield f"Switches are those of {path}; LinkSpeed is taken as Gb/s of a switch's link to the one above."
     above_nodes = switches_of(cluster.topology, cluster.names)
@@ -97,7 +97,7 @@ def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Clu
     if unknown := [switch.name for switch in above_nodes if switch.name not in with_uplink]:
         yield f"LinkSpeed is not known of {fold(unknown)}: uplink_gbs = {UPLINK_GBS} is assumed."
     if lone:
-        yield f"No switch is above {fold(lone)}: taken as one more rack, that no uplink limits."
+        yield f"No switch is above {fold(lone)}; one more rack with an unlimited uplink is assumed there."
 
 
 def _speed_notes(nodes: Sequence[SlurmNode]) -> Iterator[str]:
@@ -106,4 +106,4 @@ def _speed_notes(nodes: Sequence[SlurmNode]) -> Iterator[str]:
         types.setdefault(node.gpu_type or "no one type", []).append(node.name)
     if len(types) > 1:
         shown = "; ".join(f"{re.sub(r'[^ -~]', '?', clip(kind))} on {fold(names)}" for kind, names in types.items())
-        yield f"GPUs differ ({shown}), and are taken as equally fast: give blocks of nodes a speed."
+        yield f"GPUs differ ({shown}), and are assumed to be equally fast; to change this, give blocks of nodes a speed."

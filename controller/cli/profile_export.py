@@ -1,7 +1,8 @@
 """Writes the measurements of this cluster as a file for the simulator: `headway-sim run --profiles FILE`.
 
-A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there is enough
-to fit from; localities, scalings and pairs are fitted by the simulator's own fits. What was not measured is left to them.
+A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there are
+enough
+measurements. Localities, scalings and pairs come from the simulator's fits, with their defaults where nothing was measured.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def racks_of(cluster_toml: Path | None) -> dict[str, str]:
 
 
 def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict[str, Any]:
-    """Write the file and, with `folder`, the rows as CSV. Returns what was done, as text and numbers. Raises ExportError."""
+    """Write the file and, with `folder`, the rows as CSV. Returns a summary, as text and numbers. Raises ExportError."""
     tables: dict[str, list[Any]] = {name: _rows(kind, getattr(found, name)) for name, kind in _TABLES.items()}
     profiles, fits = measured_profiles(tables, _rows(ModelRow, found.models))
     try:
@@ -77,11 +78,11 @@ def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict
 def measured_profiles(
     tables: Mapping[str, Sequence[Any]], models: Sequence[ModelRow]
 ) -> tuple[ModelProfiles, dict[str, str]]:
-    """Return the profiles of the measured models, and how good each fit is. Raises ExportError when nothing was measured."""
+    """Return the profiles of the measured models, and the quality of each fit. Raises ExportError when nothing was measured."""
     if not models:
         raise ExportError(
             "no job was profiled in that time, so there is nothing to write; agents profile jobs when they start "
-            "(`headway profile list` shows what there is)"
+            "(`headway profile list` shows the measured jobs; --days sets the time)"
         )
     fits: dict[str, str] = {}
     known = {row.model: ModelProfile(row.compute_s, row.bytes, overlap=row.overlap) for row in models}
@@ -118,7 +119,7 @@ def _fit(
 
 
 def _compared(rows: Sequence[LocalityRow]) -> list[LocalityRow]:
-    """Return the rows of models that were seen at several tiers: one tier alone says nothing about the others."""
+    """Return the rows of models that were measured at several tiers, because one tier alone shows no difference."""
     tiers = defaultdict(set)
     for row in rows:
         tiers[row.model, row.setting].add(row.tier)

@@ -1,7 +1,7 @@
 """Computes the contention sensitivities of running jobs from the agents' reports, beside the controller's cycles.
 
-It runs in a thread of its own with a reader of its own, so that neither a cycle nor the storing of reports waits for it. It works
-in small pieces with pauses between them, because Python's threads take turns.
+It runs in a thread with its own reader of the store, so that neither a cycle nor the storage of reports waits for it. It works
+in small pieces with pauses between them, because only one of Python's threads runs at a time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ import structlog
 from controller.agents.node_table import NodeStatus
 from controller.base.config import ControllerSettings
 from controller.observe.model_profiles import KnownModels
-from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
+from controller.profiles.current import (
+    FRESH_WINDOWS,
+    NO_CONTENTION,
+    Contention,
+    ContentionByRun,
+    contention,
+    jobs_by_node,
+    newest,
+)
 from controller.profiles.ideal import measured_priors
-from controller.profiles.reader import OneLook, ProfileReader, ProfileStoreError
+from controller.profiles.reader import CachingReader, ProfileReader, ProfileStoreError
 from controller.profiles.sensitivity import Priors
 from controller.profiles.windows import RunKey, Throughput
 from controller.slurm.client import SlurmSnapshot
@@ -34,12 +42,12 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Found = dict[RunKey, Throughput]
 
-_LOOK_EVERY_S = 2.0
+_UPDATE_EVERY_S = 2.0
 _AT_ONCE = 5
 """Number of jobs that are computed at once: 10 to 50 ms."""
 _PAUSES = 4.0
-"""Length of the pause after each piece, as a multiple of the piece's time. A busy event loop was measured to take a third longer
-beside this thread without pauses. With 500 jobs it works for three of 30 s."""
+"""Length of the pause after each piece, as a multiple of the piece's time. Without pauses this thread
+made a busy event loop take a third longer (measured). With 500 jobs it works for three of 30 s."""
 _PRIORS_EVERY_S = 600.0
 _NEW_MODELS_AFTER = 5.0
 """Number of windows after which models are read again, when a job trains a model that was not seen before."""
@@ -53,8 +61,8 @@ Listener = Callable[[Contention], None]
 
 NewestSnapshot = Callable[[], SlurmSnapshot | None]
 """Returns the snapshot of the last good cycle; None before the first."""
-Publish = Callable[[Known, KnownModels | None], None]
-"""Takes over the contention of running jobs and the profiles of models, for the next snapshot of policies."""
+Publish = Callable[[ContentionByRun, KnownModels | None], None]
+"""Receives the contention of running jobs and the profiles of models, for the next snapshot of policies."""
 
 
 class AgentsView(Protocol):
@@ -62,15 +70,15 @@ class AgentsView(Protocol):
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node that was heard of lately."""
+        """Every node whose agent was connected recently."""
 
     @property
     def reports(self) -> int:
-        """Stored since the start."""
+        """Number of reports stored since the start."""
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Streams that were refused since the start, by gRPC's word for why."""
+        """Number of streams that were refused since the start, by gRPC's name of the status."""
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -83,15 +91,15 @@ class Measurement:
     def __init__(self, agents: AgentsView, path: Path, window_s: float) -> None:
         """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
         self.window_s = window_s
-        self.known: Known = NOTHING
+        self.known: ContentionByRun = NO_CONTENTION
         self.listeners: list[Listener] = []
         self.connected = 0
-        """Number of connected agents, at the last look."""
+        """Number of connected agents at the last update."""
         self.agents = agents
         self._path = path
         self._priors = Priors()
         self.models: KnownModels | None = None
-        """Models, at the last look; None before the first."""
+        """Models at the last update; None before the first."""
         self._priors_s: float | None = None
         self._models_s: float | None = None
         self._seen: object = None
@@ -112,31 +120,31 @@ class Measurement:
             except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a damaged row
                 raise ProfileStoreError(f"{self._path}: cannot be read: {error}; check the disk") from error
 
-    async def go_on(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
+    async def run(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
         """Update `known` at regular intervals until cancelled."""
         store = ProfileReader.open(self._path)
         worker = Worker("contention")
         try:
             while True:
-                await asyncio.sleep(_LOOK_EVERY_S)
+                await asyncio.sleep(_UPDATE_EVERY_S)
                 self.connected = sum(node.connected for node in self.agents.nodes.values())
                 snapshot = newest_snapshot()
                 if snapshot is None:
                     continue
                 try:
                     store = await worker.run(partial(store.newest, self._path))
-                    await self.look(worker, store, snapshot)
+                    await self.update(worker, store, snapshot)
                 except sqlite3.Error as error:
-                    self.known, self._seen = NOTHING, None
-                    log.error("contention_not_worked_out", problem=str(error))
+                    self.known, self._seen = NO_CONTENTION, None
+                    log.error("contention_not_computed", problem=str(error))
                 except Exception:  # after a bug, snapshots must not keep stale values
-                    self.known, self._seen = NOTHING, None
-                    log.exception("contention_not_worked_out")
+                    self.known, self._seen = NO_CONTENTION, None
+                    log.exception("contention_not_computed")
                 publish(self.known, self.models)
         finally:
             worker.end(store.close)  # in that thread: closing during a read crashes SQLite
 
-    async def look(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
+    async def update(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
         """Bring `known` up to date with the store."""
         found = await worker.run(partial(self._newest, store, snapshot, time.time()))
         if found is None:
@@ -150,11 +158,11 @@ class Measurement:
             self._models_s = time.monotonic() if found else None
         known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
         news = [run for run in found if run not in known]
-        once = OneLook(store)
+        reader = CachingReader(store)
         for first in range(0, len(news), _AT_ONCE):
             piece = news[first : first + _AT_ONCE]
             begun_s = time.monotonic()
-            fresh = await worker.run(partial(_worked_out, once, [found[run] for run in piece], self._priors))
+            fresh = await worker.run(partial(_contentions, reader, [found[run] for run in piece], self._priors))
             known.update(zip(piece, fresh, strict=True))
             self._notify(fresh)
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
@@ -187,7 +195,7 @@ class Measurement:
                 listener(item)
 
 
-def _worked_out(store: ProfileReader, windows: Sequence[Throughput], priors: Priors) -> list[Contention]:
+def _contentions(store: ProfileReader, windows: Sequence[Throughput], priors: Priors) -> list[Contention]:
     return [_contention(store, item, priors) for item in windows]
 
 
@@ -196,7 +204,7 @@ def _contention(store: ProfileReader, item: Throughput, priors: Priors) -> Conte
     try:
         return contention(store, item, priors)
     except (ArithmeticError, ValueError) as error:
-        log.error("job_not_worked_out", job=item.run.job_id, problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
+        log.error("job_not_computed", job=item.run.job_id, problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
         return Contention(item, None)
 
 
@@ -204,7 +212,7 @@ def _priors(store: ProfileReader) -> Priors:
     try:
         return measured_priors(store, store.beginning_of_last(_PRIORS_FROM))
     except (ArithmeticError, ValueError) as error:
-        log.error("priors_not_worked_out", problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
+        log.error("priors_not_computed", problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
         return Priors()
 
 
@@ -227,7 +235,7 @@ async def measure(
         return
     measurement = Measurement(agents, settings.profiles_path, window_s)
     try:
-        async with (tasks or Tasks()).running("contention", lambda: measurement.go_on(newest_snapshot, publish)):
+        async with (tasks or Tasks()).running("contention", lambda: measurement.run(newest_snapshot, publish)):
             yield measurement
     finally:
         measurement.end()

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Protocol
 
 import structlog
@@ -17,7 +16,7 @@ import structlog
 from controller.base.errors import HeadwayError
 from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
-from controller.contention.threshold import Advice, Case, SlowRuns, judge, still_slow
+from controller.contention.threshold import Advice, Case, SlowRuns, judge_case, still_slow
 from controller.cycle.controller_view import ControllerView
 from controller.cycle.result import CycleResult
 from controller.observe.role import Role
@@ -34,19 +33,19 @@ class StoreAccess(Protocol):
     """Access to the store of profiles, as the agents' server gives it."""
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
-        """Do something with the store, in the thread that it belongs to."""
+        """Run `work` on the store, in the store's own thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingAdvice:
-    """Advice that holds, and since when."""
+    """Advice that is valid now, and the time since which it is."""
 
     advice: Advice
     since_s: float
 
 
 class ContentionService:
-    """Judgement of the running jobs. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
+    """Judges the running jobs after each cycle. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
     def __init__(self, controller: ControllerView, window_s: float, agents: StoreAccess | None = None) -> None:
         """`window_s`: length of the measured windows. Without agents, jobs share nodes only."""
@@ -67,7 +66,7 @@ class ContentionService:
         self._result = result
         self._news.set()
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Judge after each cycle until cancelled."""
         while True:
             await self._news.wait()
@@ -75,24 +74,24 @@ class ContentionService:
             if self._result is None:
                 continue
             try:
-                await self.look(self._result)
+                await self.judge(self._result)
             except Exception:  # a bug must neither leave stale advice nor end the task
                 self.advice, self.stays = {}, {}
                 log.exception("contention_not_judged")
 
-    async def look(self, result: CycleResult) -> None:
-        """Judge one cycle's measurements, and begin the moves that are automatic."""
+    async def judge(self, result: CycleResult) -> None:
+        """Judge the measurements of one cycle, and begin the moves that are automatic."""
         settings, measured = self._controller.settings, result.observation.measured
         now_s = self._controller.clock.now()
-        self._let_go(result, now_s)
+        self._clear_constraints(result, now_s)
         self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
         sustained = any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values())
-        if all_off(settings) or not sustained:  # slow runs are remembered, as a reload may turn this on
+        if all_off(settings) or not sustained:  # slow runs are kept, because a reload may turn this on
             self.advice, self.stays = {}, {}
             return
-        links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
+        links = own_nodes if self._agents is None else await self._agents.use_store(lambda store: store.links)
         case = self._case(result, now_s, links)
-        judged = judge(case, self._slow, self.advice.keys())
+        judged = judge_case(case, self._slow, self.advice.keys())
         stays = dict(judged.stays)
         kept: list[Advice] = []
         at_s = self._controller.clock.monotonic()
@@ -111,12 +110,12 @@ class ContentionService:
         controller, preemptions = self._controller, self._controller.preemptions
         history = {item.number: item for item in preemptions.since(now_s - reach_s(controller.settings))}
         history |= {item.number: item for item in preemptions.open.values()}
-        line = () if result.decided is None else result.decided.plan.queue
+        order = () if result.decided is None else result.decided.plan.queue
         return Case(
             settings=controller.settings,
             observation=result.observation,
             relocations=Relocations(
-                result.observation, controller.ledger.originals, line, preemptions.silent(result.observation.snapshot)
+                result.observation, controller.ledger.originals, order, preemptions.silent(result.observation.snapshot)
             ),
             history=tuple(history.values()),
             preemptibility=preemptions.preemptibility,
@@ -125,7 +124,7 @@ class ContentionService:
         )
 
     def _done(self, advice: Advice) -> str:
-        """Begin the move where that is automatic. Returns why it cannot be done; empty otherwise."""
+        """Begin the move, if its mode is automatic. Returns why it cannot be begun; empty otherwise."""
         if advice.mode != "automatic":
             return ""
         try:
@@ -135,8 +134,8 @@ class ContentionService:
             return str(error)
         return ""
 
-    def _let_go(self, result: CycleResult, now_s: float) -> None:
-        """Let jobs that were moved, and whose new place has been taken, go anywhere."""
+    def _clear_constraints(self, result: CycleResult, now_s: float) -> None:
+        """Clear the constraints of jobs that were stopped for a move, and whose new nodes are occupied."""
         controller = self._controller
         late = {
             row.raw_id
@@ -152,10 +151,10 @@ class ContentionService:
         for job in waiting:
             if controller.ledger.clear_constraint(job.key):
                 controller.journal.save_jobs(controller.ledger, [job.key])
-                controller.events.add("preempt", job.key.job_id, "may go anywhere again: its new place has been taken")
+                controller.events.add("preempt", job.key.job_id, "may go anywhere again: its new nodes are occupied")
 
     def _keep(self, kept: list[Advice], now_s: float) -> None:
-        """Replace the advice, and announce what is new."""
+        """Replace the advice, and announce new advice."""
         before = self.advice
         self.advice = {
             item.run: StandingAdvice(item, before[item.run].since_s if item.run in before else now_s) for item in kept
@@ -170,7 +169,7 @@ class ContentionService:
 async def judge_contention(
     controller: ControllerView, window_s: float, agents: StoreAccess | None = None, tasks: Tasks | None = None
 ) -> AsyncIterator[ContentionService]:
-    """Judge the controller's cycles within the context; `window_s` is the length of the measured windows."""
+    """Apply the threshold after the controller's cycles within the context; `window_s` is the length of the measured windows."""
     settings = controller.settings
     if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
         log.warning(
@@ -180,7 +179,7 @@ async def judge_contention(
     contention = ContentionService(controller, window_s, agents)
     controller.listeners.append(contention.on_cycle)
     try:
-        async with (tasks or Tasks()).running("threshold", contention.go_on):
+        async with (tasks or Tasks()).running("threshold", contention.run):
             yield contention
     finally:
         controller.listeners.remove(contention.on_cycle)

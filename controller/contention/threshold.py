@@ -1,8 +1,10 @@
 """The contention threshold: which jobs are slowed down too much for too long, and which job of a group moves. Pure.
 
 A job should move when its contention sensitivity (CS) has reached `contention_threshold`, and has not been below `contention_clear`
-since, for `contention_sustained_s` of measured time. Of a group of jobs that disturb each other, one is moved, then the others are
-measured again. Only jobs with a CS of `contention_clear` or above move: a job that is as fast as alone hardly uses what they share.
+since, for `contention_sustained_s` of measured time. Of a group of jobs that slow each other down, one is moved, then the others
+are
+measured again. Only jobs with a CS of `contention_clear` or above move: a job that is as fast as alone hardly uses the shared
+resource.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from dataclasses import dataclass, field
 from math import inf
 
 from controller.base.config import ControllerSettings, Mode
-from controller.base.text import duration, rate
+from controller.base.text import duration, listed, rate
 from controller.contention.relocation import Relocation, Relocations
 from controller.observe.observer import Observation
 from controller.observe.role import Role
 from controller.preempt.budget import UNDER_WAY, PreemptionBudget, mode_of
 from controller.preempt.preemptibility import Preemptibility
-from controller.profiles.current import FRESH_WINDOWS, Contention, Known, run_of
+from controller.profiles.current import FRESH_WINDOWS, Contention, ContentionByRun, run_of
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.slurm.client import SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod
@@ -27,12 +29,12 @@ LEAST_CONFIDENCE = 0.5
 """A contention sensitivity with a lower confidence is ignored."""
 _NAMED = 5
 _PLACES = 5
-"""Places that are tried for one job, when the first ones would use the same uplinks as before."""
+"""Maximum number of places to try for one job, when the first ones would use the same uplinks as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A run that should move if this lasts. Unix times."""
+    """A run that should move if it stays slow. Unix times."""
 
     since_s: float
     """Beginning of the first window above the threshold."""
@@ -74,7 +76,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that a judgement uses. `observation.measured` has the contention of each run."""
+    """All input of a judgement. `observation.measured` has the contention of each run."""
 
     settings: ControllerSettings
     observation: Observation
@@ -88,7 +90,7 @@ class Case:
 
 
 def still_slow(
-    before: SlowRuns, measured: Known, settings: ControllerSettings, now_s: float, window_s: float
+    before: SlowRuns, measured: ContentionByRun, settings: ControllerSettings, now_s: float, window_s: float
 ) -> dict[RunKey, Slow]:
     """Return the runs above the threshold, and those that were above it and have not been below `contention_clear` since.
 
@@ -96,7 +98,7 @@ def still_slow(
     """
     found = {run: slow for run, slow in before.items() if now_s - slow.until_s <= FRESH_WINDOWS * window_s}
     for run, item in measured.items():
-        if not _telling(item):
+        if not _is_reliable(item):
             continue
         slow = found.pop(run, None)
         if item.value >= (settings.contention_threshold if slow is None else settings.contention_clear):
@@ -105,8 +107,8 @@ def still_slow(
     return found
 
 
-def judge(case: Case, slow: SlowRuns, advised: Collection[RunKey] = ()) -> Judgement:
-    """Return which running jobs should move. Jobs that were `advised` before are preferred while the advice holds."""
+def judge_case(case: Case, slow: SlowRuns, advised: Collection[RunKey] = ()) -> Judgement:
+    """Return which running jobs should move. Jobs that were `advised` before are preferred while the advice is valid."""
     return _Judge(case, advised).judge(slow)
 
 
@@ -118,7 +120,7 @@ class _Judge:
         self._advised = frozenset(advised)
         self._measured = case.observation.measured
         self._budget = PreemptionBudget(case.settings, case.history, case.now_s)
-        self._going = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
+        self._preempted = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
         self._rows: dict[RunKey, int] = {}
         for row, job in enumerate(case.observation.rows):
             if job.allocated and (run := run_of(job)) is not None:
@@ -129,7 +131,7 @@ class _Judge:
     def judge(self, slow: SlowRuns) -> Judgement:
         least_s = self._case.settings.contention_sustained_s
         long = {run: item for run, item in slow.items() if item.lasted_s >= least_s and run in self._rows}
-        known = [run for run in long if self._telling(run) and self._mode(run) != "off"]
+        known = [run for run in long if self._is_reliable(run) and self._mode(run) != "off"]
         known.sort(key=lambda run: (-self._measured[run].value, run))
         advice: list[Advice] = []
         stays: dict[RunKey, str] = {}
@@ -137,46 +139,46 @@ class _Judge:
         for run in known:
             if run in seen:
                 continue
-            circle = self._circle(run)
-            seen |= circle
-            found, why_not = self._of_circle(run, circle, long)
+            group = self._group(run)
+            seen |= group
+            found, why_not = self._of_group(run, group, long)
             if found is None:
-                stays |= {other: why_not for other in known if other in circle}
+                stays |= {other: why_not for other in known if other in group}
             else:
                 advice.append(found)
         return Judgement(tuple(advice), stays)
 
-    def _circle(self, first: RunKey) -> set[RunKey]:
-        """Return the jobs that disturb each other, directly or through others."""
-        circle, new = {first}, [first]
+    def _group(self, first: RunKey) -> set[RunKey]:
+        """Return the jobs that slow each other down, directly or through others."""
+        group, new = {first}, [first]
         while new:
-            beside = self._disturbed_beside(new.pop()) - circle
-            circle |= beside
+            beside = self._slowed_beside(new.pop()) - group
+            group |= beside
             new += beside
-        return circle
+        return group
 
-    def _disturbed_beside(self, run: RunKey) -> set[RunKey]:
+    def _slowed_beside(self, run: RunKey) -> set[RunKey]:
         clear = self._case.settings.contention_clear
         near = (other.run for other in self._measured[run].window.neighbours)
-        return {other for other in near if self._telling(other) and self._measured[other].value >= clear}
+        return {other for other in near if self._is_reliable(other) and self._measured[other].value >= clear}
 
-    def _of_circle(self, first: RunKey, circle: set[RunKey], long: SlowRuns) -> tuple[Advice | None, str]:
-        """Return the advice for one of these jobs; None, and why `first`, the slowest, cannot be helped."""
-        near = circle | {other.run for run in circle for other in self._measured[run].window.neighbours}
-        going = sorted(self._name(run) for run in near if run.job_id in self._going)
-        if going:
-            return None, f"job {going[0]} is being preempted: how the others do without it is measured first"
-        refused = {run: self._refusal(run) for run in circle}
-        for run in sorted((run for run in circle if not refused[run]), key=self._rank):
+    def _of_group(self, first: RunKey, group: set[RunKey], long: SlowRuns) -> tuple[Advice | None, str]:
+        """Return the advice for one of these jobs; or None, and why `first`, the slowest, and its neighbours cannot be moved."""
+        near = group | {other.run for run in group for other in self._measured[run].window.neighbours}
+        preempted = sorted(self._name(run) for run in near if run.job_id in self._preempted)
+        if preempted:
+            return None, f"job {preempted[0]} is being preempted; the others are measured without it first"
+        refused = {run: self._refusal(run) for run in group}
+        for run in sorted((run for run in group if not refused[run]), key=self._rank):
             place = self._place(run)
             if place is None:
-                refused[run] = "has no free place now where it would disturb no other job"
+                refused[run] = "fits on no free nodes now where it would slow down no other job"
                 continue
             self._budget.take(self._job(run))
             self._case.relocations.take(place)
             return self._advice(run, run if run in long else first, long, place), ""
-        words = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(circle - {first}))]
-        return None, "; ".join(words[:_NAMED])
+        reasons = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(group - {first}))]
+        return None, "; ".join(reasons[:_NAMED])
 
     def _place(self, run: RunKey) -> Relocation | None:
         """Return a place off the nodes, and off the links beyond them, that the job shares with its neighbours; None: no place."""
@@ -225,7 +227,7 @@ class _Judge:
         job, worst = self._job(run), self._measured[slow]
         pace = (
             f"makes {rate(worst.window.steps_per_s)} steps/s, {worst.value:.2f} times slower than alone (confidence "
-            f"{worst.confidence:.0%}), for {duration(long[slow].lasted_s)} by now"
+            f"{worst.confidence:.0%}), for {duration(long[slow].lasted_s)} now"
         )
         beside = f"on {','.join(sorted(self._shared_nodes(run)))} beside {self._names(run)}"
         there = f"{','.join(place.nodes)} {'is' if len(place.nodes) == 1 else 'are'} free"
@@ -236,13 +238,13 @@ class _Judge:
             why = f"it {pace}, {beside}; {there}"
         else:
             own = self._measured[run].value
-            why = f"job {self._name(slow)} {pace}; this one, {own:.2f} times slower, is in its way {beside}; {there}"
+            why = f"job {self._name(slow)} {pace}; this one, {own:.2f} times slower, shares resources with it {beside}; {there}"
         return Advice(job, run, self._mode(run), why, place)
 
-    # --- what is known of a run
+    # --- facts about a run
 
-    def _telling(self, run: RunKey) -> bool:
-        return run in self._measured and _telling(self._measured[run])
+    def _is_reliable(self, run: RunKey) -> bool:
+        return run in self._measured and _is_reliable(self._measured[run])
 
     def _job(self, run: RunKey) -> SlurmJob:
         return self._case.observation.rows[self._rows[run]]
@@ -279,9 +281,8 @@ class _Judge:
 
     def _names(self, run: RunKey) -> str:
         names = [self._name(other.run) for other in self._measured[run].window.neighbours]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"{'job' if len(names) == 1 else 'jobs'} {', '.join(names[:_NAMED])}{more}"
+        return f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}"
 
 
-def _telling(item: Contention) -> bool:
+def _is_reliable(item: Contention) -> bool:
     return item.value > 0 and item.confidence >= LEAST_CONFIDENCE  # an unknown sensitivity is NaN

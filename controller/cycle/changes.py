@@ -24,9 +24,9 @@ class JobChanges:
     started: tuple[SlurmJob, ...] = ()
     ended: tuple[SlurmJob, ...] = ()
     requeued: tuple[tuple[SlurmJob, SlurmJob], ...] = ()
-    """(as it was, as it is now): same job id, and more restarts or, in a second step, a new identity."""
+    """Each job as it was and as it is now: same job id, and more restarts or, in a second step, a new identity."""
     gone: tuple[JobKey, ...] = field(default=())
-    """No longer known to Slurm, or under a new identity."""
+    """Jobs that Slurm no longer knows, or knows under a new identity."""
 
 
 def changes(
@@ -34,7 +34,7 @@ def changes(
     after: Mapping[JobKey, SlurmJob],
     may_be_same: Callable[[SlurmJob, JobKey], bool],
 ) -> JobChanges:
-    """Compare jobs in scope of two snapshots. `may_be_same`: whether a job can have had this key before its requeue."""
+    """Compare the jobs of two snapshots. `may_be_same` returns whether a job can have had this key before its requeue."""
     new: list[SlurmJob] = []
     started: list[SlurmJob] = []
     ended: list[SlurmJob] = []
@@ -90,12 +90,12 @@ def run_time_s(job: SlurmJob, now_s: float) -> float:
 
 
 def allocated_gpus(job: SlurmJob) -> int:
-    """Return the GPUs allocated to the job now or last; 0 when Slurm no longer tells."""
+    """Return the GPUs allocated to the job now or last; 0 when Slurm no longer shows them."""
     return sum(share.gpus for share in job.allocated)
 
 
 def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
-    """Return what a requeued job has used in all its runs so far. A run counts when the count of restarts shows its end."""
+    """Return the usage of a requeued job in all its runs so far. A run counts when the restart count shows its end."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
     counts = former.phase.occupies_nodes and job.restarts > former.restarts
     run_s = run_time_s(former, now_s) if counts else 0.0

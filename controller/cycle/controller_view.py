@@ -1,4 +1,4 @@
-"""The controller as the services around its cycles see it: a seam, so that tests give them something smaller."""
+"""The controller as the services around its cycles see it, so that tests can give them a smaller object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ControllerView(Protocol):
 
     @property
     def settings(self) -> ControllerSettings:
-        """The settings of now: a reload replaces them."""
+        """The present settings; a reload replaces them."""
 
     @property
     def client(self) -> SlurmClient:
@@ -75,7 +75,7 @@ class ControllerView(Protocol):
 
     @property
     def slurm_errors(self) -> int:
-        """Jobs that a step in Slurm has failed for, since the start."""
+        """Number of jobs for which a step in Slurm has failed, since the start."""
 
     async def use_policy(self, address: str) -> PolicySpec:
         """Swap the policy server. Raises PolicyUnavailableError or PolicyError, and keeps the old one."""

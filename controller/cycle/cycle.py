@@ -1,6 +1,6 @@
 """One cycle of the controller: observe, decide, plan, apply.
 
-`Cycle.run` is the whole path in the order in which it happens. It reads Slurm once; jobs that it changes on the way are
+`Cycle.run` has the steps in their order. It reads Slurm once; jobs that it changes on the way are
 read again one by one, so that slurmctld never sees a second bulk query for the same cycle.
 """
 
@@ -50,7 +50,7 @@ class Cycle:
         knowledge: Knowledge,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
-        """`progress` is called whenever Slurm has carried something out, in the middle of a long cycle too."""
+        """`progress` is called after each change that Slurm has made, also within a long cycle."""
         self._settings = settings
         self._decider = decider
         self._ledger = ledger
@@ -71,11 +71,11 @@ class Cycle:
         self._marks = JobMarks(self.verbs, preemptions)
 
     async def run(self, snapshot: SlurmSnapshot, holds: Holds | None = None) -> CycleResult:
-        """Do everything that this snapshot calls for. `holds`: users' holds, read before the snapshot."""
+        """Carry out the whole cycle for this snapshot. `holds`: users' holds, read before the snapshot."""
         begun_s = self._clock.monotonic()
         changes = self._keeper.update(snapshot, self._settings())
         self._applier.keep(self._keeper.jobs)
-        self._preemptions.see(snapshot)
+        self._preemptions.update(snapshot)
         self._hold_files.tidy(holds or {}, snapshot)
         await self._marks.clear_called_off()
         await self.errands()
@@ -89,7 +89,7 @@ class Cycle:
         plan_s = self._clock.monotonic() - begun_s
         if waits:
             decided = await self._carry_out(observation, decided)
-        in_transit = self._preemptions.moving or self._stops.look_again or is_in_transit(observation, decided)
+        in_transit = self._preemptions.moving or self._stops.decide_again or is_in_transit(observation, decided)
         return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit, plan_s)
 
     async def errands(self) -> bool:
@@ -109,9 +109,10 @@ class Cycle:
         return self._observer.observe(snapshot, self._ledger, partitions, before.measured, before.preemptible)
 
     async def _carry_out(self, observation: Observation, decided: Decided | None) -> Decided | None:
-        """Carry the decision out, as far as one cycle may. None: there is none, so the jobs wait, or were given to Slurm."""
+        """Carry out the decision, as far as one cycle may. Returns None when there is none: the jobs wait, or were given to
+        Slurm."""
         if decided is None:
-            # Until then the next cycle asks again: jobs wait no longer than for a controller that is away.
+            # Until then the next cycle tries again: jobs wait no longer than while the controller is away.
             if self._decider.undecided_s >= self._settings().stale_after_s:
                 rows = observation.state.pending.tolist()
                 why = {observation.rows[row].key: "no policy could decide" for row in rows}

@@ -17,7 +17,7 @@ class Health:
 
     started_s: float
     last_good_s: float = 0.0
-    """End of the last successful cycle, or of the last step that Slurm carried out, on the wall clock, for people and for
+    """End of the last successful cycle, or of the last step that Slurm carried out, on the wall clock, for users and
     metrics; 0 = none yet."""
     good_at_s: float | None = None
     """The same on the monotonic clock, by which the lease is renewed; None = none yet."""
@@ -32,4 +32,4 @@ class Health:
     cycles: int = 0
     last_error: str = ""
     slurm_away: int = 0
-    """Readings in a row that slurmctld did not answer."""
+    """Number of consecutive readings that slurmctld did not answer."""

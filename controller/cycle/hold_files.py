@@ -1,4 +1,4 @@
-"""Files of users' holds that are no longer needed are removed, and holds of running tasks get files of their own."""
+"""Removes files of users' holds that are no longer needed, and gives holds of running tasks files of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ log = structlog.get_logger(__name__)
 
 
 class HoldFiles:
-    """Tidies the folder of users' holds. Invariant: a file is removed only when a snapshot shows that nothing is left to do."""
+    """Maintains the folder of users' holds. Invariant: a file is removed only when a snapshot shows that nothing is left to
+    do."""
 
     def __init__(self, folder: HoldFolder, events: EventLog) -> None:
         self._folder = folder
@@ -29,14 +30,14 @@ class HoldFiles:
         late = [job for job in snapshot.jobs if job.phase.occupies_nodes and is_held_by_user(job, holds)]
         for job in late:
             if job.key.job_id in done:
-                self._events.add("error", job.key.job_id, "its user's hold came when Slurm was starting it: it runs")
+                self._events.add("error", job.key.job_id, "its user held it while Slurm was starting it, so it runs")
         try:
             self._folder.remove(done)
-        except OSError as error:  # they are tried again with every cycle, and do no harm
+        except OSError as error:  # every cycle tries again, and the files do no harm
             log.warning("holds_left", problem=str(error))
 
     def _write(self, holds: Holds) -> Holds:
-        """Write holds down as far as there is room. Returns those that are written."""
+        """Write as many holds as the folder may have. Returns those that are written."""
         written: dict[str, float] = {}
         for job_id, time_s in list(holds.items())[: self._folder.room]:
             try:

@@ -1,4 +1,4 @@
-"""The ledger's bookkeeping: changes that a snapshot shows are written into ledger and journal, once.
+"""Keeps the ledger: changes that a snapshot shows are written into ledger and journal, once.
 
 It is the first step of a cycle, and does not call Slurm.
 """
@@ -24,8 +24,8 @@ from controller.state.rebuild import rebuild
 log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 8
-_MOST_UNTOLD = 10_000
-"""Ended jobs that are kept for policies while cycles fail; the journal has all."""
+_MOST_UNREPORTED = 10_000
+"""Maximum number of ended jobs that are kept for policies while cycles fail; the journal has all."""
 
 
 class LedgerKeeper:
@@ -44,7 +44,7 @@ class LedgerKeeper:
         self._scope: frozenset[str] = frozenset()
         """Partitions by which these jobs are in scope."""
         self._history = (0, 0)
-        """Most and fewest runs that an estimate is made from."""
+        """Maximum and minimum number of runs for an estimate."""
         self._runs: list[RunRecord] = []
         """Jobs that have ended, until a cycle succeeds and reports them."""
         self._first = True
@@ -55,7 +55,7 @@ class LedgerKeeper:
         return runs
 
     def refresh(self, jobs: Iterable[SlurmJob]) -> None:
-        """Take over jobs that were read again within the cycle. A job whose stage has changed is left to the next snapshot."""
+        """Use jobs that were read again within the cycle. A job whose stage has changed is left to the next snapshot."""
         self.jobs.update(
             (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
         )
@@ -65,12 +65,12 @@ class LedgerKeeper:
         partitions, before = frozenset(settings.partitions), self.jobs
         self._history = (settings.history_runs, settings.history_min_runs)
         jobs = scoped(snapshot.jobs, partitions, before if partitions == self._scope else None)
-        with self._ledger.whole_or_not():
+        with self._ledger.all_or_nothing():
             if self._first:
                 self._settle_absence(snapshot)
                 self._rebuild(snapshot, jobs)
             found = changes(before, jobs, lambda job, former: may_be_same(job, former, self._ledger))
-            touched = self._learn_changes(found, snapshot)
+            touched = self._apply_changes(found, snapshot)
             runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
             if found.gone or self._first:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
@@ -82,15 +82,15 @@ class LedgerKeeper:
             if touched:
                 self._journal.save_jobs(self._ledger, touched)
             if self._first:
-                self._close_books(jobs, snapshot.time_s)
+                self._settle_intents(jobs, snapshot.time_s)
                 self._ledger.set_estimates(self._journal.estimates(*self._history))
-                self._journal.found_all()  # last: if anything before it fails, all of it is done again in the next cycle
+                self._journal.found_all()  # last: if anything before it fails, the next cycle repeats all of it
         self.jobs, self._scope, self._first = jobs, partitions, False
-        self._runs = (self._runs + runs)[-_MOST_UNTOLD:]
+        self._runs = (self._runs + runs)[-_MOST_UNREPORTED:]
         self._report(found)
         return found
 
-    def _learn_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
+    def _apply_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
         """Update the ledger for jobs that were requeued or have started. Returns the keys whose facts have changed."""
         touched: set[JobKey] = set()
         for former, job in found.requeued:
@@ -112,7 +112,7 @@ class LedgerKeeper:
             self._events.add("ended", job.key.job_id, job.state)
 
     def _settle_absence(self, snapshot: SlurmSnapshot) -> None:
-        """Move facts of jobs that were requeued while the controller was away: they have another identity now."""
+        """Move the facts of jobs that were requeued while the controller was away to their new identities."""
         known = self._ledger.keys()
         lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs}}
         for job in snapshot.jobs:
@@ -126,15 +126,14 @@ class LedgerKeeper:
                 self._journal.save_jobs(self._ledger, [old, job.key])
 
     def _rebuild(self, snapshot: SlurmSnapshot, jobs: dict[JobKey, SlurmJob]) -> None:
-        """Rebuild facts that a lost journal had, from what Slurm shows."""
+        """Rebuild facts of a lost journal from Slurm's data."""
         seen_here = any(job.marks or job.has_pin_mark for job in snapshot.jobs)
         found = rebuild(jobs.values(), self._ledger, lambda key: self._journal.may_lack(key, seen_here=seen_here))
         if found:
             self._journal.save_jobs(self._ledger, found)
         for key in found:
-            self._events.add(
-                "error", key.job_id, "its own request was lost with the journal; its nodes bind it only for now"
-            )
+            problem = "its own request was lost with the journal; it stays bound to its present nodes for this run only"
+            self._events.add("error", key.job_id, problem)
 
     def _record_ended(
         self,
@@ -148,12 +147,12 @@ class LedgerKeeper:
             return
         self._journal.record_runs(runs)
         names = {(run.user, run.name) for run in runs}
-        self._ledger.learn_estimates(self._journal.estimates(*self._history, names))
+        self._ledger.update_estimates(self._journal.estimates(*self._history, names))
         # Jobs that were refused for a limit wait for another job to end.
         ended = {
             (job.user, job.account, job.qos, job.licenses): job for job in found.ended
         }.values()  # one of each kind
-        waiting = [key for key, refusal in self._ledger.refusals.items() if _may_go(jobs.get(key), refusal, ended)]
+        waiting = [key for key, refusal in self._ledger.refusals.items() if _may_retry(jobs.get(key), refusal, ended)]
         waiting.sort(key=lambda key: self._ledger.refusals[key].refused_at_s)
         for key in waiting[:_RETRIES_AT_ONCE]:
             refusal = self._ledger.refusals[key]
@@ -164,8 +163,8 @@ class LedgerKeeper:
         """Note that a relocated job runs again. Returns whether the ledger has changed."""
         return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
 
-    def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
-        """After a restart, settle every step that was under way with the present state of its job; the snapshot does the rest."""
+    def _settle_intents(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
+        """After a restart, record the present state of its job as the outcome of every step that was under way."""
         for intent in self._journal.open_intents():
             job = jobs.get(intent.key)
             outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
@@ -174,9 +173,10 @@ class LedgerKeeper:
 
 
 def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
-    """Return what `changes` compares: a change taken over here would never be reported. An unknown job counts as waiting."""
+    """Return the values that `changes` compares, because a change used here would never be reported. An unknown job counts as
+    waiting."""
     return (0, False, False) if job is None else (job.restarts, job.phase.occupies_nodes, job.phase is Phase.ENDED)
 
 
-def _may_go(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
+def _may_retry(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
     return job is not None and any(may_unblock(other, job, refusal.slurm_reason) for other in ended)

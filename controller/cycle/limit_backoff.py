@@ -1,7 +1,7 @@
-"""Refusals for a limit: the other jobs that they hold for, and the jobs whose end may lift them. Pure functions of Slurm's reasons.
+"""Refusals for a limit: other jobs with the same limit, and jobs whose end may lift it. Pure functions of Slurm's reasons.
 
 Slurm counts limits by association (user and account), quality of service, license and array. A user far over a limit may
-have thousands of jobs waiting: if each were tried, nodes would be pinned to one hopeless job after another, and other
+have thousands of jobs waiting. If each were tried, one hopeless job after another would be pinned to nodes, and other
 users would wait for them.
 """
 
@@ -17,8 +17,8 @@ from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 
 
-def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger) -> dict[JobKey, JobKey]:
-    """Return the waiting jobs that Slurm would refuse for the same limit, each with the refused job that shows it.
+def jobs_of_same_limit(observation: Observation, refused: Iterable[JobKey], ledger: Ledger) -> dict[JobKey, JobKey]:
+    """Return the waiting jobs that Slurm would refuse for the same limit, each with a refused job of that limit.
 
     The refused jobs must still have their original request in the ledger.
     """
@@ -43,7 +43,7 @@ def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger)
 def may_unblock(ended: SlurmJob, job: SlurmJob, slurm_reason: str) -> bool:
     """Return whether the end of one job may lift the limit for which Slurm refused `job`.
 
-    `slurm_reason`: Slurm's own words, separated by commas; empty when it gave none: then only jobs of the same user count.
+    `slurm_reason`: Slurm's own words, separated by commas. If it is empty, only jobs of the same user count.
     """
     if ended.user == job.user:
         return True
@@ -58,10 +58,10 @@ def may_unblock(ended: SlurmJob, job: SlurmJob, slurm_reason: str) -> bool:
 
 
 def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
-    """Return the key of what Slurm counts together for this reason; None: nothing that concerns other jobs."""
+    """Return the key of the limit that this reason names; None: the reason concerns no other job."""
     if reason.startswith(("Assoc", "QOS")) and not reason.startswith(
         "QOSMin"
-    ):  # a request below the minimum is no matter of other jobs
+    ):  # a request below the minimum does not depend on other jobs
         return (reason, job.user, job.account, job.qos, job.partition)
     if reason == "Licenses":
         return (reason, job.licenses)
@@ -71,25 +71,16 @@ def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
 
 
 def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
-    """Return whether `job` asks for at least as much as `like` of everything that the limit may count."""
+    """Return whether `job` requests at least as much as `like` of every resource that the limit may count."""
     reason = like.reason
     if not reason.startswith(("Assoc", "QOS")):
         return True
     one, other = request_now(job, ledger), request_now(like, ledger)
-    if _gpus(one) < _gpus(other) or one.min_nodes < other.min_nodes or one.num_cpus < other.num_cpus:
+    if one.least_gpus < other.least_gpus or one.min_nodes < other.min_nodes or one.num_cpus < other.num_cpus:
         return False
     if "Mem" in reason and _memory(one) != _memory(other):
         return False
     return not ("Minutes" in reason or "Wall" in reason) or _limit_s(job) >= _limit_s(like)
-
-
-def _gpus(request: ResourceRequest) -> int:
-    """Return the least number of GPUs that the request may get."""
-    if request.gpus_per_job is not None:
-        return request.gpus_per_job
-    if request.gpus_per_task is not None:
-        return request.gpus_per_task * request.num_tasks
-    return (request.gpus_per_node or 0) * request.min_nodes
 
 
 def _memory(request: ResourceRequest) -> tuple[int | None, int | None]:

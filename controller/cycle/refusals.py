@@ -1,7 +1,8 @@
-"""Released jobs that Slurm does not start: the meaning of its reason, and what is done next. Pure functions.
+"""Released jobs that Slurm does not start: the meaning of Slurm's reason, and the next step. Pure functions.
 
-A refused job is held again and waits, for longer after every refusal. Where the nodes may be the reason, it is placed on other
-nodes for a while, and after some refusals of that kind Slurm places it: no job waits for ever for nodes that only look free.
+A refused job is held again and waits, for longer after every refusal. If the nodes may be the reason, it is placed on other
+nodes for a while, and after some refusals of that kind Slurm places it, so that no job waits for ever for nodes that only look
+free.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from controller.base.text import listed
 from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import JobKey
@@ -16,15 +18,14 @@ from controller.state.ledger import Ledger, Refusal
 from policies.serving.runtime.backoff import Backoff
 
 MOST_PLACES = 4
-"""Refusals for lack of room, on nodes that looked free, after which Slurm places the job."""
+"""Number of refusals on nodes that looked free after which Slurm places the job."""
 _RETRY = Backoff(first_s=5.0, longest_s=LAST_RETRY_S)
 """Pause before a refused job is placed again."""
 _NO_ROOM = frozenset({"", "None", "Priority", "Resources"})
 _NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
 _STILL_DECIDING = _NO_ROOM | {"BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
-"""Reasons that Slurm shows for a released job that it may still start; every other reason means that it will not for now."""
+"""Reasons of a released job that Slurm may still start; with every other reason Slurm does not start it for now."""
 _NEVER = frozenset({"DependencyNeverSatisfied"})
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,11 @@ class Verdict:
     why: str
     """Reason, as text for users."""
     blames_nodes: bool = False
-    """True if the nodes may be the reason: on others it may start."""
+    """True if the nodes may be the reason, so that the job may start on others."""
     never: bool = False
     """True if it will start on no nodes."""
     slurm_reason: str = ""
-    """Slurm's own word for it; empty when it only waits."""
+    """Slurm's own word for the reason; empty when the job only waits."""
 
 
 def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[JobKey, Verdict]:
@@ -49,20 +50,21 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
     for job in observation.with_role(Role.STARTING):
         pin = ledger.pins.get(job.key)
         if pin is None:
-            continue  # its pin has just been taken back, because its user holds it
+            continue  # its pin was undone in this cycle, because its user holds it
         waited_s = now_s - pin.pinned_at_s
         refusal = ledger.refusals.get(job.key)
-        # With a long queue Slurm may consider a job seldom: each try waits longer. A wait below zero: the clock was set back.
+        # With a long queue Slurm may consider a job seldom, so each attempt waits longer. A wait below zero: the clock was set
+        # back.
         patience_s = patience.pause_s(refusal.count if refusal else 0)
         reason = job.reason.split(",")[0]
-        why, said = "", ""
+        why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
             why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
         elif reason not in _STILL_DECIDING and waited_s > 0.5:
-            why, said = f"Slurm refuses it: {job.reason}", job.reason
+            why, slurm_reason = f"Slurm refuses it: {job.reason}", job.reason
         if why:
             blames_nodes = reason in _NO_ROOM or reason.startswith(_NODES_AWAY)
-            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER, said)
+            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER, slurm_reason)
     return late
 
 
@@ -90,22 +92,17 @@ def refused_again(
 
 
 def hopeless(verdicts: Mapping[JobKey, Verdict], ledger: Ledger) -> dict[JobKey, str]:
-    """Return the jobs, among those that were refused just now and are held again, that Slurm is to place, and why."""
+    """Return the jobs that Slurm is to place, of those that were refused in this cycle and are held again, and why."""
     found = {}
     for key, verdict in verdicts.items():
         refusal = ledger.refusals.get(key)
         if refusal is None or key in ledger.pins:
-            continue  # it could not be held: the next cycle looks at it again
+            continue  # it could not be held: the next cycle considers it again
         if verdict.never:
             found[key] = verdict.why
         elif refusal.places >= MOST_PLACES:
             found[key] = (
-                f"it was placed {refusal.places} times where there seemed to be room ({_few(refusal.unfit)}), "
+                f"it was placed {refusal.places} times on nodes that looked free ({listed(refusal.unfit.split(','))}), "
                 f"and Slurm did not start it; the last time: {verdict.why}"
             )
     return found
-
-
-def _few(nodes: str) -> str:
-    names = nodes.split(",")
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -26,7 +26,7 @@ class CycleResult:
     in_transit: bool
     """True if something is about to change (a job starts or ends): read Slurm again soon."""
     plan_s: float = 0.0
-    """Time from the snapshot to the checked plan, seconds; with the calls to Slurm that had to come before the decision."""
+    """Time from the snapshot to the checked plan, seconds, with the calls to Slurm before the decision."""
 
 
 def is_in_transit(observation: Observation, decided: Decided | None) -> bool:

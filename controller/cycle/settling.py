@@ -1,4 +1,4 @@
-"""Holds, refusals and jobs that only Slurm can place come first: the policy sees the queue after them."""
+"""Handles holds, refusals and jobs that only Slurm can place before the policy decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from controller.base.events import EventLog
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.cycle.limit_backoff import put_off
+from controller.cycle.limit_backoff import jobs_of_same_limit
 from controller.cycle.refusals import hopeless, overdue
 from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.hand_over import HandOver
@@ -43,7 +43,7 @@ class Settling:
         self._events = events
 
     async def settle(self, observation: Observation, start_grace_s: float) -> SlurmSnapshot | None:
-        """Do what has to be done before a decision. Returns the snapshot with the changed jobs; None if nothing has changed.
+        """Prepare the queue for a decision. Returns the snapshot with the changed jobs; None if nothing has changed.
 
         `start_grace_s`: seconds that Slurm has to start a released job.
         """
@@ -55,9 +55,9 @@ class Settling:
         refused = overdue(observation, self._ledger, start_grace_s)
         refused = {key: why for key, why in refused.items() if key not in handed}
         if refused:
-            alike = put_off(observation, refused, self._ledger)
+            alike = jobs_of_same_limit(observation, refused, self._ledger)
             await self._applier.refuse(refused)
-            self._applier.put_off(alike)
+            self._applier.refuse_alike(alike)
             to_slurm |= hopeless(refused, self._ledger)
             changed += refused
         if to_slurm:
@@ -85,7 +85,7 @@ class Settling:
         wanted = set(keys)
         kept = [fresh.get(job.key, job) if job.key in wanted else job for job in snapshot.jobs]
         known = {job.key for job in snapshot.jobs}
-        # Changing one task of an array makes it a job of its own, still under the same key.
+        # A change turns a task of an array into a job of its own, with the same key.
         kept += [job for key, job in fresh.items() if key not in known]
         jobs = tuple(kept)
         self._keeper.refresh(job for job in jobs if job.key in wanted)

@@ -1,4 +1,4 @@
-"""Puts the controller together from its settings: the only place that knows every part."""
+"""Assembles the controller by its settings: the only module that knows every part."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
-    """Take over what can change while running; a bad file changes nothing."""
+    """Apply the settings that can change while running; a bad file changes nothing."""
     notifier.reloading()
     try:
         fresh = load_settings(path)

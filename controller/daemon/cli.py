@@ -1,4 +1,4 @@
-"""headway-controller: run the daemon, check its settings, or stand in for it (the watchdog)."""
+"""headway-controller: runs the daemon, checks its settings, or runs the watchdog."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="The controller beside slurmctld, and the watchdog that frees jobs when it is away.",
+    help="Run the Headway controller beside slurmctld, or the watchdog that releases jobs while the controller is away.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -20,7 +20,7 @@ _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
 
 @app.command()
 def run(config: Config = _DEFAULT_CONFIG) -> None:
-    """Run in the foreground until SIGTERM; SIGHUP reads the settings again."""
+    """Run the controller in the foreground until SIGTERM; SIGHUP makes it read the settings again."""
     import asyncio
 
     from controller.daemon.assemble import run_controller
@@ -30,7 +30,7 @@ def run(config: Config = _DEFAULT_CONFIG) -> None:
 
 @app.command("check-config")
 def check_config(config: Config = _DEFAULT_CONFIG) -> None:
-    """Read the settings file and say what is wrong with it, key by key."""
+    """Read the settings file, and report each wrong key."""
     from controller.base.config import load_settings
 
     _or_exit(lambda: load_settings(config))
@@ -44,7 +44,7 @@ def watchdog(
         float | None, typer.Option(help="Interval between two checks, in seconds; without it, check once.")
     ] = None,
 ) -> None:
-    """Release the jobs that Headway holds when the controller's lease has run out."""
+    """Release the jobs that Headway holds if the controller's lease is stale."""
     from controller.daemon.watchdog.settings import watchdog_settings
     from controller.daemon.watchdog.watchdog import run_watchdog
     from policies.serving.runtime.logs import set_up_logging
@@ -55,7 +55,7 @@ def watchdog(
 
 
 def _or_exit(action: object) -> None:
-    """Do it; an error that a user can mend is one message and exit status 1."""
+    """Run the action; an error that a user can correct is printed as one message, with exit status 1."""
     from controller.base.errors import HeadwayError
     from policies.errors import PolicyError
 

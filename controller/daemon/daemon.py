@@ -1,7 +1,7 @@
-"""The controller: signals set flags, one cycle at a time, a lease that says that all is well.
+"""The controller: signals set flags, cycles run one after the other, and a lease shows that they succeed.
 
 Invariant: the lease is renewed only while cycles succeed, or a long one makes progress. Whatever hangs or breaks in here, the
-lease grows stale, new jobs are no longer held, and the watchdog releases the held ones: Slurm goes on alone.
+lease becomes stale, new jobs are no longer held, and the watchdog releases the held ones: Slurm continues alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.cycle.health import CycleListener, Health
 from controller.cycle.result import CycleResult
 from controller.daemon.heartbeat import Heartbeat
-from controller.daemon.lessons import Lessons
+from controller.daemon.lessons import OutcomeQueue
 from controller.daemon.pacing.intervals import Intervals
 from controller.daemon.pacing.pace import let_others_run
-from controller.daemon.pacing.pause import LOOK_AFTER_WAKE_S, Pause
+from controller.daemon.pacing.pause import READ_AFTER_WAKE_S, Pause
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_swap import PolicySwap
 from controller.daemon.slurm_settings import SlurmSettings
@@ -42,13 +42,14 @@ log = structlog.get_logger(__name__)
 
 _PRUNE_EVERY_S = 600.0
 _FAILED_TOO_OFTEN = 3
-"""Cycles that broke off in a row, after which the steps that they still get done no longer keep the lease good."""
+"""Number of consecutive broken off cycles after which steps that Slurm still carries out no longer renew the lease."""
 _REFUSED_TOO_OFTEN = 10
-"""Steps refused in a row, of more than one job: then it is not the jobs that are at fault."""
+"""Number of consecutive refused steps, of more than one job, after which the lease is no longer renewed: the jobs are not the
+cause."""
 
 
 class Controller:
-    """Runs one cycle after the other beside slurmctld, and keeps `ControllerView` for the services around them."""
+    """Runs one cycle after the other beside slurmctld, and implements `ControllerView` for the services around them."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Controller:
             self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
         )
         self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now)
-        self.lessons = Lessons()
+        self.outcomes = OutcomeQueue()
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
             self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
@@ -91,7 +92,7 @@ class Controller:
         self._wake: WakePipe | None = None
         self._broken: Exception | None = None  # the failure of the heartbeat
         self._broken_off = 0
-        """Cycles since the last one that came to its end, with the one under way."""
+        """Number of cycles since the last complete one, including the present one."""
 
     def _current_settings(self) -> ControllerSettings:
         return self.settings
@@ -103,7 +104,7 @@ class Controller:
 
     @property
     def slurm_errors(self) -> int:
-        """Jobs that a step in Slurm has failed for, since the start."""
+        """Number of jobs for which a step in Slurm has failed, since the start."""
         return self._cycle.verbs.errors
 
     @property
@@ -112,33 +113,33 @@ class Controller:
         return None if self.last is None else self.last.observation.snapshot
 
     def stop(self) -> None:
-        """End after the step that is under way. The lease is left to run out, so that a restart goes unnoticed."""
+        """End after the present step. The lease is not withdrawn, so that a restart has no effect on jobs."""
         self._stop.set()
         if self._wake is not None:
             self._wake.nudge()
 
     def reload(self, settings: ControllerSettings) -> None:
-        """Go on with other settings from the next cycle on."""
+        """Use other settings from the next cycle on."""
         self.settings = settings
         self.decider.set_deadline(settings.policy_deadline_s)
         self._slurm_settings.expire()
         self.events.add("policy", "", "settings read again")
 
     async def use_policy(self, address: str) -> PolicySpec:
-        """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""
+        """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one fails a check."""
         return await self._policies.use(address, None if self.last is None else self.last.observation.state)
 
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
-        """Cycle until `stop`. Renews the lease beside it."""
+        """Run cycles until `stop`, and renew the lease beside them."""
         self._wake = wake
         heartbeat = Heartbeat(
             self._current_settings, self.health, self._intervals, self.clock, self._holds, self._failed
         )
         try:
-            await self.decider.greet()
+            await self.decider.refresh()
             async with (
                 self.tasks.running("lease", lambda: heartbeat.run(wake, notifier), failed=self._give_up),
-                self.tasks.running("learn", lambda: self.lessons.teach(self.decider)),
+                self.tasks.running("learn", lambda: self.outcomes.report_to(self.decider)),
             ):
                 with paused_collector() as collector:
                     while not self._stop.is_set():
@@ -156,17 +157,17 @@ class Controller:
             raise self._broken
 
     def _give_up(self, error: Exception) -> None:
-        """Stop: without a heartbeat the lease runs out, whatever the cycles do."""
+        """Stop, because without a heartbeat the lease becomes stale, whatever the cycles do."""
         self._broken = error
         self.stop()
 
     async def _one_cycle(self, wake: WakePipe) -> float:
-        """Read Slurm and act. Returns the longest pause before the next cycle, seconds."""
+        """Run one cycle. Returns the longest pause before the next cycle, seconds."""
         woken = wake.take()
         try:
             result = await self._read_and_run(wake)
         except ConfigurationError:
-            raise  # no later cycle would go better
+            raise  # every later cycle would fail too
         except SlurmError as error:
             self.health.slurm_away += 1
             self._failed(str(error))
@@ -175,7 +176,7 @@ class Controller:
             self._failed(str(error))
             return self.settings.poll_interval_s
         except (Exception, asyncio.CancelledError) as error:
-            # A bug must cost a cycle, not the daemon: the lease tells how long it lasts.
+            # A bug must end this cycle, not the daemon; if it lasts, the lease becomes stale.
             if is_own_end(error):
                 raise
             log.exception("cycle_failed")
@@ -183,8 +184,8 @@ class Controller:
             return self.settings.poll_interval_s
         missing = woken.submitted > len(result.changes.new)
         self._pause.note_missing(missing=missing)
-        if missing:  # announced, but not there yet when Slurm was read
-            return LOOK_AFTER_WAKE_S
+        if missing:  # a job was announced, but did not exist yet when Slurm was read
+            return READ_AFTER_WAKE_S
         return self.settings.min_poll_interval_s if result.in_transit else self._intervals.quiet_s
 
     async def _read_and_run(self, wake: WakePipe) -> CycleResult:
@@ -192,7 +193,7 @@ class Controller:
         await self._slurm_settings.read(wake)
         begun_s = self.clock.monotonic()
         self._pause.reading_begins()
-        holds = self._holds.read()  # before the snapshot, which then shows what has become of their jobs
+        holds = self._holds.read()  # before the snapshot, which then shows the state of their jobs
         snapshot = await self.client.snapshot()
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
@@ -200,27 +201,27 @@ class Controller:
         await let_others_run()
         result = await self._cycle.run(snapshot, holds)
         if result.decided is None:  # no decision was needed, so a server that was restarted is not known yet
-            await self.decider.greet()
+            await self.decider.refresh()
         self._policies.note()
         self._note_success(result)
         return result
 
     async def _errands(self, wake: WakePipe) -> None:
-        """Stop and signal preempted jobs between two cycles. If that changes Slurm, the next reading is as soon as possible."""
+        """Stop and signal preempted jobs between two cycles. If that changes Slurm, it is read again as soon as possible."""
         try:
             if await self._cycle.errands():
                 wake.nudge()
         except HeadwayError as error:
             self._failed(str(error))
         except (Exception, asyncio.CancelledError) as error:
-            # A bug here must cost a preemption, not the daemon.
+            # A bug here must end a preemption, not the daemon.
             if is_own_end(error):
                 raise
             log.exception("stopping_failed")
             self._failed(f"{type(error).__name__}: {error}")
 
     def _note_success(self, result: CycleResult) -> None:
-        """Record a cycle that went through. Where Slurm refuses every step, the lease is left to run out."""
+        """Record a successful cycle. If Slurm refuses every step, the lease is no longer renewed."""
         self.last = result
         self.health.plan_s = result.plan_s
         log.debug("cycle", read_s=round(self.health.read_s, 3), plan_s=round(result.plan_s, 3))
@@ -236,12 +237,12 @@ class Controller:
         for listener in self.listeners:
             listener(result)
         self._prune()
-        self.lessons.add(result.runs)
+        self.outcomes.add(result.runs)
 
     def _note_progress(self) -> None:
-        """Keep the lease good while Slurm carries out what a long cycle asks of it.
+        """Let the lease be renewed while Slurm carries out the steps of a long cycle.
 
-        Where cycle after cycle breaks off it is not kept: then no job is placed, whatever is done before.
+        When one cycle after the other breaks off it is not renewed, because no job is placed then.
         """
         self.health.last_cycle_s = self.clock.monotonic()
         if self.health.good_at_s is not None and self._broken_off <= _FAILED_TOO_OFTEN:
@@ -255,7 +256,8 @@ class Controller:
         self.health.last_error = problem
 
     def _jobs_wait(self) -> bool:
-        """Return whether jobs wait for nodes. A job that was stopped a moment ago waits too, though it may not be placed yet."""
+        """Return whether jobs wait for nodes. A job that was stopped a moment ago counts too, although it may not be placed
+        yet."""
         return self.preemptions.moving or (self.last is not None and len(self.last.observation.state.pending) > 0)
 
     def _prune(self) -> None:

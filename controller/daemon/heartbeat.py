@@ -1,4 +1,4 @@
-"""The heartbeat: the lease and systemd's watchdog are renewed while cycles go well, and only then."""
+"""The heartbeat: it renews the lease and systemd's watchdog only while cycles succeed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policies.serving.runtime.sdnotify import Notifier
 
 
 class Heartbeat:
-    """Renews the lease. Invariant: a lease that is not renewed grows stale, and Slurm goes on alone."""
+    """Renews the lease. Invariant: a lease that is not renewed becomes stale, and Slurm continues alone."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Heartbeat:
         self._report = report
 
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
-        """Renew the lease while cycles succeed; notify systemd while they end at all. Runs until cancelled."""
+        """Renew the lease while cycles succeed; notify systemd while cycles end, successful or not. Runs until cancelled."""
         ready = False
         while True:
             now_s, good_s, cycle_s = self._clock.monotonic(), self._health.good_at_s, self._health.last_cycle_s

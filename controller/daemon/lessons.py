@@ -1,4 +1,4 @@
-"""Outcomes of jobs, from which policies learn: they are reported to the policy server beside the cycles."""
+"""Outcomes of jobs, from which policies learn, and their report to the policy server beside the cycles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Learner(Protocol):
         """Report how jobs ended. Does not raise when the server is away."""
 
 
-class Lessons:
-    """Outcomes that were not reported to the policy yet. Invariant: at most `_MOST`; beyond that the oldest are dropped."""
+class OutcomeQueue:
+    """Outcomes that have not been reported to the policy yet. Invariant: at most `_MOST`; beyond that the oldest are dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[Outcome] = deque(maxlen=_MOST)
@@ -33,7 +33,7 @@ class Lessons:
         if self._waiting:
             self._news.set()
 
-    async def teach(self, learner: Learner) -> None:
+    async def report_to(self, learner: Learner) -> None:
         """Report all outcomes to the policy, until cancelled; jobs that end during one report are part of the next."""
         while True:
             await self._news.wait()

@@ -1,4 +1,4 @@
-"""Changes of the policy: swaps by `headway policy use`, and policy servers that were restarted as another policy."""
+"""Changes of the policy: swaps by `headway policy use`, and policy servers that were restarted with another policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PolicySwap:
         return spec
 
     def note(self) -> None:
-        """Report another policy at the same address: a server was restarted as another policy without a swap."""
+        """Report another policy at the same address: the server was restarted with another policy."""
         spec = self._decider.spec
         if spec is None or (self._decider.address, spec.name) == self._policy:
             return
@@ -44,5 +44,5 @@ class PolicySwap:
         if before is not None and before[0] == self._decider.address:
             log.warning("policy_changed", address=self._decider.address, before=before[1], now=spec.name)
             self._events.add(
-                "policy", "", f"{spec.name} answers at {self._decider.address} now, in place of {before[1]}"
+                "policy", "", f"{spec.name} decides now at {self._decider.address}, in place of {before[1]}"
             )

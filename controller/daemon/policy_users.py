@@ -1,4 +1,4 @@
-"""Users whose policy servers may decide: those that may change every job anyway, and those that the settings name."""
+"""Users whose policy servers may decide: users who may change every job anyway, and the users in the settings."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def trusted_users(settings: ControllerSettings, controller_uid: int | None = Non
         except KeyError:
             if name != POLICY_USER:
                 raise ConfigurationError(
-                    f"policy_users: there is no user {name!r} on this machine; correct the name, or leave it out"
+                    f"policy_users: there is no user {name!r} on this machine; correct the name, or remove it"
                 ) from None
     return TrustedUsers(
         frozenset(uids),
-        "run it as one of these, or add its user to policy_users in controller.toml and restart headway-controller",
+        "run the server as one of these, or add its user to policy_users in controller.toml and restart headway-controller",
     )

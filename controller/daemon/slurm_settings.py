@@ -18,11 +18,11 @@ from controller.slurm.user_holds import HoldFolder
 log = structlog.get_logger(__name__)
 
 _EVERY_S = 60.0
-"""`scontrol show config` is answered at once, and its answer changes only after a reconfigure."""
+"""Interval between two readings, seconds: slurmctld answers `scontrol show config` at once, and its answer seldom changes."""
 
 
 class SlurmSettings:
-    """Keeps what Slurm says of itself. Invariant: it is at most a minute old while Slurm answers."""
+    """Keeps Slurm's version and settings. Invariant: they are at most a minute old while Slurm answers."""
 
     def __init__(self, client: SlurmClient, clock: Clock, holds: HoldFolder) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class SlurmSettings:
         """None before the first answer."""
 
     def expire(self) -> None:
-        """Read the settings anew at the next opportunity."""
+        """Read the settings again at the next opportunity."""
         self._read_at_s = -math.inf
 
     async def read(self, wake: WakePipe) -> None:

@@ -43,19 +43,19 @@ class Rows:
 
     ids: Sequence[str]
     statics: npt.NDArray[np.void]
-    holders: npt.NDArray[np.int64]
+    occupants: npt.NDArray[np.int64]
     """Positions of the jobs that have an allocation."""
     occupied: Sequence[Sequence[tuple[int, int, int]]]
-    """(node, GPUs, mask) of each share of these jobs."""
+    """Node, GPUs and mask of each share of these jobs."""
     estimates: Sequence[tuple[float, float] | None] | None
     """Run time from past runs and its spread, seconds; None for jobs without past runs, or if no job has any."""
     served: Sequence[Served | None] | None
     """Service that earlier runs of the same jobs attained."""
     users: tuple[str, ...]
     preemptible: Sequence[bool] = ()
-    """For each of `holders`: whether it may be stopped, to continue later; empty: none may."""
+    """For each of `occupants`, True if it may be preempted; empty: none may."""
     measured: Sequence[Contention | None] = ()
-    """Contention measured of each of `holders`; empty: none was measured."""
+    """Measured contention of each of `occupants`; empty: none was measured."""
 
 
 def build_state(
@@ -68,7 +68,7 @@ def build_state(
     node_sets: Sequence[npt.NDArray[np.bool_]],
     racks: Racks = ONE_RACK,
 ) -> ClusterState:
-    """Lay out the columns. A job counts as running when it has an allocation."""
+    """Return the state in columns. A job counts as running when it has an allocation."""
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
@@ -101,7 +101,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
     count = len(rows.ids)
     column: dict[str, npt.NDArray[Any]] = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
     entries = np.zeros(count, dtype=np.int64)
-    entries[rows.holders] = [len(placement) for placement in rows.occupied]
+    entries[rows.occupants] = [len(placement) for placement in rows.occupied]
     offset = np.append(0, np.cumsum(entries))
     occupied = np.array([entry for placement in rows.occupied for entry in placement], dtype=np.uint64).reshape(-1, 3)
     column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
@@ -130,10 +130,10 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
 
 
 def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Return the column of preemptibility; waiting jobs have nothing that could be taken from them."""
+    """Return the column of preemptibility; it is False for waiting jobs."""
     column = np.zeros(len(rows.ids), dtype=np.bool_)
     if rows.preemptible:
-        column[rows.holders] = rows.preemptible
+        column[rows.occupants] = rows.preemptible
     return column
 
 
@@ -142,7 +142,7 @@ def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:
     if not any(rows.measured):
         return {}
     sensitivity, confidence, throughput = (np.full(len(rows.ids), empty) for empty in (np.nan, 0.0, np.nan))
-    for row, known in zip(rows.holders.tolist(), rows.measured, strict=True):
+    for row, known in zip(rows.occupants.tolist(), rows.measured, strict=True):
         if known is not None:
             sensitivity[row], confidence[row] = known.value, known.confidence
             throughput[row] = known.window.steps_per_s

@@ -1,7 +1,8 @@
-"""Dependencies of held jobs: whether they are met.
+"""Dependencies of held jobs, met or not.
 
-slurmctld does not check the dependencies of a held job (measured on 22.05), so Headway has to: a job whose dependencies
-seem met is offered to the policy, and Slurm, which stays the authority, checks again when the job is released. A job whose
+slurmctld does not evaluate the dependencies of a held job (measured on 22.05), so Headway evaluates them. A job whose
+dependencies seem met is offered to the policy; Slurm has the last word, and evaluates them again when the job is released. A job
+whose
 dependency can never be met is given to Slurm, which cancels it or lets it wait as the site has set (kill_invalid_depend).
 """
 
@@ -25,7 +26,8 @@ class Met(Enum):
 
 
 class Dependencies:
-    """Dependencies as of one snapshot. Jobs that slurmctld has forgotten count as completed: Slurm checks again at the release."""
+    """Dependencies as of one snapshot. Jobs that slurmctld has forgotten count as completed; Slurm evaluates again at the
+    release."""
 
     def __init__(self, jobs: Iterable[SlurmJob]) -> None:
         self._by_id: dict[str, list[SlurmJob]] = {}

@@ -1,6 +1,6 @@
 """Eligible nodes of a job, free or not: by partition, features, GPU type, reservations and node lists.
 
-Masks are cached by what they depend on, because ten thousand jobs ask for the same few things.
+Masks are cached by the values on which they depend, because thousands of jobs have the same few requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANYWHERE = RelocationConstraint()
 
 
 class UnsupportedRequestError(Exception):
-    """The job asks for something that only Slurm itself can place; the text says what."""
+    """The job has a request that only Slurm itself can place; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Demand:
     only: frozenset[str]
 
 
-class Feasibility:
+class EligibleNodes:
     """Node sets of one snapshot. Invariant: `masks[i]` belongs to set number i; set -1 is every node."""
 
     def __init__(self, snapshot: SlurmSnapshot, node_names: tuple[str, ...]) -> None:
@@ -103,12 +103,13 @@ class Feasibility:
         return row
 
     def eventually(self, job: SlurmJob) -> Mask:
-        """Return its nodes if every partition were up and no node reserved. Raises UnsupportedRequestError."""
+        """Return the nodes that the job could use if every partition were up and no node reserved. Raises
+        UnsupportedRequestError."""
         wanted = job.request
-        asked = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
-        if asked not in self._eventually:
-            self._eventually[asked] = self._lasting_mask(*asked)
-        return self._eventually[asked]
+        demand = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
+        if demand not in self._eventually:
+            self._eventually[demand] = self._lasting_mask(*demand)
+        return self._eventually[demand]
 
     def _lasting_mask(
         self, partition: str, features: str, gpu_type: str, required: tuple[str, ...], excluded: tuple[str, ...]

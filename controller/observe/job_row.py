@@ -1,4 +1,4 @@
-"""Rows of jobs: values that are worked out once per job, and stay true while Slurm shows the same job on the same nodes."""
+"""Rows of jobs: values that are computed once per job, and stay valid while Slurm shows the same job on the same nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.observe.columns import STATIC
-from controller.observe.eligible_nodes import ANYWHERE, Feasibility, UnsupportedRequestError
+from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, shape_of
@@ -22,7 +22,7 @@ from policies.model import EstimateSource, Split
 
 NO_NODES: frozenset[str] = frozenset()
 Occupied = tuple[tuple[int, int, int], ...]
-"""(node, GPUs, mask) for each node of an allocation."""
+"""Node, GPUs and mask for each node of a placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +32,21 @@ class JobRow:
 
     job: SlurmJob
     key: JobKey
-    """Key of the job: repeated here because every cycle reads it."""
+    """Key of the job, repeated here because every cycle reads it."""
     standing: Standing | None
-    """None: it depends on the time or on the ledger, and is worked out in every cycle."""
+    """None: it depends on the time or on the ledger, and is computed in every cycle."""
     order: tuple[int, ...]
     """Sort key of the order of submission."""
     owner_and_name: tuple[str, str]
-    """(user, job name), the key of estimates."""
+    """User and job name, the key of estimates."""
     static: bytes
     """One row of `columns.STATIC`."""
     occupied: Occupied
-    """Its allocation on managed nodes, as Slurm shows it."""
+    """The job's placement on managed nodes, as Slurm shows it."""
     unsupported: str
     """Part of its request that only Slurm can place; empty if there is none."""
     problem: str
-    """Reason why no placement can ever suit it; empty if one can."""
+    """Reason why the job can never be placed; empty if it can."""
     waits: bool
     """True if it waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
     anywhere: int | None = None
@@ -58,41 +58,41 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Nodes:
-    """The managed nodes, on which rows depend besides the job. Columns have one entry per node, and are never changed."""
+    """The managed nodes, on which a row depends besides its job. Columns have one entry per node, and are never changed."""
 
     index: Mapping[str, int]
-    feasibility: Feasibility
+    eligible: EligibleNodes
     gpus: Column
     cpus: Column
     memory_mib: Column
     users: dict[str, int]
     """Numbers given to user names so far; it grows."""
-    _rooms: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
+    _usable: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def most_gpus(self) -> int:
         """GPUs of the largest node."""
         return int(self.gpus.max(initial=0))
 
-    def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
+    def usable_gpus(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         """Return the GPUs of each empty node that have so many CPUs and so much memory beside them."""
         demand = (cpus_per_gpu, memory_mib_per_gpu)
-        if demand not in self._rooms:
-            if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs ask for the same few
-                self._rooms.clear()
-            self._rooms[demand] = self._room(*demand)
-        return self._rooms[demand]
+        if demand not in self._usable:
+            if len(self._usable) >= _MOST_KEPT:  # thousands of jobs need only a few different ones
+                self._usable.clear()
+            self._usable[demand] = self._compute_usable(*demand)
+        return self._usable[demand]
 
-    def _room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
-        room = self.gpus
+    def _compute_usable(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
+        usable = self.gpus
         for has, wants in ((self.cpus, cpus_per_gpu), (self.memory_mib, memory_mib_per_gpu)):
             if wants > 0:
-                room = np.where(has > 0, np.minimum(room, ((has + _SLACK) / wants).astype(np.int64)), room)
-        return room
+                usable = np.where(has > 0, np.minimum(usable, ((has + _SLACK) / wants).astype(np.int64)), usable)
+        return usable
 
 
 _SLACK = 1e-6
-_MOST_ROOMS = 500
+_MOST_KEPT = 500
 
 
 def job_row(
@@ -100,24 +100,24 @@ def job_row(
     ledger: Ledger,
     nodes: Nodes,
     partitions: frozenset[str],
-    sent_to: Mapping[JobKey, RelocationConstraint],
+    constraints: Mapping[JobKey, RelocationConstraint],
     unfit: frozenset[str] = NO_NODES,
 ) -> JobRow:
-    """Return the row of a job. The user's own request counts, in the size that the job has now, not the one that Headway wrote.
+    """Return the row of a job by its user's own request, in the job's present size, and not by the request that Headway wrote.
 
-    `sent_to`: relocation constraints by job. `unfit`: nodes that it is kept off while it fits on others.
+    `constraints`: relocation constraints by job. `unfit`: nodes that it is kept off while it fits on others.
     """
     request = request_now(job, ledger)
     shape = shape_of(request, nodes.most_gpus)
     node_set, unsupported, problem, anywhere = -1, "", "", None
     if job.phase is Phase.PENDING and in_scope(job, partitions):
-        asking = job if request is job.request else replace(job, request=request)
-        node_set, unsupported, problem = _nodes_for(asking, shape, nodes)
-        sent = sent_to.get(job.key, ANYWHERE)
-        if shape is not None and (sent.avoid or sent.only) and not unsupported and not problem:
-            anywhere, node_set = node_set, _nodes_sent_to(asking, shape, nodes, sent, node_set)
+        with_request = job if request is job.request else replace(job, request=request)
+        node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
+        constraint = constraints.get(job.key, ANYWHERE)
+        if shape is not None and (constraint.avoid or constraint.only) and not unsupported and not problem:
+            anywhere, node_set = node_set, _nodes_under_constraint(with_request, shape, nodes, constraint, node_set)
         if shape is not None and unfit and not unsupported and not problem:
-            node_set = _nodes_besides(asking, shape, nodes, sent, unfit, node_set)
+            node_set = _nodes_without(with_request, shape, nodes, constraint, unfit, node_set)
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
         node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
@@ -138,21 +138,22 @@ def job_row(
 
 
 def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int, str, str]:
-    """Return the row of its node set; the request that only Slurm can place; the reason why no placement can ever suit it."""
+    """Return the row of its node set, the part of the request that only Slurm can place, and the reason why no placement
+    exists."""
     if shape is None:
         return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
     required = job.request.required_nodes
     if required and shape.min_nodes > len(required):
-        return -1, "asks for certain nodes and others beside them (--nodelist with more nodes)", ""
-    room = nodes.room(*_per_gpu(job, job.request, shape))
+        return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""
+    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
     try:
-        node_set = nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]))
-        here = room if node_set < 0 else room[nodes.feasibility.masks[node_set]]
-        if _enough(shape, here) or _enough(shape, room[nodes.feasibility.eventually(job)]):
+        node_set = nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]))
+        here = usable if node_set < 0 else usable[nodes.eligible.masks[node_set]]
+        if _enough(shape, here) or _enough(shape, usable[nodes.eligible.eventually(job)]):
             return node_set, "", ""
     except UnsupportedRequestError as error:
         return -1, str(error), ""
-    return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
+    return node_set, "", "asks for more GPUs, CPUs or memory than its eligible nodes have"
 
 
 def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
@@ -160,33 +161,40 @@ def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
     return _nodes_for(job, shape, nodes)[0]
 
 
-def _nodes_sent_to(job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
+def _nodes_under_constraint(
+    job: SlurmJob, shape: JobShape, nodes: Nodes, constraint: RelocationConstraint, otherwise: int
+) -> int:
     """Return the row of its node set under its constraint; `otherwise`, if it fits on none of its partitions there."""
-    room = nodes.room(*_per_gpu(job, job.request, shape))
+    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
     try:
-        return nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]), sent)
+        return nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]), constraint)
     except UnsupportedRequestError:
         return otherwise
 
 
-def _nodes_besides(
-    job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
+def _nodes_without(
+    job: SlurmJob,
+    shape: JobShape,
+    nodes: Nodes,
+    constraint: RelocationConstraint,
+    unfit: frozenset[str],
+    otherwise: int,
 ) -> int:
     """Return the row of its node set without those nodes; with them, if it would not fit on the others even when they are empty."""
-    found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)
-    room = nodes.room(*_per_gpu(job, job.request, shape))
-    return found if _enough(shape, room if found < 0 else room[nodes.feasibility.masks[found]]) else otherwise
+    found = _nodes_under_constraint(job, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit), otherwise)
+    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
+    return found if _enough(shape, usable if found < 0 else usable[nodes.eligible.masks[found]]) else otherwise
 
 
-def _enough(shape: JobShape, room: Column) -> bool:
-    """Return whether the job fits on empty nodes with room for so many GPUs each."""
+def _enough(shape: JobShape, usable: Column) -> bool:
+    """Return whether the job fits on empty nodes with so many usable GPUs each."""
     if shape.split is Split.FIXED:
-        return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
-    return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
+        return bool(np.count_nonzero(usable >= shape.gpus_per_node) >= shape.min_nodes)
+    return bool(usable.sum() >= shape.num_gpus and np.count_nonzero(usable) >= shape.min_nodes)
 
 
 def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: JobShape) -> tuple[float, float]:
-    """Return the CPUs, and the memory in MiB, that come with each GPU."""
+    """Return the CPUs, and the memory in MiB, that the job needs for each GPU."""
     if job.exclusive:
         return 0.0, 0.0
     cpus = max(request.num_cpus, request.num_tasks)

@@ -1,9 +1,9 @@
-"""Measurements and topology that go into the next snapshot for policies, as those that measure them have set them last."""
+"""Measurements and topology for the next snapshot of policies, as they were set last."""
 
 from __future__ import annotations
 
 from controller.observe.model_profiles import KnownModels
-from controller.profiles.current import NOTHING, Known
+from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.profiles.racks import ONE_RACK, Racks
 
 
@@ -11,14 +11,14 @@ class Knowledge:
     """Measurements and topology beside Slurm's own snapshot. Invariant: values are replaced, never changed."""
 
     def __init__(self) -> None:
-        self.measured: Known = NOTHING
+        self.measured: ContentionByRun = NO_CONTENTION
         """Contention of running jobs."""
         self.models: KnownModels | None = None
-        """Profiles of models; None: nothing was measured yet."""
+        """Profiles of models; None: none was measured yet."""
         self.racks: Racks = ONE_RACK
         """Racks and uplinks of the nodes."""
 
-    def set_measured(self, measured: Known, models: KnownModels | None) -> None:
+    def set_measured(self, measured: ContentionByRun, models: KnownModels | None) -> None:
         """Set the contention of running jobs and the profiles of models; they are part of the next snapshot."""
         self.measured = measured
         self.models = models

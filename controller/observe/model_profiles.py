@@ -1,8 +1,8 @@
 """Profiles of models, as policies read them: computing time, bytes, overlap, losses beside neighbours, and speeds of NICs.
 
-They come from the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A running job is of the model
-that agents report; a waiting job, of the model that a job of the same user and name was last seen to train since the controller
-started. All other jobs, and models that were not measured, have no profile: policies take the usual numbers.
+They come from the store of profiles, by the rows to which the simulator is fitted (fit_rows.py). A running job has the model
+that agents report. A waiting job has the model that the last reported job of the same user and name trained, since the
+controller started. All other jobs, and models that were not measured, have no profile; policies use defaults for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.observe.job_row import JobRow
-from controller.profiles.current import Known, run_of
+from controller.profiles.current import ContentionByRun, run_of
 from controller.profiles.reader import ProfileReader
 from controller.profiles.windows import RunShape, Trained
 from policies.model import ClusterState, Pairs, ProfileTable
@@ -47,7 +47,7 @@ class KnownModels:
     @staticmethod
     def of(store: ProfileReader, since_s: float) -> KnownModels:
         """Return the profiles measured since then. Raises sqlite3.Error."""
-        # Imported only here, once agents have reported: it imports the simulator's models, for which a start does not wait.
+        # Imported here, after agents have reported, so that a start does not wait for the simulator's models.
         from controller.profiles.fit_rows import Names, rows
 
         found = rows(store, since_s=since_s)
@@ -90,15 +90,15 @@ class KnownModels:
 
 
 class ModelColumns:
-    """Adds the profiles of models to states. It remembers which model each user and job name was last seen to train."""
+    """Adds the profiles of models to states. It remembers the last reported model of each user and job name."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, _Seen] = {}
 
     def added(
-        self, state: ClusterState, visible: Sequence[JobRow], measured: Known, known: KnownModels | None
+        self, state: ClusterState, visible: Sequence[JobRow], measured: ContentionByRun, known: KnownModels | None
     ) -> ClusterState:
-        """Return the state, whose jobs are these rows, with the profiles of their models; unchanged where none are known."""
+        """Return the state with the profiles of its jobs' models, in the order of `visible`; unchanged where none are known."""
         if known is None:
             return state
         jobs: list[_Seen | None] = []

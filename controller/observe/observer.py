@@ -1,7 +1,7 @@
 """From Slurm's snapshot to the cluster state that a policy reads.
 
-`Observer.observe` is a pure function of the snapshot and the ledger; the observer only remembers work already done for
-jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
+`Observer.observe` is a pure function of the snapshot and the ledger. The observer only keeps results for jobs that have not
+changed, so that ten thousand waiting jobs cost milliseconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
-from controller.observe.eligible_nodes import Feasibility
+from controller.observe.eligible_nodes import EligibleNodes
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
 from controller.observe.role import WAITING, Role, Standing, standing
-from controller.profiles.current import NOTHING, Contention, Known, run_of
+from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger
@@ -29,12 +29,14 @@ from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
-"""Time for which node sets are kept while there are reservations, seconds: these begin and end by themselves."""
+"""Time for which node sets are kept while there are reservations, seconds, because reservations begin and end by themselves."""
 
 _MOST_USERS = 1000
-"""User names that are kept: they go to the policy with every snapshot, so beyond this those of past jobs are dropped."""
+"""Maximum number of user names to keep. They are sent to the policy with every snapshot; beyond this, those of past jobs are
+dropped."""
 _MOST_NODE_SETS = 1000
-"""Node sets that are kept: sets of past jobs go to the policy with every snapshot, so beyond this all are worked out anew."""
+"""Maximum number of node sets to keep. Sets of past jobs are sent to the policy with every snapshot; beyond this, all are
+computed again."""
 
 # Read from ten thousand rows in every cycle, without a step in Python for each.
 _key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
@@ -49,18 +51,18 @@ class Observation:
     rows: tuple[SlurmJob, ...]
     standings: Mapping[JobKey, Standing]
     jobs: Mapping[JobKey, SlurmJob]
-    """Every job in scope, ended ones included."""
+    """All jobs that Headway schedules, ended ones included."""
     to_adopt: tuple[JobKey, ...] = ()
-    """Pending jobs of ours that Slurm may start any moment: they are held before anything else."""
+    """Pending jobs of ours that Slurm may start at any moment: they are held before anything else is done."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
     """Jobs that only Slurm can place, and the reasons."""
     twice_marked: tuple[JobKey, ...] = ()
     """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
-    measured: Known = field(default_factory=dict)
+    measured: ContentionByRun = field(default_factory=dict)
     """Contention of running jobs."""
     preemptible: frozenset[RunKey] = frozenset()
-    """Runs that policies may stop, or that leave anyway."""
-    sent: Mapping[int, int] = field(default_factory=dict)
+    """Runs that policies may stop, or that are being stopped already."""
+    node_sets_without_constraint: Mapping[int, int] = field(default_factory=dict)
     """Rows of waiting jobs with a relocation constraint, and the node sets that they would have without it."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
@@ -69,8 +71,8 @@ class Observation:
 
 
 class Observer:
-    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`, and for what
-    is known of models and racks.
+    """Turns snapshots into observations. Invariant: equal arguments give equal observations, except for `sequence` and for the
+    knowledge of models and racks.
     """
 
     def __init__(self, knowledge: Knowledge | None = None) -> None:
@@ -80,10 +82,10 @@ class Observer:
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
-        self._sent: dict[JobKey, RelocationConstraint] = {}
-        """Relocation constraints that the rows were worked out with."""
+        self._constraints: dict[JobKey, RelocationConstraint] = {}
+        """Relocation constraints with which the rows were computed."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
-        """Nodes that jobs are kept off because Slurm did not start them there, as the rows have them."""
+        """Nodes that jobs avoid because Slurm did not start them there, as in the rows."""
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
@@ -95,22 +97,22 @@ class Observer:
         snapshot: SlurmSnapshot,
         ledger: Ledger,
         partitions: frozenset[str],
-        measured: Known = NOTHING,
+        measured: ContentionByRun = NO_CONTENTION,
         preemptible: frozenset[RunKey] = frozenset(),
     ) -> Observation:
-        """Classify every job, and lay out the columns that policies read. `preemptible`: runs that policies may stop."""
+        """Classify every job, and compute the columns that policies read. `preemptible`: runs that policies may stop."""
         self._sequence += 1
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
-        self._forget_sent(ledger, snapshot.time_s)
+        self._drop_changed_rows(ledger, snapshot.time_s)
         classified = _Classification(snapshot, ledger, partitions, nodes)
         seen = self._rows_of(snapshot, ledger, nodes, partitions)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
-                classified.see_waiting(list(run))
+                classified.classify_waiting(list(run))
             else:
                 for row in run:
-                    classified.see(row.job, row)
+                    classified.classify(row.job, row)
         classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
@@ -123,51 +125,51 @@ class Observer:
             twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
-            sent=_sent(classified.visible, ledger),
+            node_sets_without_constraint=_without_constraints(classified.visible, ledger),
         )
 
     def _rows_of(
         self, snapshot: SlurmSnapshot, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]
     ) -> list[JobRow]:
-        """Return the row of each job; only rows of jobs that have changed are worked out."""
+        """Return the row of each job; only rows of jobs that have changed are computed."""
         rows = self._rows
         known = list(map(rows.get, map(id, snapshot.jobs)))
         for number in [number for number, row in enumerate(known) if row is None]:
             job = snapshot.jobs[number]
             unfit = self._unfit.get(job.key, NO_NODES)
-            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._sent, unfit)
+            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._constraints, unfit)
         if len(rows) > 2 * len(snapshot.jobs):
             self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
         return cast("list[JobRow]", known)
 
-    def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
+    def _drop_changed_rows(self, ledger: Ledger, now_s: float) -> None:
         """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
         unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
-        sent = ledger.constraints()
-        if sent == self._sent and unfit == self._unfit:
+        constraints = ledger.constraints()
+        if constraints == self._constraints and unfit == self._unfit:
             return
-        changed = _differing(self._sent, sent) | _differing(self._unfit, unfit)
+        changed = _differing(self._constraints, constraints) | _differing(self._unfit, unfit)
         self._rows = {number: row for number, row in self._rows.items() if row.key not in changed}
-        self._sent, self._unfit = sent, unfit
+        self._constraints, self._unfit = constraints, unfit
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
         """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
-        feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
+        eligible = EligibleNodes(snapshot, tuple(node.name for node in managed))
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
-        signature = (feasibility.signature, tuple(sizes), era, partitions)
+        signature = (eligible.signature, tuple(sizes), era, partitions)
         if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
             self._users = {}
             index = {node.name: row for row, node in enumerate(managed)}
             gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
-            self._nodes = Nodes(index, feasibility, gpus, cpus, memory_mib, self._users)
+            self._nodes = Nodes(index, eligible, gpus, cpus, memory_mib, self._users)
             self._signature = signature
             self._rows = {}
         return self._nodes
 
     def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
-        """Return whether too much is remembered about jobs of the past."""
-        if len(nodes.feasibility.masks) > _MOST_NODE_SETS:
+        """Return whether too many users or node sets of past jobs are kept."""
+        if len(nodes.eligible.masks) > _MOST_NODE_SETS:
             return True
         return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
 
@@ -178,22 +180,22 @@ class Observer:
         nodes: Nodes,
         classified: _Classification,
         ledger: Ledger,
-        measured: Known,
+        measured: ContentionByRun,
         preemptible: frozenset[RunKey],
     ) -> ClusterState:
         visible = classified.visible
         occupy = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
-        holders = np.flatnonzero(occupy)
+        occupants = np.flatnonzero(occupy)
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
-            holders=holders,
-            occupied=[classified.occupied[id(visible[place])] for place in holders.tolist()],
+            occupants=occupants,
+            occupied=[classified.occupied[id(visible[place])] for place in occupants.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
             served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
-            measured=[_contention(visible[place].job, measured) for place in holders.tolist()] if measured else (),
-            preemptible=[run_of(visible[place].job) in preemptible for place in holders.tolist()]
+            measured=[_contention(visible[place].job, measured) for place in occupants.tolist()] if measured else (),
+            preemptible=[run_of(visible[place].job) in preemptible for place in occupants.tolist()]
             if preemptible
             else (),
         )
@@ -203,7 +205,7 @@ class Observer:
             nodes=managed,
             foreign=[(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index],
             rows=rows,
-            node_sets=nodes.feasibility.masks,
+            node_sets=nodes.eligible.masks,
             racks=self._knowledge.racks,
         )
         return self._model_columns.added(state, visible, measured, self._knowledge.models)
@@ -213,7 +215,7 @@ def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) ->
     return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
 
 
-def _sent(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
+def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
     if not ledger.relocations and not ledger.kept_off:
         return {}
     return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
@@ -239,18 +241,18 @@ class _Classification:
         self.visible: list[JobRow] = []
         """Rows that policies see."""
         self.occupied: dict[int, Occupied] = {}
-        """Allocations of those of them that have one, by identity of the row."""
+        """Placements of the visible rows that have one, by identity of the row."""
         self.foreign: list[NodeShare] = []
         self.twice_marked: list[JobKey] = []
 
-    def see_waiting(self, rows: list[JobRow]) -> None:
-        """Do the same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
+    def classify_waiting(self, rows: list[JobRow]) -> None:
+        """Classify rows that wait, while no job is refused, faster than `classify` does: nearly all of a long queue."""
         self.visible += rows
         jobs = dict(zip(map(_key, rows), map(_job, rows), strict=True))
         self.jobs.update(jobs)
         self.standings.update(dict.fromkeys(jobs, WAITING))
 
-    def see(self, job: SlurmJob, row: JobRow) -> None:
+    def classify(self, job: SlurmJob, row: JobRow) -> None:
         """Classify one job."""
         found = row.standing
         if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
@@ -280,7 +282,7 @@ class _Classification:
         self.standings[job.key] = found
 
     def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
-        """Return the standing of a held job of ours that perhaps cannot be placed."""
+        """Return the standing of a held job of ours that may be impossible to place."""
         if job.dependency:
             if self._dependencies is None:
                 self._dependencies = Dependencies(self._snapshot.jobs)
@@ -290,7 +292,8 @@ class _Classification:
             if met is Met.NEVER:
                 mend = "change it with `scontrol update`, or cancel the job"
                 return self._yielded(job, f"has a dependency that can no longer be met ({job.dependency}); {mend}")
-        # Slurm checks a request at the submission, but not that of a held job: a job that can never start is left to Slurm.
+        # Slurm checks a request at the submission, but does not check that of a held job: a job that can never start is left to
+        # Slurm.
         why = row.unsupported or row.problem
         return self._yielded(job, why) if why else Standing(Role.WAITING)
 
@@ -307,7 +310,7 @@ class _Classification:
         return tuple(sorted((index[n], g, 0) for n, g in zip(pin.nodes, pin.gpus, strict=True) if n in index))
 
 
-def _contention(job: SlurmJob, measured: Known) -> Contention | None:
+def _contention(job: SlurmJob, measured: ContentionByRun) -> Contention | None:
     run = run_of(job)
     return None if run is None else measured.get(run)
 

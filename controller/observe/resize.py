@@ -1,13 +1,15 @@
-"""A user's request with another number of GPUs: the rest of the request changes with it, in the user's own ratios. Pure functions.
+"""A user's request with another number of GPUs: the rest of the request changes with it, in the user's own ratios. Pure
+functions.
 
-- GPUs by node (--gres, --gpus-per-node, or --gpus with a fixed number of nodes that divides it): so many whole nodes, as the
-  user drew them, or a part of one. Tasks come by node, CPUs by task, memory by node or CPU.
-- GPUs in all (--gpus, nodes left open): any number, as long as the tasks come out whole.
-- GPUs by task: so many tasks, on no node more than the user asked for in all: Slurm works out how much of such a job a node
-  may have when it is submitted, and not again (BadConstraints; seen on 22.05).
+- GPUs by node (--gres, --gpus-per-node, or --gpus with a fixed number of nodes that divides it): a number of whole nodes of the
+  user's form, or a part of one. Tasks are counted by node, CPUs by task, memory by node or CPU.
+- GPUs in all (--gpus, nodes left open): any number with which the number of tasks is whole.
+- GPUs by task: as many tasks as needed. No node gets more tasks than the user's whole request had, because Slurm computes a
+  node's limit for such a job only at the submission (BadConstraints; seen on 22.05).
 
-A single task on a node (torchrun, or a script without srun) shrinks to a part of the node by its CPUs; several tasks only as far
-as each keeps its GPUs. Every request is worked out from the user's first one, so that a job resized twice is not a copy of a copy.
+A single task on a node (torchrun, or a script without srun) can get a part of the node, with a part of its CPUs. Several tasks
+can only become fewer, each with its GPUs. Every request is computed from the user's first one, so that errors do not add up when
+a job is resized twice.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class ResizeError(HeadwayError):
 
 
 def request_now(job: SlurmJob, ledger: Ledger) -> ResourceRequest:
-    """Return the request with which the job is placed next, or was placed last: the user's own, or the same in the size that the
-    job was given."""
+    """Return the request with which the job is placed next, or was placed last: the user's own, in the size that the job was
+    given."""
     first = ledger.originals.get(job.key, job.request)
     constraint = ledger.relocations.get(job.key)
     if constraint is None or constraint.gpus is None:
@@ -55,8 +57,8 @@ def resized(
     found = at(num_gpus)
     if found is not None:
         return found
-    words = _possible_text(num_gpus, all_gpus, lambda number: at(number) is not None)
-    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {words}")
+    possible = _possible_text(num_gpus, all_gpus, lambda number: at(number) is not None)
+    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {possible}")
 
 
 def possible_sizes(
@@ -79,15 +81,17 @@ def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: User
         return f"the cluster has {all_gpus} GPUs, not {number}"
     if not options.allows(number):
         limits = (("at least", options.min_gpus), ("at most", options.max_gpus))
-        said = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
-        return f"its user allows {said} GPUs, not {number}"
-    return f"{number} GPUs do not go with {_request_text(request)}"
+        allowed = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
+        return f"its user allows {allowed} GPUs, not {number}"
+    return f"{number} GPUs do not fit its request for {_request_text(request)}"
 
 
 def _request_text(request: ResourceRequest) -> str:
     """Return the part of the request that prevents this number."""
     if request.gpus_fixed:
-        return "a request that Slurm cannot be given again: GPUs of several types, with other resources, or counted in two ways"
+        return (
+            "a request that Headway cannot write: GPUs of several types, with other resources, or counted in two ways"
+        )
     if request.gpus_per_task:
         return f"{request.gpus_per_task} for each task{_nodes_text(request)}"
     by_node = _gpus_by_node(request)
@@ -117,7 +121,7 @@ def _possible_text(wanted: int, all_gpus: int, may: Callable[[int], bool]) -> st
     return f"possible: {before}{', '.join(map(str, nearest))}{after}"
 
 
-# --- one form of request each
+# --- one function for each form of request
 
 
 def _scaled(request: ResourceRequest, number: int) -> ResourceRequest | None:

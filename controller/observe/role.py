@@ -13,7 +13,7 @@ class Role(Enum):
     """Treatment of a job by Headway."""
 
     FOREIGN = "foreign"
-    """A job that Headway does not schedule: it only takes room."""
+    """A job that Headway does not schedule: it only occupies nodes."""
     ADOPT = "adopt"
     """A job of ours that is pending and that Slurm may start: it is held first."""
     WAITING = "waiting"
@@ -27,12 +27,12 @@ class Role(Enum):
     RUNNING = "running"
     """Has an allocation."""
     STRAY = "stray"
-    """Held or pinned by Headway, but not for Headway to place: given back to Slurm at once."""
+    """Held or pinned by Headway, but no longer to be placed by Headway: given back to Slurm at once."""
     ENDED = "ended"
 
 
 class Obstacle(Enum):
-    """Obstacle to placing an ineligible job, for which `headway why` has more to say than `Standing.why`."""
+    """Obstacle to placing an ineligible job, for which `headway why` adds more to `Standing.why`."""
 
     OTHER = "other"
     REFUSAL = "refusal"
@@ -65,17 +65,17 @@ _IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can run it with 
 SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
 """Standing of a job that was just requeued; it may be placed in a second."""
 SETTLING_S = 1.0
-"""Seconds after a requeue within which the job is not placed anew.
+"""Seconds after a requeue within which the job is not placed again.
 
-Nodes refuse a run whose credential was made in the very second in which Slurm ended the run before, and the job then FAILS for
-good ("Job credential revoked": of six jobs that were released at once, again and again, five had failed by the third time;
-of 150 that waited for the second to end, none; on 22.05). Both seconds are of slurmctld's clock, which is ours.
+Nodes refuse a run whose credential was made in the same second in which Slurm ended the run before, and the job then FAILS for
+good ("Job credential revoked"). On 22.05, five of six jobs that were released at once had failed by their third requeue, and none
+of 150 that waited for the second to end. Both seconds are of slurmctld's clock, which is ours.
 """
 _CLOCKS_DIFFER_S = 60.0
 _ROUNDED_S = 1.0
 
 LAST_RETRY_S = 300.0
-"""Longest pause before a job that was not started is tried again."""
+"""Longest pause before another attempt to start a job, seconds."""
 
 
 def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
@@ -83,10 +83,8 @@ def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
 
     Het jobs, salloc and srun pass through untouched.
     """
-    request = job.request
-    wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
     return (
-        wants_gpus
+        job.request.has_gpus
         and job.batch
         and job.het_job_id is None
         and (job.partition in partitions or all(name in partitions for name in job.partition.split(",")))
@@ -94,7 +92,7 @@ def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
 
 
 def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | None:
-    """Return the standing that a job has while Slurm shows it like this, without refusals; None if it depends on more."""
+    """Return the standing that a job has while Slurm shows it unchanged, without refusals; None if it depends on more."""
     if job.phase is Phase.ENDED:
         return _ENDED
     if not in_scope(job, partitions):
@@ -107,7 +105,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
 
 
 def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
-    """Return the role of the job now, by itself; `Dependencies` checks the jobs that it depends on."""
+    """Return the standing of the job now. The jobs on which it depends are not considered: `Dependencies` checks them."""
     lasting = lasting_standing(job, partitions)
     if lasting is not None and lasting.role is not Role.WAITING:
         return lasting
@@ -124,7 +122,7 @@ def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: f
 
 
 def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
-    """Return the standing of a pending job out of scope, perhaps since its user or a reload took it out while it was ours."""
+    """Return the standing of a pending job that Headway does not schedule, or no longer since a change of the job or a reload."""
     if job.held:
         refused = job.is_impossible and _is_ours(job, ledger)
         return _STRAY if refused or job.marks == {HOLD_MARK} else _FOREIGN
@@ -152,7 +150,8 @@ def _held_by_others(job: SlurmJob) -> str:
 
 
 def _impossible(job: SlurmJob, ledger: Ledger) -> Standing:
-    """Return the standing of a job that Slurm itself has put on hold: its own request counts only once it is restored."""
+    """Return the standing of a job that Slurm itself has put on hold. While it has a request by Headway, its own is restored
+    first."""
     if USER_HOLD_MARK in job.marks:
         return _HELD_BY_USER
     return _REFUSED if _is_ours(job, ledger) else _IMPOSSIBLE
@@ -168,22 +167,22 @@ def _is_ours(job: SlurmJob, ledger: Ledger) -> bool:
 def _is_true(refusal: Refusal, now_s: float) -> bool:
     """Return whether the times of a refusal are plausible; `now_s` may be some seconds before it, from the start of the cycle.
 
-    A refusal further in the future is from before the clock was set back, and a pause longer than the longest is not ours.
+    A refusal further in the future is from before the clock was set back, and a pause above the maximum is not ours.
     """
     pause_s = refusal.retry_at_s - refusal.refused_at_s
     return refusal.refused_at_s <= now_s + _CLOCKS_DIFFER_S and pause_s <= LAST_RETRY_S + _ROUNDED_S
 
 
 def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
-    # The submit time of a job that was requeued is when its last task had ended.
+    # The submit time of a requeued job is the time at which its last task ended.
     if job.restarts > 0 and -_CLOCKS_DIFFER_S < now_s - job.key.submit_time_s < SETTLING_S:
         return SETTLING
-    # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
+    # A requeue delays the begin time by minutes. A job that ran before has passed its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
         why = f"is not to begin for another {job.eligible_time_s - now_s:.0f} s"
         return Standing(Role.INELIGIBLE, why, Obstacle.BEGIN_TIME)
     refusal = ledger.refusals.get(job.key)
     if refusal is not None and now_s < refusal.retry_at_s and _is_true(refusal, now_s):
-        why = f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
+        why = f"was not started: {refusal.reason}; next attempt in {refusal.retry_at_s - now_s:.0f} s"
         return Standing(Role.INELIGIBLE, why, Obstacle.REFUSAL)
     return WAITING

@@ -1,4 +1,4 @@
-"""From what a job asks Slurm for to how a policy may divide its GPUs.
+"""Shape of a job, by its request to Slurm: how a policy may divide its GPUs.
 
 Slurm accepts one number of GPUs for all nodes of a job, never different numbers. So a request for a total is
 offered to policies as an even split wherever that wastes no more than twice the nodes, and as `Split.ANY` (Slurm divides)

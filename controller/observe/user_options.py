@@ -12,7 +12,7 @@ from functools import lru_cache
 
 PREFIX = "headway="
 MOST_GPUS = 1_000_000
-"""Largest number of GPUs that counts: no cluster has more, so a larger number is a mistake."""
+"""Largest number of GPUs that is accepted: no cluster has more, so a larger number is a mistake."""
 _GPUS = re.compile(r"(min|max)-gpus:0*([1-9]\d{0,6})", re.ASCII)
 
 
@@ -21,13 +21,13 @@ class UserOptions:
     """Options of one job. Invariant: `min_gpus` is not above `max_gpus` where both are given."""
 
     profile: bool = True
-    """False: its training is not to be observed."""
+    """False: agents do not profile it."""
     preemptible: bool = False
-    """Its user declares that it can come back: on SIGUSR1 it saves and requeues itself."""
+    """True when its user declares that it is preemptible: on SIGUSR1 it saves and requeues itself."""
     min_gpus: int | None = None
-    """Fewest GPUs in all that it may be given."""
+    """Minimum number of GPUs in all."""
     max_gpus: int | None = None
-    """Most GPUs in all that it may be given."""
+    """Maximum number of GPUs in all."""
     unknown: tuple[str, ...] = ()
     """Options that this version does not know, as they were written."""
 
@@ -37,7 +37,7 @@ class UserOptions:
         return self.min_gpus is not None or self.max_gpus is not None
 
     def allows(self, num_gpus: int) -> bool:
-        """Return whether its user allows that many GPUs; without limits, any number."""
+        """Return whether the job's user allows that many GPUs; without limits, any number."""
         return (self.min_gpus or 1) <= num_gpus <= (self.max_gpus or MOST_GPUS)
 
 
@@ -46,7 +46,7 @@ NO_OPTIONS = UserOptions()
 
 @lru_cache(maxsize=4096)
 def read_user_options(comment: str) -> UserOptions:
-    """Return the options in a job's comment. Of an option that is written twice the last counts."""
+    """Return the options in a job's comment. If an option is written twice, the last one counts."""
     if PREFIX not in comment:
         return NO_OPTIONS
     found: dict[str, int] = {}

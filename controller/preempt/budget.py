@@ -1,6 +1,6 @@
-"""The preemption budget: the operator's bounds on stopping running jobs, given the preemptions of the past. Pure functions.
+"""The preemption budget: the operator's bounds on stopping running jobs, given past preemptions. Pure functions.
 
-The bounds hold for the threshold and for policies. Preemptions by operators are not bounded, but count for the job.
+The bounds apply to the threshold and to policies. Preemptions by operators are not bounded, but count for the job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from policies.serving.runtime.backoff import Backoff
 HOUR_S = 3600.0
 _MOST_DOUBLINGS = 5
 UNDER_WAY = frozenset({Stage.ASKED, Stage.SAVED, Stage.STOPPED})
-"""Stages of a job that is about to be stopped, or has not come back."""
+"""Stages of a job that is about to be stopped, or has not started again."""
 BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
 """Causes other than an operator."""
 
@@ -49,7 +49,7 @@ def _longest_s(cooldown_s: float) -> float:
 class PreemptionBudget:
     """The bounds at one moment. Invariant: however many jobs are taken, no bound is exceeded within any hour.
 
-    A preemption counts from the request on, also one that was called off: the ranks have stood still for it.
+    A preemption counts from the request on, also if it was called off, because the ranks have paused for it.
     """
 
     def __init__(self, settings: ControllerSettings, history: Iterable[Preemption], now_s: float) -> None:
@@ -79,7 +79,7 @@ class PreemptionBudget:
         return self.own_refusal(job) or self._none_left()
 
     def own_refusal(self, job: SlurmJob) -> str:
-        """Return the same without the cluster's budget, which is checked at once for all jobs that are stopped together."""
+        """Return the refusal without regard to the cluster's budget, which is checked for all jobs that are stopped together."""
         if job.raw_id is None or job.phase is not Phase.RUNNING or job.start_time_s is None:
             return "does not run"
         if any(item.stage in UNDER_WAY for item in self._of_job.get(job.raw_id, ())):
@@ -123,9 +123,9 @@ class PreemptionBudget:
 
 
 def _useless_in_a_row(items: Sequence[Preemption]) -> int:
-    """Return how many of the newest preemptions were useless. A move by the threshold counts: else the job would not be slow again.
+    """Return how many of the newest preemptions were useless. A move by the threshold counts, because the job is slow again.
 
-    They are forgotten when the job was not preempted for `reach_s`.
+    Preemptions older than `reach_s` do not count.
     """
     number = 0
     for item in reversed(items):

@@ -1,8 +1,8 @@
-"""Preemptions under way: begins them, follows what agents and Slurm show of them, and orders stops from the cycle.
+"""Preemptions under way: begins them, follows them by agents' reports and Slurm's snapshots, and gives the cycle orders to stop.
 
 Nothing here changes anything in Slurm: the cycle does it, through its journaled verbs. Every change of a stage is in the journal
-before anything is done about it, so that a controller that was killed goes on with each preemption. Deadlines are on a clock
-that is never set; only over a restart they are on the wall clock.
+before Headway acts on it, so that a controller that was killed continues each preemption. Deadlines are on a clock
+that is never set; only across a restart they are on the wall clock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from controller.state.preemption import (
     PreemptionMethod,
     RelocationConstraint,
     Stage,
-    after_look,
+    after_snapshot,
     moved,
 )
 from protos.headway.v1 import agent_pb2
@@ -47,12 +47,12 @@ UNWATCHED_S = 60.0
 """Time after which a job that runs again is no longer watched, where no agent on its nodes could report its steps."""
 _TICK_S = 0.25
 _PLACED_SOON_S = 15.0
-"""Time after a stop in which Slurm is read as often as possible: its processes end, Slurm settles, and the job is placed."""
+"""Time after a stop in which Slurm is read as often as possible, because the job's processes end and it can be placed again."""
 _ANYWHERE = RelocationConstraint()
 
 
 class PreemptionManager:
-    """The preemptions of one controller. Invariant: a preemption begins only for a job that can come back, or by force."""
+    """The preemptions of one controller. Invariant: a preemption begins only for a preemptible job, or by force."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PreemptionManager:
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Goes on with what the journal has open, from the first `see` on."""
+        """Continue the preemptions that are open in the journal, from the first `update` on."""
         self._settings = settings
         self._table = journal.preemptions
         self._clock = clock
@@ -80,9 +80,9 @@ class PreemptionManager:
         """Use this server of agents from now on; None: no agents are served."""
         self._agents.serve(agents)
         if self._agents.commands is not None:
-            self.called_off.say_go_on(self._agents.commands, self._settings().preemption_still_s, self._monotonic())
+            self.called_off.repeat_go_on(self._agents.commands, self._settings().preemption_still_s, self._monotonic())
 
-    # --- for others
+    # --- queries and requests
 
     @property
     def listeners(self) -> list[Listener]:
@@ -98,7 +98,7 @@ class PreemptionManager:
         return self._open.rows
 
     def preemptibility(self, job: SlurmJob) -> Preemptibility:
-        """Return whether this job may be preempted now, and how it comes back. Cheap enough for every job in every cycle."""
+        """Return whether this job may be preempted now, and by which method. Cheap enough for every job in every cycle."""
         if not in_scope(job, frozenset(self._settings().partitions)):
             return Preemptibility(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
         attempt = self._open.of_job(job.raw_id)
@@ -116,7 +116,7 @@ class PreemptionManager:
         force: bool = False,
         within_s: float | None = None,
     ) -> Preemption:
-        """Ask the job to save, so that it can be stopped. Does not wait. `why` is a sentence for people, without a full stop.
+        """Request the job to save, so that it can be stopped. Does not wait. `why` is a sentence for users, without a full stop.
 
         `within_s` None: preemption_within_s of the settings. Raises PreemptionRefusedError with the reason, and JournalError.
         """
@@ -162,7 +162,7 @@ class PreemptionManager:
     # --- agents
 
     def on_report(self, node: str, report: agent_pb2.AgentReport) -> None:
-        """Take in what an agent reports, or answers."""
+        """Process a report or an answer of an agent."""
         if report.WhichOneof("kind") == "answer":
             commands = self._agents.commands
             if commands is not None and commands.on_answer(node, report.answer):
@@ -173,7 +173,7 @@ class PreemptionManager:
             self._note_step(*found)
 
     def on_connected(self, node: str) -> None:
-        """Repeat what an agent may have missed whose stream has begun."""
+        """Repeat the commands that the agent of a new stream may have missed."""
         self._saving.on_connected(node)
 
     def _note_step(self, run: RunKey, report: NodeReport) -> None:
@@ -186,16 +186,16 @@ class PreemptionManager:
         first_s = min(max(now_s - report.stepped_ago_s, started_s), now_s)
         lost = ""
         if row.step is not None and (report.restored_step or 0) < row.step:
-            began = "anew" if report.restored_step is None else f"at step {report.restored_step}"
-            lost = f"it began {began}, though step {row.step} was saved"
+            began = "from the start" if report.restored_step is None else f"at step {report.restored_step}"
+            lost = f"it began {began}, although step {row.step} was saved"
         self._open.change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
-        """Return the nodes whose agents are not connected; none where no agent at all is."""
+        """Return the nodes whose agents are not connected; none when no agent at all is connected."""
         return self._agents.silent(snapshot)
 
     def kept_off(self, jobs: Iterable[SlurmJob], snapshot: SlurmSnapshot) -> dict[JobKey, frozenset[str]]:
-        """Return the nodes that stopped jobs are kept off for now, because the agents there are silent."""
+        """Return the nodes that stopped jobs must avoid for now, because the agents there are silent."""
         return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._open else {}
 
     # --- time
@@ -216,12 +216,12 @@ class PreemptionManager:
 
     # --- the cycle
 
-    def see(self, snapshot: SlurmSnapshot) -> None:
-        """Follow what Slurm shows of the jobs. Raises JournalError."""
+    def update(self, snapshot: SlurmSnapshot) -> None:
+        """Update the preemptions by a snapshot of Slurm. Raises JournalError."""
         present = {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None}
         open_ids = frozenset(self._open.rows)
         self._agents.reports.keep(present | open_ids, {node.name for node in snapshot.nodes})
-        self.called_off.look(snapshot, open_ids)
+        self.called_off.update(snapshot, open_ids)
         if self._open:
             wanted = {attempt.row.job_id for attempt in self._open.all}
             jobs: dict[str, SlurmJob] = {}
@@ -230,15 +230,15 @@ class PreemptionManager:
                 if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
                     jobs[job_id] = job
             for attempt in self._open.all:
-                self._see(attempt, jobs.get(attempt.row.job_id))
+                self._update(attempt, jobs.get(attempt.row.job_id))
         self.tick()
 
-    def _see(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:
+    def _update(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:
         if attempt.over:
             self._orders.end(attempt)
             return
         before = attempt.row
-        after = self._unwatched(after_look(before, job, self._clock.now()), job)
+        after = self._unwatched(after_snapshot(before, job, self._clock.now()), job)
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
             self._open.constrain(job.key, after)
         if after != before:
@@ -246,12 +246,12 @@ class PreemptionManager:
         elif attempt.refused and job is not None and job.phase is Phase.RUNNING:
             self._saving.call_off(attempt, f"Slurm refused to stop it: {attempt.refused}")
         elif not attempt.seen and before.stage is Stage.SAVED:
-            # Between the controller's end and its start the ranks may have trained on: they have to save once more.
+            # The ranks may have trained on while no controller ran, so they have to save once more.
             self._open.change(attempt, replace(before, stage=Stage.ASKED))
         attempt.seen = True
 
     def _unwatched(self, row: Preemption, job: SlurmJob | None) -> Preemption:
-        """Return the row, ended where the job has run for a while and no agent is there to report its steps."""
+        """Return the row; it is ended when the job has run for a while and no agent can report its steps."""
         now_s = self._clock.now()
         runs = row.open and row.stage is Stage.STARTED and job is not None and job.phase is Phase.RUNNING
         if not runs or now_s - (row.started_s or now_s) <= UNWATCHED_S or job is None or self._agents.connected(job):
@@ -260,15 +260,16 @@ class PreemptionManager:
         return replace(row, ended_s=now_s, problem=row.problem or problem)
 
     def orders(self) -> tuple[list[Preemption], list[Preemption]]:
-        """Return what the cycle is to stop now, and what it is to signal; it reports by `stopped`, `signalled`, `orders_over`."""
+        """Return the preemptions to stop now, and those to signal; the cycle reports by `stopped`, `signalled` and
+        `orders_over`."""
         return self._orders.give()
 
     def stopped(self, row: Preemption, failure: Failure | None) -> None:
-        """Take in how the order to stop a job went. Raises JournalError."""
+        """Record the result of an order to stop a job. Raises JournalError."""
         self._orders.stopped(row, failure)
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
-        """Take in how the signal to a job went."""
+        """Record the result of a signal to a job."""
         self._orders.signalled(row, failure)
 
     def orders_over(self) -> None:
@@ -277,7 +278,7 @@ class PreemptionManager:
 
     @property
     def moving(self) -> bool:
-        """True if something is about to show in Slurm, or a stopped job to be placed: read Slurm again soon."""
+        """True if a change in Slurm is expected, or a stopped job is about to be placed: Slurm is read again soon."""
         return any(self._moves(row) for row in self.open.values())
 
     def _moves(self, row: Preemption) -> bool:
@@ -287,7 +288,7 @@ class PreemptionManager:
 
 
 def _row_of(job: SlurmJob, **more: Any) -> Preemption:
-    """Return the row of a preemption that begins; the table gives it its number."""
+    """Return the row of a new preemption; the table gives it its number."""
     return Preemption(
         number=0,
         job_id=job.key.job_id,

@@ -1,37 +1,38 @@
-"""Preemptibility: whether a job may be taken off its nodes, and by which method it comes back. Pure functions.
+"""Preemptibility: whether a job can continue after a stop, and by which method. Pure functions.
 
-A job comes back if all its ranks save on request and confirm it; or if its user has declared that it saves and requeues itself on
-SIGUSR1, and no agent reports that the signal would end it, or that no process would catch it. Any other job is not preempted,
+A job can continue if all its ranks save on request and confirm it; or if its user has declared that it saves and requeues itself
+on SIGUSR1, and no agent reports that the signal would end it, or that no process would catch it. No other job is preempted,
 unless an operator forces it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 
+from controller.base.text import listed
 from controller.observe.user_options import read_user_options
 from controller.preempt.reports.job_reports import NodeReport
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 _NAMED = 5
-"""Nodes or ranks that are named in a sentence."""
+"""Maximum number of nodes or ranks that a sentence names."""
 _NOT_RUNNING = {
     Phase.PENDING: "does not run",
-    Phase.CONFIGURING: "is only just starting",
+    Phase.CONFIGURING: "is still starting",
     Phase.COMPLETING: "is ending",
-    Phase.SUSPENDED: "is suspended; `scontrol resume` lets it go on",
+    Phase.SUSPENDED: "is suspended; `scontrol resume` lets it continue",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Preemptibility:
-    """Answer for one job: whether it may be preempted, and how it comes back."""
+    """Answer for one job: whether it may be preempted, and by which method."""
 
     way: PreemptionMethod
-    """Method by which it would come back; NONE: it cannot."""
+    """Method by which it would continue; NONE: it cannot."""
     why_not: str = ""
     """Reason against it, as a text that continues "job 12 "; empty: it may be preempted."""
     final: bool = False
@@ -50,7 +51,7 @@ def preemptibility(
     under_way: Preemption | None,
     watching: Collection[str] = (),
 ) -> Preemptibility:
-    """Work out the preemptibility of a job.
+    """Return the preemptibility of a job.
 
     `reports`: reports about its present run, by node; `connected`: nodes whose agents are connected; `watching`: nodes whose
     agents report the effect of signals.
@@ -74,7 +75,7 @@ def preemptibility(
 
 
 def _never(job: SlurmJob, under_way: Preemption | None) -> str:
-    """Return the obstacle that even force cannot overcome; empty: there is none."""
+    """Return the obstacle that also force cannot overcome; empty: there is none."""
     if under_way is not None and under_way.stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED}:
         return f"is being preempted already ({under_way.stage.value}, by {under_way.cause.value})"
     if job.phase is Phase.ENDED:
@@ -107,20 +108,20 @@ def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
     if number == 0:
         return ""
     named = map(str, islice(chain(filterfalse(saving.__contains__, range(size)), beyond), _NAMED))
-    who = f"{'ranks' if number > 1 else 'rank'} {_few(named, number)} of {size}"
-    return f"{who} {'have' if number > 1 else 'has'} not called headway_job.checkpoint"
+    ranks_text = f"{'ranks' if number > 1 else 'rank'} {listed(named, _NAMED, number)} of {size}"
+    return f"{ranks_text} {'have' if number > 1 else 'has'} not called headway_job.checkpoint"
 
 
 def _why_usr1_fails(
     reports: Mapping[str, NodeReport], nodes: list[str], connected: Collection[str], watching: Collection[str]
 ) -> str:
-    """Return why USR1 would not bring it back; empty: it would, or agents do not know and its user says that it would."""
+    """Return why USR1 would not requeue it; empty: it would, or agents do not know, and its user has declared it."""
     there = [node for node in nodes if node in connected]
     shown = {node: reports[node].usr1 for node in there if node in reports}
     fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
     if fatal:
         return (
-            f"would be ended by USR1: on {_few(sorted(fatal))}, a process that Slurm started neither catches nor ignores it yet; "
+            f"would be ended by USR1: on {listed(sorted(fatal))}, a process that Slurm started neither catches nor ignores it yet; "
             "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
         )
     if not shown and there and all(node in watching for node in there):
@@ -141,11 +142,4 @@ def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) 
 
 
 def _agents(nodes: list[str]) -> str:
-    return f"the agent{'s' if len(nodes) > 1 else ''} of {_few(sorted(nodes))} {'are' if len(nodes) > 1 else 'is'}"
-
-
-def _few(names: Iterable[str], number: int | None = None) -> str:
-    """Return the first names, and how many more there are of `number` (None: of those given)."""
-    listed = list(names)
-    more = (len(listed) if number is None else number) - _NAMED
-    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"the agent{'s' if len(nodes) > 1 else ''} of {listed(sorted(nodes))} {'are' if len(nodes) > 1 else 'is'}"

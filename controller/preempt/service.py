@@ -1,4 +1,4 @@
-"""The preemption manager beside the controller's cycles: it gets the agents' reports, and follows its deadlines."""
+"""Runs the preemption manager beside the controller's cycles: it receives the agents' reports, and watches its deadlines."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from policies.serving.runtime.supervise import Tasks
 async def run_preemptions(
     preemptions: PreemptionManager, agents: AgentsServer | None, tasks: Tasks | None = None
 ) -> AsyncIterator[None]:
-    """Ask agents and follow deadlines within; without agents only jobs that requeue themselves can be preempted."""
+    """Run the preemption manager within the context; without agents only jobs that requeue themselves can be preempted."""
     preemptions.serve(agents)
     if agents is not None:
         agents.listeners.append(preemptions.on_report)
-        agents.greeters.append(preemptions.on_connected)
+        agents.on_connect.append(preemptions.on_connected)
     try:
         async with (tasks or Tasks()).running("preemptions", preemptions.run):
             yield
     finally:
         if agents is not None:
             agents.listeners.remove(preemptions.on_report)
-            agents.greeters.remove(preemptions.on_connected)
+            agents.on_connect.remove(preemptions.on_connected)
         preemptions.serve(None)

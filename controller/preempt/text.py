@@ -10,17 +10,17 @@ _BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold
 
 
 def event_text(preemption: Preemption) -> str:
-    """Return the text for the stage that the preemption has just come to."""
+    """Return the text for the stage that the preemption has just reached."""
     stage, but = preemption.stage, _but(preemption)
     at, where = at_step(preemption), constraint_text(preemption.constraint)
-    again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
+    again = f" again (attempt {preemption.attempt})" if preemption.attempt > 1 else ""
     texts = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
         Stage.SAVED: f"saved{at}, is paused; it is requeued",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
         Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is no longer watched{but}",
-        Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",
-        Stage.CALLED_OFF: f"called off, it was left where it is: {preemption.problem}",
+        Stage.RESUMED: f"trains again{at}, {_took(preemption)} after the request to save{but}",
+        Stage.CALLED_OFF: f"called off, so it stays on its nodes: {preemption.problem}",
         Stage.OVER: f"over: {preemption.problem}",
     }
     return texts[stage]
@@ -70,8 +70,8 @@ def forced_text(found: Preemptibility, step: int | None) -> str:
 
 
 def lost_text(step: int | None) -> str:
-    """Return the text for what a job loses that is stopped before it has saved."""
-    return "what it has not saved by itself is lost" if step is None else f"what it did after step {step} is lost"
+    """Return the text that says what a job loses when it is stopped before it has saved."""
+    return "all work that it has not saved itself is lost" if step is None else f"all work after step {step} is lost"
 
 
 def at_step(preemption: Preemption) -> str:
@@ -80,9 +80,9 @@ def at_step(preemption: Preemption) -> str:
 
 
 def constraint_text(constraint: RelocationConstraint) -> str:
-    """Return " on n1,n2 with 4 GPUs"; empty where there is no constraint."""
+    """Return " on n1,n2 with 4 GPUs"; empty without a constraint."""
     only = f" on {','.join(sorted(constraint.only))}" if constraint.only else ""
-    avoid = f" off {','.join(sorted(constraint.avoid))}" if constraint.avoid else ""
+    avoid = f" on other nodes than {','.join(sorted(constraint.avoid))}" if constraint.avoid else ""
     return f"{only}{avoid}" + (f" with {count(constraint.gpus, 'GPU')}" if constraint.gpus is not None else "")
 
 

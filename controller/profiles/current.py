@@ -1,6 +1,7 @@
 """Present contention of running jobs, by run. Pure functions, except for reading the store.
 
-A job's contention sensitivity (CS) is that of its newest window. It holds for a short time, and only until a neighbour comes or
+A job's contention sensitivity (CS) is that of its newest window. It is valid for a short time, and only until a neighbour comes
+or
 goes.
 """
 
@@ -19,7 +20,8 @@ from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
 
 FRESH_WINDOWS = 5
 """A window describes the present for this many times its length, including the time until it is computed."""
-_AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+WITH_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+"""Phases in which a job has a run. A completing job is left out, because it may already count the next restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class Contention:
         return "" if self.sensitivity is None else self.sensitivity.ideal.source.value
 
 
-Known = Mapping[RunKey, Contention]
+ContentionByRun = Mapping[RunKey, Contention]
 """Contention of the running jobs that were measured."""
-NOTHING: Known = {}
+NO_CONTENTION: ContentionByRun = {}
 
 
 def run_of(job: SlurmJob) -> RunKey | None:
@@ -73,14 +75,14 @@ def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
     """Return the present runs of Slurm's jobs. A completing run is left out: it may already count the next restart."""
     found = []
     for job in snapshot.jobs:
-        run = run_of(job) if job.phase in _AT_A_RUN else None
+        run = run_of(job) if job.phase in WITH_A_RUN else None
         if run is not None and job.start_time_s is not None:
             found.append(SlurmRun(run, job.start_time_s))
     return found
 
 
 def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Throughput]:
-    """Return the newest window since then of each present run whose neighbours are still the same."""
+    """Return the newest window since then of each present run whose neighbours have not changed."""
     there = {job_id for jobs in present.values() for job_id in jobs}
     return {item.run: item for item in store.newest_of_runs(since_s) if _as_it_was(item, present, there)}
 

@@ -169,7 +169,7 @@ class ProfileReader:
         return [Kind(Trained(*row[:4]), RunShape(*row[4:7]), *row[7:]) for row in rows]
 
 
-class OneLook(ProfileReader):
+class CachingReader(ProfileReader):
     """A reader that keeps its answers for each kind of job, for use over many jobs at one moment."""
 
     def __init__(self, store: ProfileReader) -> None:

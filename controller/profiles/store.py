@@ -44,7 +44,7 @@ class StoreSettings:
     lag_s: float = 15.0
     """Delay after a window's end before it is computed, so that normal reports have arrived."""
     keep_samples_s: float = 2 * 3600.0
-    """Reports that arrive later than this (the agent was cut off) do not count for throughputs."""
+    """Time for which samples are kept. Reports that arrive later (the agent was cut off) do not count for throughputs."""
     keep_days: float = 90.0
     """Days that throughputs and profiles are kept."""
     keep_all_hours: float = 6.0
@@ -68,7 +68,7 @@ class ProfileStore(ProfileReader):
         self._links = links
         self._thinned_s = 0.0
         self._pruned_profile = 0
-        """Number of the newest profile at the last `prune`."""
+        """Row number of the newest profile at the last `prune`."""
         self._gpu_models: dict[str, dict[int, str]] = {}
         """GPU models of each node, as in the file; only nodes that have reported since the last `prune`."""
         self._runs: dict[int, SlurmRun] = {}
@@ -77,8 +77,13 @@ class ProfileStore(ProfileReader):
         self._renewed_s = -_RENEW_EVERY_S
         super().__init__(self._open())
 
+    @property
+    def links(self) -> Links:
+        """Function that returns the links and hosts that a job on given nodes uses."""
+        return self._links
+
     def use_links(self, links: Links) -> None:
-        """Use these links from now on, to tell which jobs share one."""
+        """Use these links from now on, to find the jobs that share one."""
         self._links = links
 
     def _open(self) -> sqlite3.Connection:
@@ -129,14 +134,14 @@ class ProfileStore(ProfileReader):
         """Write everything back into the one file, and close it."""
         self._db.close()
 
-    # --- taking in
+    # --- storing reports
 
     def highest(self, node: str, run_id: str) -> int:
         """Return the highest stored number of a report of that run of the agent; 0 when there is none."""
         return self._receipt(node, run_id)[0]
 
     def lost(self, node: str, run_id: str) -> int:
-        """Return how many reports of that run below the highest never came: the agent dropped them."""
+        """Return how many reports of that run with lower numbers never arrived, because the agent dropped them."""
         return self._receipt(node, run_id)[1]
 
     def _receipt(self, node: str, run_id: str) -> tuple[int, int]:
@@ -147,7 +152,7 @@ class ProfileStore(ProfileReader):
         return (0, 0) if row is None else (row[0], row[1])
 
     def take(self, arrivals: Sequence[Arrival]) -> list[bool]:
-        """Store the reports that are new. Returns which were new. Raises ProfileStoreError, and then nothing is stored."""
+        """Store the new reports. Returns for each whether it was new. Raises ProfileStoreError, and then nothing is stored."""
         new = []
         with self._writing() as db:
             for arrival in arrivals:
@@ -170,7 +175,7 @@ class ProfileStore(ProfileReader):
         self._note_gpus(db, arrival)
         found = sighting_of(arrival, self._gpu_models_of(arrival.node))
         if found is None or found.time_s < arrival.time_s - self.settings.keep_samples_s:
-            return  # other samples of that window may be deleted already, and a part of a window would mislead
+            return  # other samples of that window may be deleted already, and throughputs from a part of a window would be wrong
         slot = self._slot(found.time_s)
         if found.sample is not None:
             tables.insert_sample(db, found.sample)
@@ -229,7 +234,7 @@ class ProfileStore(ProfileReader):
 
     # --- throughputs by window
 
-    def work_out(self, now_s: float) -> int:
+    def compute_windows(self, now_s: float) -> int:
         """Compute the windows that are over and have new samples. Returns their number. Raises ProfileStoreError."""
         last = self._slot(now_s - self.settings.lag_s - self.settings.window_s)
         with self._reading() as db:
@@ -299,7 +304,7 @@ class ProfileStore(ProfileReader):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Write atomically. Errors of SQLite come out as ProfileStoreError, except those of the values in a row."""
+        """Write atomically. Errors of SQLite are raised as ProfileStoreError, except those of the values in a row."""
         try:
             with transaction(self._db) as db:
                 yield db
@@ -310,7 +315,7 @@ class ProfileStore(ProfileReader):
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Errors of SQLite come out as ProfileStoreError."""
+        """Read; errors of SQLite are raised as ProfileStoreError."""
         try:
             yield self._db
         except (sqlite3.Error, UnicodeDecodeError) as error:

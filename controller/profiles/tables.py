@@ -1,4 +1,4 @@
-"""The tables of the store of profiles, and how rows go in and come out."""
+"""The tables of the store of profiles; functions that insert and decode rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ THIN = (
 )
 """Delete the windows between two times, except the first of each run, alone and with neighbours, and one in every `one_in`."""
 MAX_PROFILES = 100
-"""Profiles of one run on one node that are kept, the newest: a job can send another one with every report."""
+"""Maximum number of profiles of one run on one node, of which the newest are kept: a job can send one with every report."""
 SURPLUS = (
     "DELETE FROM profile WHERE id IN (SELECT id FROM ("
     " SELECT id, ROW_NUMBER() OVER (PARTITION BY job_id, restart, node ORDER BY id DESC) AS place"

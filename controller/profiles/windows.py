@@ -106,7 +106,7 @@ class Neighbour:
 
     run: RunKey
     trained: Trained | None
-    """None: the job is there, but reports nothing."""
+    """None: the job is present, but reports nothing."""
     shape: RunShape | None
     steps_per_s: float | None
 
@@ -199,11 +199,11 @@ def window_throughputs(
 
 
 def _silent(present: Mapping[str, Collection[int]], seen: Sequence[_Seen]) -> dict[int, list[str]]:
-    """Return the nodes of each job that is there and reports nothing."""
-    speaking = {item.run.job_id for item in seen}
+    """Return the nodes of each present job that reports nothing."""
+    reporting = {item.run.job_id for item in seen}
     silent: dict[int, list[str]] = defaultdict(list)
     for node, jobs in sorted(present.items()):
-        for job_id in sorted(set(jobs) - speaking):
+        for job_id in sorted(set(jobs) - reporting):
             silent[job_id].append(node)
     return silent
 

@@ -1,8 +1,8 @@
 """The controller's interface to Slurm: the only seam between Headway and a cluster.
 
 Three clients keep this protocol: the command line (default), pyslurm, and the embedded emulation. Slurm stays the
-authority: it starts jobs, enforces limits and accounts. Every verb takes several jobs, because a cluster submits several
-at once; every verb that changes something answers with the jobs that it failed for, and why.
+authority: it starts jobs, enforces limits and accounts. Every verb takes several jobs, because several jobs are submitted
+at once. Every verb that changes something returns the jobs for which it failed, and why.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import NamedTuple, Protocol, runtime_checkable
 HOLD_MARK = "headway:hold"
 """Token in a job's admin comment: Headway holds this job, and Headway will release it."""
 USER_HOLD_MARK = "headway:user-hold"
-"""Token in a job's admin comment: the user put this hold on; Headway leaves the job alone until the user takes it off."""
+"""Token in a job's admin comment: the user holds this job; Headway leaves the job alone until the user releases it."""
 
 PIN_MARK = "headway:pinned"
 """Token in a job's admin comment: Headway has placed and released this job, and it has not started yet. It takes the place of
 HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
 IMPOSSIBLE = "BadConstraints"
-"""The reason of a pending job that Slurm has put on hold by itself, because no nodes can ever carry it out as it asks."""
+"""Slurm's reason of a pending job that Slurm itself has put on hold, because no nodes can ever satisfy its request."""
 
 
 class JobKey(NamedTuple):
-    """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time belongs to it.
+    """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time is part of the identity.
 
     Every requeue gives the job a new submit time (measured on 22.05: while it is COMPLETING it keeps the old one, back in the
     queue it has the new one, and `restarts` is one higher): a requeued job is followed by its id and its restarts.
@@ -85,6 +85,11 @@ class ResourceRequest:
     """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
 
     @property
+    def has_gpus(self) -> bool:
+        """True when the job asks for GPUs."""
+        return bool(self.gpus_per_node or self.gpus_per_job or self.gpus_per_task)
+
+    @property
     def least_gpus(self) -> int:
         """Number of GPUs of the whole job, on the fewest nodes that it asks for."""
         by_node, by_task = self.gpus_per_node or 0, self.gpus_per_task or 0
@@ -137,15 +142,15 @@ class SlurmJob:
     account: str
     qos: str
     dependency: str
-    """In Slurm's words: "afterok:22(unfulfilled)"; empty when there is none left. Slurm does not look again while a job is
+    """In Slurm's words: "afterok:22(unfulfilled)"; empty when there is none left. Slurm does not evaluate it while the job is
     held (measured on 22.05: it stays unfulfilled although job 22 has completed, and clears within a second of the release)."""
     exclusive: bool
     licenses: str
     array_job_id: int | None
     het_job_id: int | None
     raw_id: int | None = None
-    """Slurm's own number of the record, which the job's processes know as SLURM_JOB_ID: of a task of an array its own once the
-    task has started. None: Slurm has not shown it."""
+    """Slurm's number of the record, which the job's processes see as SLURM_JOB_ID. A task of an array gets its own number when it
+    starts. None: Slurm has not shown it."""
 
     @property
     def marks(self) -> frozenset[str]:
@@ -160,8 +165,7 @@ class SlurmJob:
     @property
     def is_held_by_others(self) -> bool:
         """True when its user or an operator holds the job: it has no mark of ours, and Slurm itself did not put it on hold.
-
-        A change by Headway would override that hold.
+        Headway must not change the job: a change would override that hold.
         """
         return self.held and not self.is_impossible and not self.marks and not self.has_pin_mark
 
@@ -229,7 +233,7 @@ class SlurmSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Order to Slurm: when this job starts, it starts on these nodes with that many GPUs on each.
+    """Order to Slurm to start this job on these nodes, with that many GPUs on each.
 
     `gpus_per_node` None leaves the division of a --gpus job to Slurm (Slurm accepts no uneven one).
     """
@@ -253,7 +257,7 @@ class FailureReason(Enum):
     UNAVAILABLE = "unavailable"
     """slurmctld did not answer: whether the change happened is not known until the job is read again."""
     NOT_OURS = "not ours"
-    """Its user or an operator holds the job now: nothing is to be done for it until they release it."""
+    """The job's user or an operator holds it now. Headway leaves it alone until they release it."""
     ENDED_FIRST = "ended first"
     """The job had ended when Slurm requeued it. It is held in the queue, without Headway's mark, until its user decides on it."""
 
@@ -302,8 +306,9 @@ class SlurmClient(Protocol):
     """The verbs. Each has a time limit of its own and raises SlurmUnavailableError when slurmctld does not answer at all.
 
     Invariant of every changing verb: it acts only on the job with that id *and* that submit time, and reports a job as done
-    only after reading it back or after Slurm's own confirmation. `hold`, `pin` and `release` leave a job alone that is held without
-    a mark of ours (NOT_OURS): somebody else holds it, perhaps since the controller last read it.
+    only after reading it back or after Slurm's own confirmation. `hold`, `pin` and `release` leave a job alone that is held
+    without
+    a mark of ours (NOT_OURS): its user or an operator holds it, perhaps since the controller last read it.
     """
 
     async def facts(self) -> SlurmFacts:

@@ -1,4 +1,4 @@
-"""Lists of nodes and of array tasks as Slurm prints them. Results are kept: the same lists come with every snapshot."""
+"""Lists of nodes and of array tasks as Slurm prints them. Results are kept, because every snapshot has the same lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Item = TypeVar("Item", str, int)
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_KEPT = 2_000_000
-"""Names or numbers in all results that are kept, added up: some 150 MB at most."""
+"""Maximum number of names and numbers in all kept results together: some 150 MB at most."""
 _MOST_TASKS = 4_000_001
 """The largest MaxArraySize that Slurm accepts."""
 _MOST_DIGITS = 18
@@ -23,7 +23,7 @@ _MOST_DIGITS = 18
 def _kept(expand_text: Callable[[str], tuple[Item, ...]]) -> Callable[[str], tuple[Item, ...]]:
     """Keep results by text, up to a number of items in all of them.
 
-    A cache of so many results would not do: one array has up to four million tasks, and another list of them with each reading.
+    A bound on the number of results does not suffice: one array has up to four million tasks, and every reading may list others.
     """
     known: dict[str, tuple[Item, ...]] = {}
     size = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from controller.slurm.client import SlurmJob
 
 MANY_NODES = 500_000
-"""An upper bound of nodes that no cluster reaches: what stands for "none" in a job that once had one."""
+"""An upper bound of nodes that no cluster reaches: it stands for "none" in a job that once had a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,11 @@ class JobRecord:
     raw_id: int
     jobs: tuple[SlurmJob, ...]
     comment_is_exact: bool
-    """Only one reading of the admin comment is possible, so it may be rewritten."""
+    """True when the admin comment can be read in only one way, so it may be rewritten."""
     shows_node_bound: bool
-    """NumNodes= shows an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
+    """True when NumNodes= shows an upper bound. For a requeued job scontrol shows the number of nodes of its last run."""
     mixed_gres: bool
-    """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
+    """True when the request names generic resources besides GPUs, or several GPU types: it cannot be composed again from
+    parts."""
     gres_prefix: str
     """Prefix of generic resources in this Slurm: "gres:" up to 23.02, "gres/" since then."""

@@ -1,4 +1,4 @@
-"""Chooses the client for Slurm by the settings."""
+"""Chooses the client for Slurm by the settings, for the controller and all commands."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 async def open_client(settings: ControllerSettings) -> SlurmClient:
-    """The client that the settings name. Raises ConfigurationError, SlurmError.
+    """Return the client that the settings name. Raises ConfigurationError, SlurmError.
 
-    `auto` takes pyslurm where it would tell the same as the command line: it is installed, made for the Slurm that runs, and
-    that Slurm counts GPUs (without which pyslurm does not see what --gpus asks for). Otherwise it takes the command line.
+    `auto` takes pyslurm where its answers are those of the command line: it is installed, made for the Slurm that runs, and
+    that Slurm counts GPUs (otherwise pyslurm does not see the GPUs of --gpus). In all other cases it takes the command line.
     """
     if settings.slurm_client == "embedded":
         from controller.slurm.embedded import open_embedded
@@ -80,7 +80,7 @@ def command_line_client(settings: ControllerSettings) -> CommandLineClient:
 
 
 def slurm_environment(settings: ControllerSettings, clock: Clockface) -> dict[str, str]:
-    """All that Slurm's programs see of an environment.
+    """Return the whole environment of Slurm's programs.
 
     Of the variables that change what they do, only SLURM_CONF is taken over: the settings' own first, else the caller's.
     """

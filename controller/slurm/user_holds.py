@@ -1,7 +1,7 @@
-"""The holds that users were promised: one file for each job, written by job_submit.lua before it accepts the hold.
+"""Holds that Headway has accepted from users: one file for each job, written by job_submit.lua before it accepts the hold.
 
 Slurm does not let a user's change touch the admin comment, and a hold of a job that has priority 0 already changes nothing that
-Slurm shows. Until the controller has put USER_HOLD_MARK into the job, its file is all that tells of the hold. Controller and
+Slurm shows. Until the controller has put USER_HOLD_MARK into the job, only its file shows the hold. Controller and
 watchdog look into the folder right before they release jobs, and again right after.
 
 Invariant: a file goes only when a later snapshot shows that nothing is left to do for it, or when the user takes the hold back.
@@ -31,8 +31,8 @@ _NEW = ".anew"
 _MOST_READ = 10 * MOST_HOLDS
 _HELD_BY_USER = "JobHeldUser"
 _CLOCK_S = 0.05
-"""A file may be older than its job's submit time by so much, for the kernel's ticks. Not by more: a slurmctld that was killed may
-have lost its newest job, and a second later another job has that id."""
+"""Time by which a file may be older than its job's submit time, because of the kernel's ticks. A larger difference means
+another job: a slurmctld that was killed may have lost its newest job, and a second later another job has that id."""
 
 Holds = Mapping[str, float]
 """Job id as users see it → when its user asked for the hold, seconds since the Unix epoch. "12" is for all tasks of array 12."""
@@ -64,7 +64,7 @@ class HoldFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether a hold without a file was taken back, rather than lost with the folder."""
+        """True when a hold without a file was cancelled by its user; False when it may have been lost with the folder."""
         try:
             return all(path.name != _NEW for path in self._path.iterdir())
         except OSError:
@@ -87,7 +87,7 @@ class HoldFolder:
             with os.scandir(self._path) as entries:
                 for entry in entries:
                     if _NAME.fullmatch(entry.name) and len(found) < _MOST_READ:
-                        with suppress(FileNotFoundError):  # its user has taken it back this moment
+                        with suppress(FileNotFoundError):  # its user has cancelled it at this moment
                             found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         except FileNotFoundError:
             pass
@@ -133,7 +133,8 @@ def _oldest(job: SlurmJob) -> float:
 
 
 def is_to_hand_over(job: SlurmJob) -> bool:
-    """Return whether a job with a user's hold is not marked as the user's yet. It may be free, or held by any of the three."""
+    """Return whether a job with a user's hold is not marked as the user's yet. It may be not held, or held by Headway, Slurm or
+    its user."""
     if job.phase is not Phase.PENDING:
         return False
     only_its_user = not job.marks and job.reason == _HELD_BY_USER
@@ -146,7 +147,7 @@ def is_between_hands(job: SlurmJob) -> bool:
 
 
 def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
-    """Holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
+    """Return the holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
 
     `jobs` must have been read after `holds`. A job that runs and is held already keeps its file: it will be held when it is
     requeued, and Headway must then know whose hold it is.
@@ -179,7 +180,7 @@ def _has_own(job: SlurmJob, holds: Holds) -> bool:
     return holds.get(job.key.job_id, 0.0) >= _oldest(job) and job.key.job_id in holds
 
 
-class Holder(Protocol):
+class HoldVerbs(Protocol):
     """Verbs of Slurm that `hand_over` uses."""
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
@@ -192,24 +193,24 @@ class Holder(Protocol):
         """Remove a mark."""
 
 
-async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJob]) -> set[JobKey]:
-    """Give pending jobs to their users to hold and to release. Returns the jobs that are held now.
+async def hand_over(slurm: HoldVerbs, folder: HoldFolder, jobs: Collection[SlurmJob]) -> set[JobKey]:
+    """Hand pending jobs over to their users, who hold and release them. Returns the jobs that are held now.
 
-    It may be broken off at any point and be done again: see `is_between_hands`. A user may take a hold back until the job has both
-    marks: from then on job_submit.lua refuses the release, so that the file says for certain which of the marks is to go.
+    It may be interrupted at any point and be repeated: see `is_between_hands`. A user may cancel the hold until the job has both
+    marks: from then on job_submit.lua refuses the release, so that the file shows for certain which mark to remove.
     """
     keys = [job.key for job in jobs]
-    failed = await holder.hold(keys)
-    # Where the user's own hold has come first, only the mark is missing, or the watchdog has been faster.
+    failed = await slurm.hold(keys)
+    # If the user's own hold came first, only the mark is missing, or the watchdog has added it.
     own = {key for key in keys if key in failed and failed[key].not_ours}
     held = [key for key in keys if key not in failed or key in own]
-    failed = await holder.mark(held, USER_HOLD_MARK) if held else {}
+    failed = await slurm.mark(held, USER_HOLD_MARK) if held else {}
     holds = folder.read()
     marked = [job for job in jobs if job.key in held and job.key not in failed]
     theirs = [job.key for job in marked if job.key in own or is_held_by_user(job, holds)]
-    taken_back = [job.key for job in marked if job.key not in theirs]
+    cancelled = [job.key for job in marked if job.key not in theirs]
     if theirs:
-        await holder.unmark(theirs, HOLD_MARK)
-    if taken_back:
-        await holder.unmark(taken_back, USER_HOLD_MARK)
+        await slurm.unmark(theirs, HOLD_MARK)
+    if cancelled:
+        await slurm.unmark(cancelled, USER_HOLD_MARK)
     return set(held)

@@ -19,8 +19,8 @@ def is_same_request(one: ResourceRequest, other: ResourceRequest) -> bool:
 def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
     """Return whether the facts about `former`, which has the same id, may be about this job.
 
-    True if no request is known: then there is none to give to the wrong job. Two jobs that ask for the same cannot be told apart,
-    and need not be.
+    True if no request is known, because then no wrong job can get one. Two jobs with the same request cannot be told apart, and
+    need not be.
     """
     original, pin = ledger.originals.get(former), ledger.pins.get(former)
     if original is None:
@@ -28,7 +28,7 @@ def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
     if pin is not None and _is_pinned(job.request, pin):
         return True
     if job.request.required_nodes and set(job.request.required_nodes) != set(original.required_nodes):
-        # Pinned, and the pin is not known any more: the form may be Headway's, and so may be the size of a resized job.
+        # The job is pinned, and the pin is no longer known: the request may be Headway's, also in the size of a resized job.
         constraint = ledger.relocations.get(former)
         resized = constraint is not None and constraint.gpus is not None
         return resized or job.request.least_gpus == original.least_gpus or _form(job.request) == _form(original)

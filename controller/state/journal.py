@@ -1,6 +1,7 @@
 """The journal: everything that must survive a restart, in one SQLite file.
 
-It has users' own requests, pins, refusals, open steps, preemptions, decisions and past runs. Each change of a job in Slurm is
+It contains users' own requests, pins, refusals, open steps, preemptions, decisions and past runs. Each change of a job in Slurm
+is
 recorded before (an intent) and after (its outcome), so that a killed controller finds every step whose end it does not know. The
 state of the cluster is never read from here, only from Slurm. One process writes; others may read.
 """
@@ -112,7 +113,8 @@ class Intent:
 
 
 class Journal:
-    """The one writer. Invariant: when a method returns, everything it was given is in the file; otherwise it has raised."""
+    """The only writer of the journal. Invariant: when a method returns, its arguments are in the file; otherwise it has
+    raised."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises JournalError that says what to do.
@@ -125,7 +127,7 @@ class Journal:
         self._not_understood: dict[tuple[JobKey, str], object] = {}
         """Values in the file that could not be decoded; they stay there until there is a newer value."""
         self._complete = False
-        """The ledger is complete, so a file written from it lacks nothing."""
+        """True when the ledger is complete, so that a file written from it lacks nothing."""
         self._logged: set[str] = set()
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
 

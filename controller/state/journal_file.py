@@ -59,11 +59,11 @@ class JournalFile:
         self._on_notice: Callable[[str], None] = log.debug
         self._on_renewed: Callable[[], None] = lambda: None
         self._unwritten = False
-        """The listener to renewals has not finished for the present file."""
+        """True while the listener to renewals has not finished for the present file."""
         self._renewed_s: list[float] = []
         self._well = True
         self._ended = False
-        """`db` was closed, and no other file could be opened yet."""
+        """True when `db` was closed and no other file could be opened yet."""
         self._lock: weakref.finalize[..., JournalFile] | None = None
         self.db = self._open()
 
@@ -205,7 +205,7 @@ class JournalFile:
     def _locked(self) -> weakref.finalize[..., JournalFile] | None:
         """Lock the folder until this process ends. Returns None when another process has locked it.
 
-        filelock does not serve: it locks a file of its own, which would have to be made beside the journal; this locks the folder.
+        filelock is not used: it locks a file of its own, which would have to be made beside the journal; this locks the folder.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -94,8 +94,8 @@ def decode_request(text: object) -> ResourceRequest:
     found = _decode(_REQUEST, text)
     _require_nodes((*found.required_nodes, *found.excluded_nodes))
     if found.min_nodes < 1 or not _GPU_TYPE.fullmatch(found.gpu_type):
-        raise RowError("a request for no node, or for a type of GPU that cannot be")
-    if not (found.gpus_per_node or found.gpus_per_job or found.gpus_per_task):
+        raise RowError("a request for no node, or for a GPU type with forbidden characters")
+    if not found.has_gpus:
         # A byte of the field's name was damaged: Headway keeps requests of jobs with GPUs only.
         raise RowError("a request for no GPU")
     return found
@@ -165,7 +165,7 @@ def _decode(adapter: _Adapter[T], text: object) -> T:
 
 
 def _require_range(value: object) -> None:
-    """Check that every number is finite, not negative, and small enough for a double to hold exactly."""
+    """Check that every number is finite, not negative, and small enough to be exact as a double."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < _MOST_NUMBER:  # also NaN
             raise RowError("a number out of range")

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 _ORDER = {"job": ("job_id", "submit_time_s"), "run": ("job_id", "submit_time_s"), "note": ("name",)}
 """Keys of the tables without a rowid; other tables are read by rowid."""
-_EFFECT = "jobs whose request is not known start on the nodes chosen for them last"
+_EFFECT = "jobs whose request is not known start on the nodes that Headway last chose for them"
 _NAMED = 5
 _PAGE_BYTES = 4096
 _MOST_BYTES = 128 << 20
@@ -47,7 +47,7 @@ class Salvaged:
     rows: dict[str, int] = field(default_factory=dict)
     """Number of copied rows, by table."""
     jobs_missing: bool = False
-    """Some rows of jobs could not be read; their content is lost."""
+    """True when some rows of jobs could not be read; their content is lost."""
     unsure: str = ""
     """Note of the source file itself that it may lack facts."""
 

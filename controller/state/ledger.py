@@ -84,7 +84,7 @@ class Ledger:
     refusals: dict[JobKey, Refusal] = field(default_factory=dict)
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
-    """Restart count of each job that was given to Slurm to place; it holds for that run."""
+    """Restart count of each job that was given to Slurm to place; the fact is about that run only."""
     relocations: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
     """Constraint on the next placement of each job, with its number of GPUs when that has changed."""
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Ledger:
     """Estimated run time by (user, job name)."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
-        """Give the job its new identity after a requeue: its request and usage are kept, its pins and refusals are not."""
+        """Give the job its new identity after a requeue. Its request and usage are kept, its pins and refusals are not."""
         original, constraint = self.originals.get(old), self.relocations.get(old)
         self.forget({old})
         self.served[new] = served
@@ -138,14 +138,14 @@ class Ledger:
         return True
 
     def keep_off(self, nodes: Mapping[JobKey, frozenset[str]]) -> None:
-        """Set the nodes that jobs are kept off for now, in place of those of the cycle before."""
+        """Set the nodes that jobs avoid for now, in place of those of the cycle before."""
         self.kept_off = dict(nodes)
 
     def set_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
-        """Set all estimates anew, in place of those before."""
+        """Replace all estimates."""
         self.estimates = dict(found)
 
-    def learn_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
+    def update_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
         """Store newer estimates; beyond MOST_ESTIMATES those that have not changed for the longest time are dropped."""
         for name, estimate in found.items():
             self.estimates.pop(name, None)
@@ -154,7 +154,7 @@ class Ledger:
             del self.estimates[next(iter(self.estimates))]
 
     @contextmanager
-    def whole_or_not(self) -> Iterator[None]:
+    def all_or_nothing(self) -> Iterator[None]:
         """Undo every change of the ledger within the context when an exception leaves it."""
         before = {one.name: dict(getattr(self, one.name)) for one in fields(self)}
         try:

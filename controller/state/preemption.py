@@ -24,7 +24,7 @@ class Cause(StrEnum):
 
 
 class PreemptionMethod(StrEnum):
-    """How the job saves its work and comes back."""
+    """How the job saves its work and continues."""
 
     CHECKPOINT = "checkpoint"
     """Its ranks save at the agents' request, and report when they have."""
@@ -46,7 +46,7 @@ class Stage(StrEnum):
     STARTED = "started"
     """It runs again."""
     RESUMED = "resumed"
-    """It has made a step since then. This is the end where agents report steps; without agents, STARTED is."""
+    """It has made a training step since its start. An end where agents report steps; without agents, STARTED is the end."""
     CALLED_OFF = "called off"
     """The job was left where it is; `problem` says why. An end."""
     OVER = "over"
@@ -147,7 +147,7 @@ def left_s(preemption: Preemption, now_s: float) -> float:
     return min(max(since_s + preemption.within_s - now_s, 0.0), preemption.within_s)
 
 
-def after_look(preemption: Preemption, job: SlurmJob | None, now_s: float) -> Preemption:
+def after_snapshot(preemption: Preemption, job: SlurmJob | None, now_s: float) -> Preemption:
     """Return the preemption as Slurm shows the job now; None: Slurm does not know the job any more."""
     if job is None or _is_another(preemption, job):
         return _lost(preemption, "Slurm no longer knows the job", now_s)
@@ -179,13 +179,13 @@ def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Pre
     if job.phase is not Phase.ENDED:
         return preemption
     instead = (
-        "ended instead of coming back" if preemption.way is PreemptionMethod.SIGNAL else "ended before it was stopped"
+        "ended instead of continuing" if preemption.way is PreemptionMethod.SIGNAL else "ended before it was stopped"
     )
     return moved(preemption, Stage.OVER, now_s, f"the job {instead} ({job.state})")
 
 
 def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
-    """End a preemption whose job will not be seen again. A job that ran again counts as having come back."""
+    """End a preemption whose job is gone. A job that ran again counts as having continued."""
     if preemption.stage is Stage.STARTED:
         return replace(preemption, ended_s=now_s, problem=f"{what} before a step was reported")
     when = "before it ran again" if preemption.stage is Stage.STOPPED else "before it was stopped"

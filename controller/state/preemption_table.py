@@ -94,7 +94,7 @@ class PreemptionTable:
 
     def find(self, number: int) -> Preemption | None:
         """Return the preemption of that number; None when there is none."""
-        if not 0 < number < _MOST_NUMBER:  # SQLite has no room for it
+        if not 0 < number < _MOST_NUMBER:  # SQLite cannot store such a number
             return None
         return next(iter(self._read("WHERE number = ?", (number,))), None)
 

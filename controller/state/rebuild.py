@@ -1,10 +1,10 @@
-"""Rebuilds the own requests of jobs that Headway may have pinned from Slurm's data, after a journal was lost. Pure.
+"""Rebuilds, from Slurm's data, the own requests of jobs that Headway may have pinned, after a journal was lost. Pure.
 
 Slurm shows a pin of Headway and a user's own `--nodelist` alike: as a list of as many nodes as the job takes. When the user's own
 request is lost, the list is kept for some time, but not for ever:
 
-- A job that has not run is placed on those nodes, as a user who named them wants. When they cannot hold it any more (down, drained,
-  too small) and other nodes can, it may go anywhere, like every job with a relocation constraint.
+- A job that has not run is placed on those nodes, as a user who named them wants. When it no longer fits on them (down, drained,
+  too small) but fits on other nodes, it may go anywhere, like every job with a relocation constraint.
 - A job that runs, or has run, was placed there by Headway. If it is requeued, it may go anywhere.
 
 The job keeps the number of GPUs and nodes that Slurm shows.

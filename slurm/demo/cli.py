@@ -63,13 +63,13 @@ def _status(completed: bool, signal_number: int | None) -> int:
 def main() -> None:
     """Entry point: an error of the user or the machine is one message and exit status 1."""
     from controller.base.errors import HeadwayError
-    from controller.cli.client import AskError
+    from controller.cli.client import CallError
     from slurm.demo.errors import DemoError
     from slurm.errors import MiniClusterError
 
     try:
         app()
-    except (DemoError, MiniClusterError, HeadwayError, AskError) as error:
+    except (DemoError, MiniClusterError, HeadwayError, CallError) as error:
         sys.stderr.write(f"headway demo: {error}\n")
         raise SystemExit(1) from None
     except BrokenPipeError:  # `make demo | head`: the reader has ended

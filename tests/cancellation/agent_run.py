@@ -25,7 +25,7 @@ TASKS = {"reporter", "saves", "watchdog"}
 _QUICK = {
     "policies.serving.runtime.supervise.FIRST_PAUSE_S": 0.05,
     "nodeagent.daemon._WATCHDOG_S": 0.1,
-    "controller.agents.reports.storage._WORK_OUT_EVERY_S": 0.2,
+    "controller.agents.reports.storage._COMPUTE_EVERY_S": 0.2,
 }
 _GPUS = """
 import sys

@@ -41,10 +41,10 @@ def _start_outside(slurm: EmbeddedSlurm) -> None:
 
 _QUICK = {
     "policies.serving.runtime.supervise.FIRST_PAUSE_S": 0.05,
-    "controller.agents.reports.storage._WORK_OUT_EVERY_S": 0.3,
+    "controller.agents.reports.storage._COMPUTE_EVERY_S": 0.3,
     "controller.agents.service._PRESENT_EVERY_S": 0.3,
     "controller.agents.server._CALM_FILES": 0,
-    "controller.contention.measurement._LOOK_EVERY_S": 0.3,
+    "controller.contention.measurement._UPDATE_EVERY_S": 0.3,
     "controller.slurm.embedded.cluster.EmbeddedSlurm.start": _start_outside,
     "controller.daemon.assemble.set_up_logging": lambda _level, _form: None,
 }

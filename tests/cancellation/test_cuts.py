@@ -80,6 +80,6 @@ def test_a_child_process_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert any("child" in text for text in outcome.violations)
 
 
-def test_the_command_says_what_it_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_the_awaits_that_it_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--run", "controller", "--cut", "BUG", "--most", "0", "--processes", "1"]) == 0
     assert "0 violations" in capsys.readouterr().out

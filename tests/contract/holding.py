@@ -168,7 +168,7 @@ class Holding:
         await bench.user_release(key)
         assert not (await seen(bench, key)).held
 
-    async def test_begin_time_puts_a_start_off_and_back(self, bench: SlurmBench) -> None:
+    async def test_a_begin_time_delays_a_start_and_can_be_cleared(self, bench: SlurmBench) -> None:
         key, _ = await submit_held(bench, Order(gres=1))
         later_s = await bench.now() + 3600
         assert await bench.client.set_begin_time([key], later_s) == {}
@@ -198,7 +198,7 @@ class Holding:
         assert [(set(failures), failures[stale].gone) for failures in answers] == [({stale}, True)] * len(answers)
         assert await seen(bench, key) == job
 
-    async def test_jobs_that_slurm_never_heard_of_are_gone(self, bench: SlurmBench) -> None:
+    async def test_jobs_that_slurm_does_not_know_are_gone(self, bench: SlurmBench) -> None:
         key, _ = await submit_held(bench, Order(gres=1))
         unknown, no_task = JobKey("999999", key.submit_time_s), JobKey("999999_7", key.submit_time_s)
         failures = await bench.client.release([unknown, key, no_task])

@@ -198,7 +198,9 @@ class Placing:
         await bench.cancel(blocker)
         assert held_gpus(await running(bench, waits)) == {busy: 4}
 
-    async def test_a_job_pinned_to_a_drained_node_says_so_and_runs_after_resume(self, bench: SlurmBench) -> None:
+    async def test_a_job_pinned_to_a_drained_node_shows_its_reason_and_runs_after_resume(
+        self, bench: SlurmBench
+    ) -> None:
         node = bench.nodes[2]
         key, job = await submit_held(bench, Order(gres=1))
         await bench.client.pin([Pin(key, (node,), 1, job.request)])

@@ -28,7 +28,7 @@ REQUESTS: dict[str, tuple[Order, dict[str, object]]] = {
 class Reading:
     """facts, snapshot, read."""
 
-    async def test_facts_tell_version_and_client(self, bench: SlurmBench) -> None:
+    async def test_facts_have_version_and_client(self, bench: SlurmBench) -> None:
         facts = await bench.client.facts()
         assert facts.version >= (22, 5, 0)
         assert facts.cluster_name

@@ -139,7 +139,9 @@ class Stopping:
         key, _ = await submit_held(bench, Order(gres=1))
         assert set(await bench.client.signal([key], "USR1")) == {key}
 
-    async def test_jobs_of_a_node_that_goes_down_come_back_free_with_their_old_pin(self, bench: SlurmBench) -> None:
+    async def test_jobs_of_a_node_that_goes_down_are_pending_again_not_held_with_their_old_pin(
+        self, bench: SlurmBench
+    ) -> None:
         node = bench.nodes[2]
         key, job = await submit_held(bench, Order(gres=1))
         await bench.client.pin([Pin(key, (node,), 1, job.request)])
@@ -157,7 +159,7 @@ class Stopping:
         assert await bench.client.release([back.key]) == {}
         assert held_gpus(await running(bench, back.key)) == {other: 1}
 
-    async def test_an_absent_slurmctld_is_said_to_be_absent(self, bench: SlurmBench) -> None:
+    async def test_an_absent_slurmctld_is_reported_as_unavailable(self, bench: SlurmBench) -> None:
         key, _ = await submit_held(bench, Order(gres=1))
         async with bench.away():
             with pytest.raises(SlurmUnavailableError):

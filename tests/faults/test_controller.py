@@ -57,7 +57,7 @@ def fill(world: Live, seconds: float = 4.0) -> str:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_without_a_controller_slurm_goes_on_alone(world: Live, how: signal.Signals) -> None:
+def test_without_a_controller_slurm_continues_alone(world: Live, how: signal.Signals) -> None:
     # given jobs that wait for Headway
     blocker = fill(world, seconds=300)
     held = [world.sbatch("--gres=gpu:1", seconds=1) for _ in range(3)]

@@ -169,7 +169,7 @@ def test_a_rank_killed_while_it_saves(cluster: Returning, whole: Losses) -> None
 
 
 @pytest.mark.parametrize("what", ["corrupt", pytest.param("truncated", marks=pytest.mark.slow)])
-def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
+def test_a_checkpoint_damaged_while_its_job_waits_is_replaced_by_the_one_before(
     cluster: Returning, whole: Losses, what: str
 ) -> None:
     # Given a job with a checkpoint, that is stopped and finds no room
@@ -206,7 +206,7 @@ def finished_from(cluster: Returning, name: str, job: str, whole: Losses, step: 
     cluster.check_losses(name, {step: loss for step, loss in whole().items() if step < STEPS})
 
 
-def test_a_full_disk_calls_it_off(cluster: Returning, whole: Losses) -> None:
+def test_a_full_disk_calls_the_preemption_off(cluster: Returning, whole: Losses) -> None:
     # Files of this job may not grow beyond 8 KiB: its checkpoints do not fit
     job = cluster.begin("full", before="ulimit -f 8")
     cluster.until_trains("full")
@@ -256,7 +256,7 @@ def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: Losses) -> None:
+def test_a_job_that_traps_term_is_killed_and_continues(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("stubborn", before="trap '' TERM")
     cluster.until_trains("stubborn")
     cluster.headway.headway("move", job)

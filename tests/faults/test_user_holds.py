@@ -164,7 +164,7 @@ def test_holds_right_after_the_submission_are_kept(world: Live) -> None:
         assert started or world.state(job) == "PENDING", job
 
 
-def test_a_hold_is_kept_though_the_controller_never_comes_back(world: Live) -> None:
+def test_a_hold_is_kept_although_the_controller_stays_away(world: Live) -> None:
     # given two jobs that wait, and a controller that is gone
     blocker = fill(world)
     kept, other = world.sbatch("--gres=gpu:1"), world.sbatch("--gres=gpu:1")

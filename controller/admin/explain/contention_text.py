@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.admin.explain.cycle_view import CycleView
-from controller.base.text import count, rate
+from controller.base.text import count, listed, rate
 from controller.profiles.sensitivity import IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
 
 _UNDISTURBED = 1.05
-"""A job that is slower by less counts as undisturbed: windows of one job differ by as much."""
-_NAMED = 5
-"""Neighbours that a sentence names."""
+"""Slowdown below which a job counts as undisturbed, because windows of one job differ by as much."""
 
 
 def pace_text(view: CycleView, job: SlurmJob) -> str:
@@ -54,8 +52,7 @@ def contention_facts(view: CycleView, job: SlurmJob) -> dict[str, str]:
 def _others(ids: Sequence[str]) -> str:
     if not ids:
         return ""
-    more = len(ids) - _NAMED
-    return f"{'job' if len(ids) == 1 else 'jobs'} {', '.join(ids[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"{'job' if len(ids) == 1 else 'jobs'} {listed(ids)}"
 
 
 def _basis(known: Sensitivity) -> str:

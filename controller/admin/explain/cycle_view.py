@@ -1,6 +1,6 @@
 """View of one finished cycle: the role, the order and the placement of each job now.
 
-The cycle's snapshot is older than what its own decision changed. The view adds what the ledger has learned since, so that a job
+The cycle's snapshot is older than the changes by its own decision. The view adds the ledger's newer facts, so that a job
 that was placed a moment ago is not shown as waiting.
 
 """
@@ -31,14 +31,14 @@ class CycleView:
     """View of one `CycleResult`. Invariant: it changes nothing, and computes each expensive value once, at its first use."""
 
     def __init__(self, result: CycleResult, ledger: Ledger, partitions: Iterable[str]) -> None:
-        """`partitions` are those that Headway manages."""
+        """`partitions`: the managed partitions."""
         self.result = result
         self.ledger = ledger
         self.partitions = frozenset(partitions)
 
     @property
     def state(self) -> ClusterState:
-        """State that the policy decided on."""
+        """State on which the policy decided."""
         return self.result.observation.state
 
     @property
@@ -48,7 +48,7 @@ class CycleView:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the state that was decided on."""
+        """Digest of the state on which the policy decided."""
         return state_digest(self.state)
 
     @cached_property
@@ -57,8 +57,8 @@ class CycleView:
         return {job.key: row for row, job in enumerate(self.result.observation.rows)}
 
     @cached_property
-    def line(self) -> dict[int, int]:
-        """Row of each waiting job to its position in the policy's order, from 1; a policy need not name all."""
+    def positions(self) -> dict[int, int]:
+        """Position of each waiting job's row in the policy's order, from 1; a policy may leave out jobs."""
         if self.result.decided is None:
             return {}
         waiting = set(self.state.pending.tolist())
@@ -136,8 +136,7 @@ class CycleView:
         shape = shape_of(request, self.node_gpus)
         if shape is not None:
             return shape.num_gpus
-        by_node = (request.gpus_per_node or 0) * request.min_nodes
-        return by_node or request.gpus_per_job or (request.gpus_per_task or 0) * request.num_tasks
+        return request.least_gpus
 
     def contention(self, job: SlurmJob) -> Contention | None:
         """Return the measured contention of a job; None when it is not measured."""
@@ -146,7 +145,7 @@ class CycleView:
 
     @cached_property
     def _ids(self) -> dict[int, str]:
-        """Id as users see it of each job that occupies nodes, by Slurm's own number."""
+        """Job id, as users see it, by Slurm's own number, of each job that occupies nodes."""
         jobs = self.result.observation.snapshot.jobs
         return {job.raw_id: job.key.job_id for job in jobs if job.allocated and job.raw_id is not None}
 
@@ -164,7 +163,7 @@ class CycleView:
         return job.key.submit_time_s if served is None else served.first_submit_s
 
     def wait_s(self, job: SlurmJob, now_s: float) -> float:
-        """Return the seconds that the job has not been running since its submission."""
+        """Return the seconds since its submission in which the job was not running."""
         served = self.ledger.served.get(job.key)
         until_s = job.start_time_s if job.phase.occupies_nodes and job.start_time_s is not None else now_s
         return max(until_s - self.first_submit_s(job) - (served.service_s if served else 0.0), 0.0)

@@ -1,6 +1,6 @@
-"""Why a job is where it is: a sentence that a user understands, and the numbers behind it.
+"""Explains the state of a job: a sentence that a user understands, and the numbers behind it.
 
-Pure functions of one finished cycle (a `CycleView`) and what the journal says of the job. Nothing here asks Slurm.
+Pure functions of one finished cycle (a `CycleView`) and of the journal's record of the job. Nothing here calls Slurm.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.waiting import fit_text, need_text, order_text, policy_text, waiting_facts
-from controller.base.text import capitalized, clock_time, count, duration
+from controller.base.text import capitalized, clock_time, count, duration, listed
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.journal import RunRecord
 from controller.state.ledger import UNFIT_S, Refusal
 
-_NAMED = 5
-_SAID_NOTHING = frozenset({"", "None"})
+_NO_REASON = frozenset({"", "None"})
 _NOT_HELD_YET = (
-    "is in Slurm's queue and not held yet; Headway takes it into its own queue next, if Slurm does not start it before"
+    "is in Slurm's queue and not held yet; Headway takes it into its own queue next, unless Slurm starts it first"
 )
 _THROTTLED = "JobArrayTaskLimit"
 
@@ -45,7 +44,7 @@ class Past:
     """Record of a job in the journal."""
 
     run: RunRecord | None = None
-    """How the job ended; None when the journal does not know."""
+    """Record of the job's end; None when the journal has none."""
     given_to_slurm: str = ""
     """Why the job was given to Slurm to place; empty when it was not."""
 
@@ -54,7 +53,7 @@ NOTHING_PAST = Past()
 
 
 def explain(view: CycleView, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
-    """Explain a job, an array task, or a whole array. Returns None when nothing is known of that id."""
+    """Explain a job, an array task, or a whole array. Returns None for an unknown id."""
     job = view.find(job_id)
     if job is not None:
         return _of_job(view, job, now_s, past)
@@ -103,7 +102,7 @@ def brief(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
         case Role.RUNNING:
             return _running_brief(view, job)
         case Role.INELIGIBLE:
-            return _withheld(view, job, found, now_s)
+            return _obstacle(view, job, found, now_s)
         case Role.ADOPT:
             return f"{_NOT_HELD_YET}{_slurm_says(job)}"
         case _:
@@ -124,7 +123,7 @@ def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explain
         case Role.RUNNING:
             sentence = _running(view, job, now_s)
         case Role.INELIGIBLE:
-            sentence = f"Not to be placed yet: {_withheld(view, job, found, now_s)}."
+            sentence = f"Not to be placed yet: {_obstacle(view, job, found, now_s)}."
         case Role.ENDED:
             sentence = _ended(view, job, now_s, past.run)
         case Role.FOREIGN:
@@ -150,8 +149,8 @@ def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
     refusal = view.ledger.refusals.get(job.key)
     if refusal is not None and (away := _kept_off(refusal, view.state.time_s)):
         sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
-    said = "" if view.result.decided is None else view.result.decided.plan.reasons.get(row, "")
-    return f"{sentence} The policy says of this job: {said}." if said else sentence
+    reason = "" if view.result.decided is None else view.result.decided.plan.reasons.get(row, "")
+    return f"{sentence} The policy's reason: {reason}." if reason else sentence
 
 
 def _starting(view: CycleView, job: SlurmJob, now_s: float) -> str:
@@ -218,18 +217,18 @@ def _past_place(run: RunRecord | None) -> str:
     return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
 
 
-def _withheld(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
-    """Return why a job of ours is not to be placed yet. Durations count from now, not from the last reading of Slurm."""
+def _obstacle(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
+    """Return why a job of ours may not be placed yet. Durations count from now, not from the last reading of Slurm."""
     refusal = view.ledger.refusals.get(job.key)
     if refusal is not None and found.obstacle is Obstacle.REFUSAL:
         left_s = refusal.retry_at_s - now_s
-        again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
+        again = f"next attempt in {duration(left_s)}" if left_s > 0 else "the next decision tries again"
         if refusal.like:
-            said = refusal.slurm_reason or refusal.reason
-            return f"Slurm would refuse it as it refused job {refusal.like} ({said}); {again}"
+            limit = refusal.slurm_reason or refusal.reason
+            return f"Slurm would refuse it as it refused job {refusal.like} ({limit}); {again}"
         if refusal.slurm_reason == _THROTTLED:
             return f"as many tasks of its array run as its user allows at once (Slurm: {_THROTTLED}); {again}"
-        tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
+        tries = f", {refusal.count} times so far" if refusal.count > 1 else ""
         return f"it was placed, but not started{tries}: {refusal.reason}; {again}{_kept_off(refusal, now_s)}"
     begin_s = job.eligible_time_s
     if found.obstacle is Obstacle.BEGIN_TIME and begin_s is not None:
@@ -238,32 +237,30 @@ def _withheld(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> 
 
 
 def _kept_off(refusal: Refusal, now_s: float) -> str:
-    """Return the nodes that the job may not use for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
+    """Return the nodes that the job avoids for now: ", and is not placed on n1 for another 9 min"; empty when there are none."""
     away = sorted(refusal.unfit_nodes(now_s))
     if not away:
         return ""
-    named = ", ".join(away[:_NAMED]) + (f" and {len(away) - _NAMED} more" if len(away) > _NAMED else "")
-    return f", and it is kept off {named} for another {duration(refusal.refused_at_s + UNFIT_S - now_s)}"
+    return f", and is not placed on {listed(away)} for another {duration(refusal.refused_at_s + UNFIT_S - now_s)}"
 
 
 def _out_of_scope(view: CycleView, job: SlurmJob) -> str:
-    request = job.request
     managed = view.partitions
     if not all(name in managed for name in job.partition.split(",")):
-        return f"partition {job.partition} is not among those that Headway manages ({', '.join(sorted(managed))})"
+        return f"Headway does not manage partition {job.partition} (it manages {', '.join(sorted(managed))})"
     if job.het_job_id is not None:
         return "it is part of a heterogeneous job"
     if not job.batch:
         return "it is interactive (salloc or srun)"
-    if not (request.gpus_per_node or request.gpus_per_job or request.gpus_per_task):
+    if not job.request.has_gpus:
         return "it asks for no GPUs"
-    return "it is out of Headway's scope"
+    return "it is not among the jobs that Headway schedules"
 
 
 def _slurm_says(job: SlurmJob) -> str:
     if job.phase is not Phase.PENDING:
         return f" (Slurm: {job.state})"
-    return "" if job.reason in _SAID_NOTHING else f" (Slurm: {job.state}, {job.reason})"
+    return "" if job.reason in _NO_REASON else f" (Slurm: {job.state}, {job.reason})"
 
 
 def _by(view: CycleView, job: SlurmJob) -> str:
@@ -334,5 +331,5 @@ def _next_task(view: CycleView, tasks: list[SlurmJob]) -> SlurmJob | None:
     """Return the waiting task that is first in the order, or else the first task that may not be placed yet."""
     waiting = [job for job in tasks if view.standing(job).role is Role.WAITING]
     if waiting:
-        return min(waiting, key=lambda job: view.line.get(view.rows[job.key], math.inf))
+        return min(waiting, key=lambda job: view.positions.get(view.rows[job.key], math.inf))
     return next((job for job in tasks if view.standing(job).role is Role.INELIGIBLE), None)

@@ -1,4 +1,4 @@
-"""Free capacity for a waiting job, and what it lacks: the numbers behind `headway why`. Pure functions of one state."""
+"""Free capacity for a waiting job, and what is missing for it: the numbers behind `headway why`. Pure functions of one state."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Fit:
     nodes_available: int
     """Nodes among these that may start jobs now."""
     free: tuple[tuple[str, int], ...]
-    """(node, free GPUs that this job could use), most first, of the available nodes; the first 32."""
+    """Available nodes with the free GPUs that this job could use, most first; at most 32."""
     free_total: int
     parts: Parts
-    """(GPUs on each, number of nodes) of the division on the fewest nodes. Empty: the job does not fit even when all is free."""
+    """GPUs on each node, and number of such nodes, of the division on the fewest nodes. Empty: the job does not fit even on empty
+    nodes."""
     share_nodes: int
     """Number of nodes on which its largest share fits now."""
     fits: bool
@@ -48,13 +49,13 @@ class Fit:
 
 
 class FreeCapacity:
-    """Free capacity: all that running jobs, jobs outside Headway and jobs placed just now do not use.
+    """Capacity that running jobs, foreign jobs and jobs placed just now do not use.
 
     Invariant: two jobs of one class (`policies.placement.requests`) share one `Fit`, so that ten thousand jobs cost little.
     """
 
     def __init__(self, state: ClusterState, placed: Iterable[tuple[int, Placement]] = ()) -> None:
-        """`placed` are (row, placement) of waiting jobs that were started after the state was read."""
+        """`placed`: rows and placements of waiting jobs that were started after the state was read."""
         self._state = state
         self._requests = Requests(state)
         self._fits: dict[int, Fit] = {}
@@ -75,14 +76,14 @@ class FreeCapacity:
         key = self._requests.keys[row]
         found = self._fits.get(key)
         if found is None:
-            found = self._fits[key] = self._work_out(row)
+            found = self._fits[key] = self._compute(row)
         return found
 
     def class_of(self, row: int) -> int:
         """Return a number that is equal for jobs with equal requests."""
         return self._requests.keys[row]
 
-    def _work_out(self, row: int) -> Fit:
+    def _compute(self, row: int) -> Fit:
         state, jobs = self._state, self._state.jobs
         node_set = int(jobs.node_set[row])
         everywhere = np.ones(len(state.nodes), dtype=np.bool_)
@@ -113,7 +114,7 @@ class FreeCapacity:
         return np.where(usable, self._free_gpus, 0)
 
     def _free_for(self, row: int, usable: BoolColumn) -> IntColumn:
-        """Return the GPUs on each node that are free together with the CPUs and the memory that the job needs for each of them."""
+        """Return the GPUs on each node that are free, with the CPUs and the memory that the job needs for each GPU."""
         free = self._free_gpus_for(row, usable)
         free = np.minimum(free, self._by_cpus(row, free))
         return np.maximum(np.minimum(free, self._by_memory(row, free)), 0)

@@ -1,4 +1,4 @@
-"""Text and numbers on a waiting job: what it needs, what is free, which jobs come before it. Pure functions of a `CycleView`."""
+"""Text and numbers on a waiting job: its need, the free capacity, the jobs before it. Pure functions of a `CycleView`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
 _ORDERED_BY = {
-    "fifo": "by time of submission, and no job passes the first",
+    "fifo": "by time of submission, and lets no job pass the first",
     "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
     "sjf": "by expected run time, shortest first",
     "srtf": "by remaining time, shortest first",
@@ -64,7 +64,7 @@ def _node_range(least: int, most: int, total: int) -> str:
 
 
 def fit_text(view: CycleView, row: int) -> str:
-    """Return what keeps the job from starting, or that nothing does."""
+    """Return the text on why the job does not fit now, or that it does."""
     silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
     words = _fit_text(view, row)
     return f"{words}; {kept_off_text(silent)}" if silent else words
@@ -75,31 +75,31 @@ def _fit_text(view: CycleView, row: int) -> str:
     if not fit.parts:
         return _never(fit)
     if fit.fits:
-        return f"there is room for it now ({_some_nodes(fit)})"
+        return f"it fits now ({_some_nodes(fit)})"
     if fit.short_of:
-        return f"enough GPUs are free, but not the {fit.short_of} that it needs with them"
+        return f"enough GPUs are free, but not enough {fit.short_of} beside them"
     if fit.fits_spread:
-        return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
+        return f"it would fit now, but only on more nodes than necessary ({fit.needs_nodes})"
     return _not_enough(fit)
 
 
 def _never(fit: Fit) -> str:
     """Return why the job would not start even on empty nodes."""
     if fit.nodes_allowed == 0:
-        return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
+        return "no node satisfies its request (partition, features, GPU type, reservation, node list)"
     if fit.nodes_available == 0:
         one = fit.nodes_allowed == 1
         which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
         return f"{which} down or drained"
-    return "it does not fit on the nodes that it may use and that are up, even if they are empty"
+    return "it would not fit on its eligible nodes that are up, even if they were empty"
 
 
 def _not_enough(fit: Fit) -> str:
     if fit.largest is None:
-        return f"nothing is free for it on {_usable(fit)}"
+        return f"no GPU is free for it on {_usable(fit)}"
     name, free = fit.largest
     if fit.needs_nodes == 1:
-        return f"the most that is free for it on one node is {free} ({name})"
+        return f"at most {count(free, 'GPU')} are free for it on one node ({name})"
     share = fit.parts[0][0]
     if len(fit.parts) == 1:
         have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
@@ -118,18 +118,18 @@ def _some_nodes(fit: Fit) -> str:
 
 
 def order_text(view: CycleView, row: int) -> str:
-    """Return the job's position in the policy's order, and the rule of that order."""
+    """Return a sentence with the job's position in the policy's order and the rule of that order."""
     policy = view.policy
     if not policy:
         return "No decision has been made on it yet."
     words = policy_text(policy)
     name = DecidedBy.parse(policy).policy
     rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
-    position = view.line.get(row)
+    position = view.positions.get(row)
     if position is None:
-        ahead = "It has no place in the policy's order"
+        ahead = "The policy's order does not contain it"
     elif position == 1:
-        ahead = "It is the first in line"
+        ahead = "It is the first in the order"
     else:
         ahead = f"{count(position - 1, 'job')} {'is' if position == 2 else 'are'} ahead of it"
     return f"{ahead}; {rule}."
@@ -149,14 +149,14 @@ def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
         "fits_now": "yes" if fit.fits else "no",
         "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
         "policy": view.policy,
-        "jobs_waiting": str(len(view.line)),
+        "jobs_waiting": str(len(view.positions)),
     }
     for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
         if not math.isnan(value := float(column[row])):
             facts[name] = f"{value:.0f}"
     if jobs.service_s[row] > 0:
         facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
-    if (position := view.line.get(row)) is not None:
+    if (position := view.positions.get(row)) is not None:
         facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
     if view.result.decided is not None and view.result.decided.problem:
         facts["fallback_because"] = view.result.decided.problem

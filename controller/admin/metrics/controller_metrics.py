@@ -99,16 +99,17 @@ class ControllerMetrics(Collector):
             yield gauge(
                 "headway_lease_age_seconds", "Age of the lease that Slurm's plugin reads", time.time() - lease.time_s
             )
-        yield gauge("headway_lease_stale_after_seconds", "Age at which it is stale", settings.stale_after_s)
+        yield gauge("headway_lease_stale_after_seconds", "Age above which the lease is stale", settings.stale_after_s)
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
         tally = Tally(found.role for _, found in view.jobs())
-        jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by what Headway does with them", labels=["role"])
+        jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by their role", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
         yield jobs
-        refusals = list(self._controller.ledger.refusals.values())  # at once: the event loop goes on meanwhile
+        # A copy, because the event loop changes them meanwhile.
+        refusals = list(self._controller.ledger.refusals.values())
         often = sum(refusal.count >= _OFTEN for refusal in refusals)
         yield gauge("headway_jobs_refused_often", f"Jobs that Slurm has refused {_OFTEN} times or more", often)
         nodes = view.state.nodes

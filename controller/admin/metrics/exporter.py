@@ -40,8 +40,7 @@ def make_registry(controller: ControllerView, measurement: Measurement | None = 
 @contextmanager
 def serve_metrics(controller: ControllerView, address: str, measurement: Measurement | None = None) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
-
-    An empty address serves nothing, port 0 takes any free one. Raises ConfigurationError when it cannot be listened on.
+    With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.
     """
     if not address:
         yield 0
@@ -67,14 +66,16 @@ def parse_metrics_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ConfigurationError(f'metrics_address: {address!r} is no address; give 127.0.0.1:9341, or "" for none')
+        raise ConfigurationError(
+            f'metrics_address: {address!r} is not host:port; give an address such as 127.0.0.1:9341, or "" for none'
+        )
     if host == "localhost":
         host = "127.0.0.1"
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
         raise ConfigurationError(
-            f"metrics_address: {address!r} is not an IP address; every caller that reaches the address can read the metrics, so an "
+            f"metrics_address: {address!r} is not an IP address; every user who reaches the address can read the metrics, so an "
             "address beyond loopback has to be written out (for every interface: 0.0.0.0:9341)"
         ) from None
     if not found.is_loopback:

@@ -1,4 +1,4 @@
-"""Metrics of the calls to Slurm: how long each verb took, and how each failed."""
+"""Metrics of the calls to Slurm: duration and failures by verb."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 
 class MeteredClient:
-    """A SlurmClient that passes every call on, and times it. Invariant: answers and errors go through unchanged."""
+    """A SlurmClient that forwards every call and measures its duration. Invariant: answers and errors are forwarded unchanged."""
 
     def __init__(self, inner: SlurmClient, clock: Clock) -> None:
         self._inner = inner
@@ -37,13 +37,13 @@ class MeteredClient:
         )
         self.errors = Counter(
             "headway_slurm_errors",
-            "Calls without an answer, and jobs that a call failed for",
+            "Calls without an answer, and jobs for which a call failed",
             ["verb", "kind"],
             registry=None,
         )
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and settings."""
+        """Return version, cluster name and settings."""
         return await self._timed("facts", self._inner.facts())
 
     async def snapshot(self) -> SlurmSnapshot:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of preemptions: how many, how they ended, and how long each part of them took."""
+"""Prometheus metrics of preemptions: their number, their ends, and the duration of each part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class PreemptionMetrics(Collector):
         )  # fmt: skip
         self._seconds = Histogram(
             "headway_preemption_seconds",
-            "Time from the asking to the save, from there to the stop, to the next start, to its first step; and of the whole",
+            "Time from the request to the save, from the save to the stop, to the next start, to its first step; "
+            "and from the request to that step",
             ["part"], registry=registry, buckets=_SECONDS,
         )  # fmt: skip
         for cause in Cause:

@@ -57,7 +57,7 @@ class AgentAddresses:
         self._threads = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def problem(self, node: str, peer: str) -> str:
-        """Return why the caller (gRPC's `peer`) may not speak for that node; empty when it may."""
+        """Return why the caller (gRPC's `peer`) may not be the agent of that node; empty when it may."""
         caller = _plain(host_of(peer).strip("[]"))
         nodes = self._nodes()
         if self._check == "off" or not caller or ip_address(caller).is_loopback or node not in nodes:

@@ -50,7 +50,7 @@ class Admitted:
     key: bytes | None
     """Key that signs the stream; None: over a Unix socket or a loopback address without credentials."""
     verifier: Verifier
-    said_s: float
+    called_s: float
     """Time of the call by the agent's clock, at most the time of its arrival: of two streams of one node the later one stays."""
 
 
@@ -65,7 +65,7 @@ class Admission:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`uids` may run agents; `knows` tells whether there is a node of that name."""
+        """`uids`: users who may run agents. `knows` returns whether there is a node of that name."""
         self._seal = seal
         self._uids = uids
         self._knows = knows
@@ -80,7 +80,8 @@ class Admission:
         credentials = [value for key, value in metadata if key == METADATA_KEY]
         if len(credentials) != 1 or not isinstance(credentials[0], str):
             raise RefusedError(
-                grpc.StatusCode.UNAUTHENTICATED, f"one {METADATA_KEY} is needed; agents dial with MUNGE here"
+                grpc.StatusCode.UNAUTHENTICATED,
+                f"the call needs one {METADATA_KEY}; set munge to automatic or required in the agent's settings",
             )
         try:
             credential = await self._seal.decode(credentials[0])
@@ -112,8 +113,8 @@ class Admission:
         if not self._knows(hello.node):
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"there is no node {hello.node}; check node_name")
         # A node whose clock is ahead must not count as the newest connection until ours has caught up.
-        said_s = min(hello.time_s if ticket is None else ticket.time_s, self._now())
-        return Admitted(hello, key, verifier, said_s)
+        called_s = min(hello.time_s if ticket is None else ticket.time_s, self._now())
+        return Admitted(hello, key, verifier, called_s)
 
 
 def _hello(body: bytes) -> agent_pb2.AgentHello:
@@ -124,7 +125,7 @@ def _hello(body: bytes) -> agent_pb2.AgentHello:
     fit = _NODE.fullmatch(hello.node) and _RUN_ID.fullmatch(hello.run_id)
     if not fit or not _SHORT.fullmatch(hello.boot_id) or not _SHORT.fullmatch(hello.agent_version):
         raise RefusedError(
-            grpc.StatusCode.INVALID_ARGUMENT, f"the hello has no fit node, run_id, boot_id or version for {METHOD}"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the hello has no valid node, run_id, boot_id or version for {METHOD}"
         )
     if not 0 <= hello.time_s <= MAX_TIME_S:  # also refuses NaN
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the hello's time_s is not a time")

@@ -20,7 +20,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_LOOK_EVERY_S = 0.25
+_EXAMINE_EVERY_S = 0.25
 _FILES = Path("/proc/self/fd")
 
 End = tuple[str, int]
@@ -37,7 +37,7 @@ def end_of(peer: str) -> End | None:
 
 
 class Connections:
-    """Invariant: after `look`, no machine has more than `most_a_host` connections to that port without an agent."""
+    """Invariant: after `close_excess`, no machine has more than `most_a_host` connections to that port without an agent."""
 
     def __init__(self, port: int, most_a_host: int, calm: int, agents: Callable[[], Collection[End]]) -> None:
         """`agents` gives the remote addresses that carry an agent. With at most `calm` open files nothing is examined."""
@@ -51,16 +51,16 @@ class Connections:
     async def watch(self) -> None:
         """Examine connections until cancelled; in detail only while there are many."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_EXAMINE_EVERY_S)
             agents = frozenset(self._agents())
             if len(_files()) - len(agents) <= self._calm:
                 continue
-            cut = await asyncio.to_thread(self.look, agents)
+            cut = await asyncio.to_thread(self.close_excess, agents)
             if cut:
                 self.cut += sum(cut.values())
                 log.warning("connections_cut_off", hosts=cut, most_a_host=self._most_a_host)
 
-    def look(self, agents: Collection[End]) -> dict[str, int]:
+    def close_excess(self, agents: Collection[End]) -> dict[str, int]:
         """Close excess connections. Returns the number of closed connections of each machine."""
         found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for name in _files():

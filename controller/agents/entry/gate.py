@@ -1,4 +1,4 @@
-"""Limits before a caller is known: how many calls may wait for admission, from one machine and in all; and the log of refusals."""
+"""Limits on calls that wait for admission, from one machine and in all; and the log of refusals."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Gate:
         """Count a call as opening within the context. Raises RefusedError."""
         host = host_of(peer)
         if host and self._opening[host] >= self._most_a_host:
-            raise _too_many(f"too many calls of {host} at once")
+            raise _too_many(f"too many calls from {host} at once")
         if self._opening.total() >= self._most:
-            raise _too_many("too many agents dial at once")
+            raise _too_many("too many agents connect at once")
         self._opening[host] += 1
         try:
             yield
@@ -65,7 +65,7 @@ class Gate:
 
 
 def _too_many(what: str) -> RefusedError:
-    return RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{what}; dial again")
+    return RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{what}; connect again later")
 
 
 @dataclass(slots=True)

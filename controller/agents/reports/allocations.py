@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.slurm.client import Phase, SlurmSnapshot
+from controller.profiles.current import WITH_A_RUN
+from controller.slurm.client import SlurmSnapshot
 
 _SETTLED_S = 30.0
-"""A report made this soon after the start of a run may belong to the run before: clocks differ by some seconds."""
-_AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+"""Time after the start of a run in which a report may still belong to the run before, because clocks differ by some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,5 @@ def _runs(snapshot: SlurmSnapshot) -> dict[int, _Run]:
     return {
         job.raw_id: _Run(job.start_time_s, frozenset(share.node for share in job.allocated))
         for job in snapshot.jobs
-        if job.allocated and job.phase in _AT_A_RUN and job.raw_id is not None and job.start_time_s is not None
+        if job.allocated and job.phase in WITH_A_RUN and job.raw_id is not None and job.start_time_s is not None
     }

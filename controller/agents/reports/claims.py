@@ -1,7 +1,7 @@
 """Check of agents' reports: every number, text, list and map must be within its bound before it is stored, summed or shown. Pure.
 
 The bounds are those that an agent keeps to when it reads what jobs say (nodeagent/wire/bounds.py). They are checked here again,
-because an agent may be of another version, or somebody else's program.
+because an agent may be of another version, or another program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_PROBLEM = 500
 _MAX_KINDS = 64
 
 _Wrong = Iterator[str]
-"""Names of the fields that are out of bounds; none when the message is sound."""
+"""Yields the names of fields that are out of bounds; none when the message is sound."""
 
 
 def out_of_bounds(report: agent_pb2.AgentReport) -> str:

@@ -24,7 +24,7 @@ class AgentClock:
         self._now = now
         self._least_s = inf
         self._least_before_s = inf
-        """Minimum of the span before, for while the present span has only begun."""
+        """Minimum of the span before, which counts while the present span has only begun."""
         self._since_s = monotonic()
 
     def arrived(self, sent_ns: int) -> None:

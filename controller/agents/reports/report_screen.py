@@ -19,7 +19,7 @@ _LOG_EVERY_S = 60.0
 _MOST_REMEMBERED = 8192
 _MOST_WORDS = 200
 _EXPECTED = (ArithmeticError, TypeError, ValueError, sqlite3.Error)
-"""Errors that a report's values can cause; their tracebacks would explain nothing."""
+"""Errors that a report's values can cause, logged without a traceback."""
 
 
 class Allocated(Protocol):
@@ -63,7 +63,7 @@ class ReportScreen:
         """Count a report that the store refused. Call it while the error is being handled."""
         self._note(node, "store", f"{type(error).__name__}: {error}", trace=not isinstance(error, _EXPECTED))
 
-    def not_heard(self, node: str, error: Exception) -> None:
+    def listener_failed(self, node: str, error: Exception) -> None:
         """Count a report at which a listener failed. Call it while the error is being handled."""
         self._note(node, "listener", f"{type(error).__name__}: {error}", trace=True)
 

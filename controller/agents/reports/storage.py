@@ -27,7 +27,7 @@ _GATHER_S = 0.05
 """Reports that arrive within this time are written in one transaction, and acknowledged together."""
 _MAX_WAITING = 10_000
 """Reports of all agents that wait to be stored."""
-_WORK_OUT_EVERY_S = 5.0
+_COMPUTE_EVERY_S = 5.0
 _PRUNE_EVERY_S = 600.0
 _STORE_AGAIN_S = 1.0
 
@@ -65,7 +65,7 @@ class ReportStorage:
     async def note_node(self, hello: agent_pb2.AgentHello) -> None:
         """Store the speed of the node's network interfaces."""
         rate = link_bits_per_s(hello.topology)
-        with suppress(ProfileStoreError):  # the next hello says it again
+        with suppress(ProfileStoreError):  # the next hello has it again
             await self._worker.run(lambda: self._store.note_node(hello.node, rate))
 
     async def note_present(
@@ -75,7 +75,7 @@ class ReportStorage:
         await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node, runs))
 
     async def close(self) -> None:
-        """Wait until what was begun is written, and end the thread."""
+        """Wait until all writes are done, and end the thread."""
         try:
             await self._worker.run(lambda: None)
         finally:
@@ -103,23 +103,23 @@ class ReportStorage:
             except ProfileStoreError as error:
                 log.error("reports_not_stored", problem=str(error))
                 await asyncio.sleep(_STORE_AGAIN_S)
-            except Exception as error:  # noqa: BLE001 - one report must not keep the others out, nor come again for ever
+            except Exception as error:  # noqa: BLE001 - one report must not block the others, nor be sent again for ever
                 if len(arrivals) == 1:
                     self._screen.not_stored(arrivals[0].node, error)
                     return [False]
                 return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
 
-    async def work_out_windows(self, on_pruned: Callable[[float], None]) -> None:
+    async def compute_windows_regularly(self, on_pruned: Callable[[float], None]) -> None:
         """Compute the throughputs of finished windows until cancelled, and drop old rows from time to time."""
         pruned_s = 0.0
         while True:
-            await asyncio.sleep(_WORK_OUT_EVERY_S)
+            await asyncio.sleep(_COMPUTE_EVERY_S)
             now_s = time.time()
             try:
-                await self._worker.run(partial(self._store.work_out, now_s))
+                await self._worker.run(partial(self._store.compute_windows, now_s))
                 if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
                     await self._worker.run(partial(self._store.prune, now_s))
                     pruned_s = time.monotonic()
                     on_pruned(now_s)
-            except (ProfileStoreError, sqlite3.Error) as error:  # the next time may go better
-                log.error("profiles_not_worked_out", problem=str(error))
+            except (ProfileStoreError, sqlite3.Error) as error:  # the next attempt may succeed
+                log.error("windows_not_computed", problem=str(error))

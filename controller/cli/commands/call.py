@@ -1,4 +1,4 @@
-"""The frame of every command: connect to the controller, print the answer, end with the exit code of a failure."""
+"""Common part of all commands: connects to the controller, prints the answer, ends with the exit code of a failure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def connected(
     config: Path | None, socket: Path | None, as_json: bool, *, change: bool = False
 ) -> Iterator[AdminClient]:
     """Yield a connection to the controller. A failure ends the program with a message and the exit code."""
-    from controller.cli.client import AdminClient, AskError, find_socket
+    from controller.cli.client import AdminClient, CallError, find_socket
 
     try:
         with AdminClient(find_socket(config, socket, change=change)) as client:
             yield client
-    except AskError as error:
+    except CallError as error:
         fail(str(error), error.exit_code, as_json)
     except BrokenPipeError:
-        # `headway queue | head`: the reader has seen enough.
+        # The reader has closed the pipe, as in `headway queue | head`.
         _close_output()
 
 

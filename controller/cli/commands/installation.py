@@ -1,4 +1,4 @@
-"""`headway doctor` and `headway cluster`: look at the installation and at Slurm; they need no running controller."""
+"""`headway doctor` and `headway cluster`: they read the installation and Slurm, and need no running controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.cli.render.json_output import write_json
 
 
 def doctor(as_json: Json = False, config: Config = None) -> None:
-    """Check an installation for everything that can be wrong, and say how to repair it."""
+    """Check the installation, and list each problem with its remedy."""
     from controller.cli.doctor.cli import examine
 
     findings = examine(config)
@@ -35,7 +35,7 @@ def cluster(
     ] = None,
     config: Config = None,
 ) -> None:
-    """Print the managed nodes with GPUs and their network, read from Slurm, for headway-sim run --cluster FILE.toml."""
+    """Print the managed nodes with GPUs and their network, read from Slurm, as a file for headway-sim run --cluster."""
     from controller.cli.cluster import UnknownClusterError, as_object, as_text, read
 
     if as_toml and as_json:

@@ -29,6 +29,7 @@ def policy_use(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Let the policy server at ADDRESS decide from now on, if it passes the checks. A restart of the controller undoes this."""
+    """Let the policy server at ADDRESS decide from now on, if it passes the checks. After a restart of the controller,
+    policy_address of its settings decides again."""
     with connected(config, socket, as_json, change=True) as client:
         show(client.use_policy(address), as_json, show_policy)

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from controller.cli.client import AdminClient
     from protos.headway.v1 import admin_pb2
 
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _RESTART_S = 60.0
-"""How long to wait for a controller that restarts in the middle of a preemption, in seconds."""
+"""Time to wait for a controller that restarts during a preemption, in seconds."""
 
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Stop the job even if it does not save in time, or cannot. Its work since the last checkpoint is lost.",
+        help="Stop the job even if it cannot save, or does not save in time. Its work since the last checkpoint is lost.",
     ),
 ]
 Within = Annotated[
@@ -52,7 +52,7 @@ def preempt(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Make a running job save a checkpoint, stop it, and let the policy place it again."""
+    """Let a running job save a checkpoint, stop it, and let the policy place it again."""
     _preempt(_Request(job_id, force, within, wait), as_json, config, socket)
 
 
@@ -69,7 +69,7 @@ def move(
     config: Config = None,
     socket: SocketPath = None,
 ) -> None:
-    """Preempt a job and place it on other nodes: those of --to, any but those of --off, or any but its present ones."""
+    """Preempt a job and place it on other nodes: those of --to, any except those of --off, or any except its present ones."""
     only, avoid = _names(to), _names(off)
     more = {"only": only, "avoid": avoid, "away": not only and not avoid}
     _preempt(_Request(job_id, force, within, wait, more), as_json, config, socket)
@@ -119,8 +119,8 @@ def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path
         if not as_json:
             show_stage(found)
         while request.wait and found.open:
-            time.sleep(_LOOK_EVERY_S)
-            before, found = found, _look_again(client, found)
+            time.sleep(_POLL_S)
+            before, found = found, _poll(client, found)
             if not as_json and found.stage != before.stage:
                 show_stage(found)
         if as_json:
@@ -132,18 +132,18 @@ def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path
         raise typer.Exit(1)
 
 
-def _look_again(client: AdminClient, found: admin_pb2.PreemptionRecord) -> admin_pb2.PreemptionRecord:
-    """Return the present state of a preemption. A controller that restarts continues it, so this waits for the controller."""
-    from controller.cli.client import UNREACHABLE, AskError
+def _poll(client: AdminClient, found: admin_pb2.PreemptionRecord) -> admin_pb2.PreemptionRecord:
+    """Return the present state of a preemption. If the controller restarts, wait for it, because it continues the preemption."""
+    from controller.cli.client import UNREACHABLE, CallError
 
     until_s = time.monotonic() + _RESTART_S
     while True:
         try:
             return client.preemptions(number=found.number).preemptions[0]
-        except AskError as error:
+        except CallError as error:
             if error.exit_code != UNREACHABLE or time.monotonic() > until_s:
                 raise
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
 
 
 def _names(listed: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`headway profile`: show what node agents have measured of jobs, or export it for the simulator."""
+"""`headway profile`: shows the node agents' measurements of jobs, or exports them for the simulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.cli.render.json_output import write_json
 from controller.cli.render.profiles import show_export, show_profile, show_profiles
 
 profile_app = typer.Typer(
-    help="Show or export what the node agents have measured of jobs (for root and the controller's user).",
+    help="Show or export the node agents' measurements of jobs (only for root and the controller's user).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,7 +31,7 @@ def profile_list(as_json: Json = False, limit: Limit = 100, config: Config = Non
 def profile_show(
     job_id: JobId, as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None
 ) -> None:
-    """Show what a job's step time consists of, and its speed in every window with the jobs beside it."""
+    """Show the parts of a job's step time, and its speed in every window with the jobs beside it."""
     with connected(config, socket, as_json, change=True) as client:
         show(client.profile(job_id, 0 if as_json else limit), as_json, show_profile)
 

@@ -1,3 +1,3 @@
-"""`headway doctor`: looks at an installation and lists what is wrong, each with the mend.
+"""`headway doctor`: checks an installation, and lists each problem with its remedy.
 Imports `base`, `cli/client`, `daemon` and `slurm`; of other packages `nodeagent` and `policies`.
 """

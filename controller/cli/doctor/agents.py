@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controller.base.text import count, duration
+from controller.base.text import count, duration, listed
 from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
 
 _NAMED = 8
-"""Nodes that a finding names."""
+"""Maximum number of nodes that a finding names."""
 _REFUSED_S = 60.0
-"""Credentials whose time differs by more are refused, in seconds."""
+"""Maximum time difference of a credential, in seconds; above it the credential is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class AgentsSeen:
     """The controller's report on node agents, or the reason why it gives none."""
 
     silent: tuple[tuple[str, float], ...] = ()
-    """Nodes whose agent is not connected, and since when; 0: never seen."""
+    """Nodes whose agent is not connected, with the time since which it is not; 0: it never was."""
     skewed: tuple[tuple[str, float], ...] = ()
     """Nodes whose clock differs, and the seconds by which it is behind the controller's."""
     troubles: tuple[str, ...] = ()
@@ -38,11 +38,11 @@ class AgentsSeen:
     """Why this machine cannot make credentials; empty when it can, or needs none."""
 
 
-async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
-    """Ask the controller, and MUNGE where it is needed. None when the settings ask for no agents."""
+async def query_agents(settings: ControllerSettings) -> AgentsSeen | None:
+    """Query the controller, and test MUNGE where it is needed. Returns None when the settings have no agents_address."""
     if not settings.agents_address:
         return None
-    munge, reported = await asyncio.gather(_munge(settings), asyncio.to_thread(_ask, settings))
+    munge, reported = await asyncio.gather(_munge(settings), asyncio.to_thread(_query, settings))
     return replace(reported, munge=munge)
 
 
@@ -62,15 +62,15 @@ async def _munge(settings: ControllerSettings) -> str:
     return ""
 
 
-def _ask(settings: ControllerSettings) -> AgentsSeen:
-    from controller.cli.client import AdminClient, AskError, sockets
+def _query(settings: ControllerSettings) -> AgentsSeen:
+    from controller.cli.client import AdminClient, CallError, sockets
 
     problem = ""
     for path in sockets(settings.runtime_dir):
         try:
             with AdminClient(path) as client:
                 reported = client.status().agents
-        except AskError as error:
+        except CallError as error:
             problem = str(error)
             continue
         return AgentsSeen(
@@ -92,7 +92,7 @@ def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
         yield Finding("agents", Level.SKIPPED, f"the controller does not report on agents: {seen.problem}")
         return
     if not seen.served:
-        what = "agents_address is set, but the running controller serves no agents (it was started before that)"
+        what = "agents_address is set, but the running controller serves no agents, because it was started before the change"
         yield Finding("agents", Level.ERROR, what, "systemctl restart headway-controller")
         return
     if seen.silent:
@@ -100,9 +100,8 @@ def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
         named = [
             f"{name} ({f'for {duration(now_s - since_s)}' if since_s else never})" for name, since_s in seen.silent
         ]
-        what = (
-            f"{count(len(seen.silent), 'node')} of {seen.nodes} have no agent: {_few(named)}; nothing is measured there"
-        )
+        without = f"{count(len(seen.silent), 'node')} of {seen.nodes} have no agent"
+        what = f"{without}: {listed(named, _NAMED)}; nothing is measured there"
         mend = "on those nodes: systemctl status headway-agent; journalctl -u headway-agent"
         yield Finding("agents", Level.WARNING, what, mend)
     else:
@@ -113,10 +112,5 @@ def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
         named = [f"{name} {-behind_s:+.1f} s" for name, behind_s in seen.skewed]
         far = max(abs(behind_s) for _, behind_s in seen.skewed) > _REFUSED_S / 2
         soon = f"; agents whose clock differs by {_REFUSED_S:g} s are refused" if far else ""
-        what = f"clocks differ from this machine's: {_few(named)}{soon}"
+        what = f"clocks differ from this machine's: {listed(named, _NAMED)}{soon}"
         yield Finding("agents-clocks", Level.WARNING, what, "run chrony or another NTP client on all machines")
-
-
-def _few(named: Sequence[str]) -> str:
-    more = len(named) - _NAMED
-    return f"{', '.join(named[:_NAMED])}{f' and {more} more' if more > 0 else ''}"

@@ -1,4 +1,4 @@
-"""`headway doctor`: the checks of controller.cli.doctor.look, and a finding when even the settings cannot be read."""
+"""`headway doctor`: the checks of controller.cli.doctor.look, and one finding when the settings cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.base.errors import ConfigurationError
 
 
 def examine(config: Path | None) -> list[dict[str, Any]]:
-    """Every finding as a dictionary with the names of its fields."""
+    """Return every finding as a dictionary with the names of its fields."""
     from controller.cli.doctor.look import checks
 
     path = DEFAULT_PATH if config is None else config

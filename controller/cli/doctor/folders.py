@@ -1,4 +1,4 @@
-"""Findings of `headway doctor` in the controller's folders: which user can read, write or change them. Pure functions."""
+"""Findings of `headway doctor` about the controller's folders: existence, access and permissions. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder_findings(
             what = f"{settings.runtime_dir} can be written by other users: they could hold or release every job"
             yield Finding("runtime-dir", Level.ERROR, what, f"chmod 0755 {settings.runtime_dir}")
         else:
-            yield Finding("runtime-dir", Level.OK, f"{settings.runtime_dir} is there")
+            yield Finding("runtime-dir", Level.OK, f"{settings.runtime_dir} exists")
         if not embedded:
             yield from _reachable(settings, host, runtime, slurm_user)
     yield _state_dir(settings, host)
@@ -77,7 +77,7 @@ def _holds(path: Path, found: FileFacts | None, slurm_user: UserFacts) -> Findin
         what = f"{path} cannot be written by {slurm_user.name}: users' holds of waiting jobs are refused"
         return Finding("holds", Level.WARNING, what, f"run the controller as {slurm_user.name}, or restart it")
     if found.mode & 0o002:
-        what = f"{path} can be written by every user: anyone could hold every job"
+        what = f"{path} can be written by every user, so that every user could hold every job"
         return Finding("holds", Level.ERROR, what, f"chmod o-rwx {path}")
     return Finding("holds", Level.OK, f"{slurm_user.name} can record users' holds")
 
@@ -92,6 +92,6 @@ def _state_dir(settings: ControllerSettings, host: Host) -> Finding:
             f"start the controller, or: install -d -m 0700 -o slurm -g slurm {settings.state_dir}",
         )
     if found.mode & 0o077:
-        what = f"{settings.state_dir} is open to others (mode {found.mode:04o})"
+        what = f"{settings.state_dir} is open to other users (mode {found.mode:04o})"
         return Finding("state-dir", Level.ERROR, what, f"chmod 0700 {settings.state_dir}")
-    return Finding("state-dir", Level.OK, f"{settings.state_dir} is closed to others")
+    return Finding("state-dir", Level.OK, f"{settings.state_dir} is closed to other users")

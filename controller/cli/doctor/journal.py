@@ -1,10 +1,11 @@
-"""Findings of `headway doctor` in the journal's folder: free space, and files that were set aside."""
+"""Findings of `headway doctor` about the journal's folder: free space, and files that were set aside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from controller.base.text import listed
 from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from controller.cli.doctor.host import Host
 
 _FULL_BYTES = 16 << 20
-"""Less than this counts as full: one cycle of a large cluster writes a few MiB."""
+"""Free bytes below which the disk counts as full: one cycle of a large cluster writes a few MiB."""
 _LITTLE_BYTES = 256 << 20
 _NAMED = 3
 
@@ -23,20 +24,19 @@ def journal_findings(settings: ControllerSettings, host: Host) -> Iterator[Findi
     free = host.free_bytes(folder)
     if free is None:
         return
-    mend = f"make room on the disk of {folder} (df -h {folder})"
+    mend = f"free space on the disk of {folder} (df -h {folder})"
     if free < _FULL_BYTES:
-        what = f"{folder} has {free >> 20} MiB left: when the journal cannot be written, Slurm schedules jobs without Headway"
+        what = f"{folder} has {free >> 20} MiB free: when the journal cannot be written, Slurm schedules jobs without Headway"
         yield Finding("state-space", Level.ERROR, what, mend)
     elif free < _LITTLE_BYTES:
-        yield Finding("state-space", Level.WARNING, f"{folder} has {free >> 20} MiB left", mend)
+        yield Finding("state-space", Level.WARNING, f"{folder} has {free >> 20} MiB free", mend)
     else:
-        yield Finding("state-space", Level.OK, f"{folder} has room")
+        yield Finding("state-space", Level.OK, f"{folder} has enough free space")
     kept = sorted(name for name in host.names(folder) if ".sqlite." in name and not name.endswith(("-wal", "-shm")))
     if kept:
-        more = f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else ""
         yield Finding(
             "state-files",
             Level.WARNING,
-            f"{folder} has files that could not be used and were replaced: {', '.join(kept[:_NAMED])}{more}",
-            "look at the controller's log and the disk for the cause; remove the files when they are not needed any more",
+            f"{folder} has files that could not be used and were replaced: {listed(kept, _NAMED)}",
+            "look for the cause in the controller's log and on the disk; remove the files when they are no longer needed",
         )

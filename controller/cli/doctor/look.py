@@ -1,4 +1,4 @@
-"""`headway doctor`: check an installation for everything that can be wrong, with the repair of each.
+"""`headway doctor`: checks an installation, and returns each problem with its remedy.
 
 `look` gathers the observations first; pure functions in `rules` draw the conclusions.
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from controller.base.errors import ConfigurationError, SlurmError
 from controller.base.lease import read_lease
-from controller.cli.doctor.agents import look_at_agents
+from controller.cli.doctor.agents import query_agents
 from controller.cli.doctor.host import RealHost
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
@@ -44,15 +44,15 @@ def _may_open(address: str) -> bool:
     except PermissionError:
         return False
     except (OSError, PolicyError):
-        return True  # the client reports what is wrong there
+        return True  # the client reports the problem
     return True
 
 
-AskPolicy = Callable[[str], Awaitable[PolicySeen]]
+QueryPolicy = Callable[[str], Awaitable[PolicySeen]]
 
 
 def checks(settings: ControllerSettings) -> list[Finding]:
-    """Check this machine, its Slurm and the policy server, and return all findings. Never raises on what it finds."""
+    """Check this machine, its Slurm and the policy server, and return all findings. No finding raises an exception."""
     from controller.slurm.select import command_line_client
 
     client = None if settings.slurm_client == "embedded" else command_line_client(settings)
@@ -61,26 +61,26 @@ def checks(settings: ControllerSettings) -> list[Finding]:
         trusted = trusted_users(settings, lease.controller_uid if lease is not None else 0)
     except ConfigurationError as error:
         return [Finding("settings", Level.ERROR, str(error))]
-    seen = asyncio.run(look(settings, client, partial(ask_policy, trusted=trusted), time.time()))
+    seen = asyncio.run(look(settings, client, partial(query_policy, trusted=trusted), time.time()))
     return findings(settings, seen, RealHost())
 
 
-async def look(settings: ControllerSettings, client: SlurmClient | None, ask: AskPolicy, now_s: float) -> Seen:
-    """Ask Slurm, the policy server and, where there are agents, the controller, all at once.
+async def look(settings: ControllerSettings, client: SlurmClient | None, query: QueryPolicy, now_s: float) -> Seen:
+    """Query Slurm, the policy server and, where there are agents, the controller, all at once.
 
-    Without a client there is no Slurm to look at.
+    Without a client there is no Slurm to check.
     """
     slurm, policy, agents, troubles = await asyncio.gather(
-        _ask_slurm(client),
-        ask(settings.policy_address),
-        look_at_agents(settings),
-        asyncio.to_thread(ask_troubles, settings),
+        _query_slurm(client),
+        query(settings.policy_address),
+        query_agents(settings),
+        asyncio.to_thread(query_troubles, settings),
     )
     lease = read_lease(settings.lease_path)
     return Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents, troubles=troubles)
 
 
-async def _ask_slurm(client: SlurmClient | None) -> SlurmSeen | None:
+async def _query_slurm(client: SlurmClient | None) -> SlurmSeen | None:
     if client is None:
         return None
     try:
@@ -91,20 +91,20 @@ async def _ask_slurm(client: SlurmClient | None) -> SlurmSeen | None:
     return SlurmSeen(facts=facts, partitions=snapshot.partitions, nodes=snapshot.nodes)
 
 
-def ask_troubles(settings: ControllerSettings) -> tuple[str, ...]:
-    """Return the failing background tasks of the controller; none when it does not answer, which the check of the lease reports."""
-    from controller.cli.client import AdminClient, AskError, sockets
+def query_troubles(settings: ControllerSettings) -> tuple[str, ...]:
+    """Return the controller's failing background tasks; none when it does not answer, which the check of the lease reports."""
+    from controller.cli.client import AdminClient, CallError, sockets
 
     for path in sockets(settings.runtime_dir):
         try:
             with AdminClient(path) as client:
                 return tuple(client.status().troubles)
-        except AskError:
+        except CallError:
             continue
     return ()
 
 
-async def ask_policy(address: str, trusted: TrustedUsers | None = None) -> PolicySeen:
+async def query_policy(address: str, trusted: TrustedUsers | None = None) -> PolicySeen:
     """Return health and description of the policy server, if its process belongs to a trusted user (None: any user)."""
     from policies.serving.client import PolicyClient
 

@@ -1,4 +1,5 @@
-"""Conclusions of `headway doctor` in one order: pure functions of settings, observations and the machine's files."""
+"""Conclusions of `headway doctor`, in the order of repair: pure functions of settings, collected facts and the machine's
+files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations of `headway doctor`: what Slurm, the policy server and the controller's files showed."""
+"""Facts that `headway doctor` has collected about Slurm, the policy server and the controller's files."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class PolicySeen:
     healthy: bool = False
     problem: str = ""
     may_look: bool = True
-    """False: this user may not open the server's socket, which says nothing about the server."""
+    """False: this user may not open the server's socket, so the server was not checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything that was observed. `slurm` is None for the embedded Slurm, of which nothing is installed."""
+    """All collected facts. `slurm` is None for the embedded Slurm, which has no installation."""
 
     slurm: SlurmSeen | None
     policy: PolicySeen
     lease: Lease | None
     now_s: float
     agents: AgentsSeen | None = None
-    """None: the settings ask for no agents."""
+    """None: the settings have no agents_address."""
     troubles: tuple[str, ...] = ()
-    """Background tasks of the controller that failed recently, in its own words."""
+    """Sentences by the controller about its background tasks that failed recently."""

@@ -1,4 +1,4 @@
-"""Findings of `headway doctor` about what runs: the controller, its tasks, the policy server, the watchdog. Pure functions."""
+"""Findings of `headway doctor` about services: the controller, its tasks, the policy server, the watchdog. Pure functions."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def _watchdog(seen: Seen, host: Host) -> Iterator[Finding]:
         case True:
             yield Finding("watchdog", Level.OK, f"{WATCHDOG_TIMER} is active")
         case False:
-            what = f"{WATCHDOG_TIMER} is not active: if the controller dies, the jobs that it holds stay held"
+            what = f"{WATCHDOG_TIMER} is not active: if the controller ends, the jobs that it holds stay held"
             yield Finding("watchdog", Level.ERROR, what, f"systemctl enable --now {WATCHDOG_TIMER}")
         case None:
             what = "this machine has no systemd, so the watchdog could not be checked"
-            mend = "keep `headway-controller watchdog --every 30` running beside the controller"
+            mend = "run `headway-controller watchdog --every 30` beside the controller"
             yield Finding("watchdog", Level.SKIPPED, what, mend)

@@ -1,4 +1,4 @@
-"""Findings of `headway doctor` in Slurm: its programs and version, its configuration, scripts and partitions. Pure functions."""
+"""Findings of `headway doctor` about Slurm: programs, version, configuration, scripts and partitions. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLDEST_SLURM = (22, 5)
 _MOST_DIGITS = 20
 PROGRAMS = ("scontrol", "squeue", "scancel")
 MOST_JOBS = 150_000
-"""Jobs whose text Headway can surely read at once: scontrol prints about 1.6 KB for each, and 256 MiB are read at most."""
+"""Number of jobs that Headway can certainly read at once: scontrol prints about 1.6 KB for each, and at most 256 MiB are read."""
 _SETUP = "headway-setup slurm --apply"
 
 
@@ -35,7 +35,7 @@ def slurm_findings(settings: ControllerSettings, seen: Seen, host: Host) -> Iter
 
 def _programs(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[Finding]:
     if seen.slurm is None:
-        yield Finding("slurm", Level.SKIPPED, "slurm_client is embedded: there is no Slurm installation to look at")
+        yield Finding("slurm", Level.SKIPPED, "slurm_client is embedded: there is no Slurm installation to check")
         return
     missing = [name for name in PROGRAMS if host.program(name, settings.slurm_bin) is None]
     where = str(settings.slurm_bin or "PATH")
@@ -116,12 +116,16 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
         path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
     if text is None:
-        return Finding("job-submit-lua", Level.ERROR, f"{path}: not there, or not readable", f"run {_SETUP} as root")
+        return Finding(
+            "job-submit-lua", Level.ERROR, f"{path}: does not exist, or cannot be read", f"run {_SETUP} as root"
+        )
     if installed_files.script_version(text) is None:
         mend = (
             f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
         )
-        return Finding("job-submit-lua", Level.ERROR, f"{path} is the site's own, and does not load Headway's", mend)
+        return Finding(
+            "job-submit-lua", Level.ERROR, f"{path} is the site's own script, and does not load Headway's", mend
+        )
     problem = _script_problem(settings, path, text)
     return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
 
@@ -134,7 +138,7 @@ def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Find
         what = f"{path} has version {version}, this Headway needs {installed_files.VERSION}"
         return Finding(check, Level.ERROR, what, mend)
     if runtime_dir != settings.runtime_dir:
-        what = f"{path} looks for the controller in {runtime_dir}, but its settings say {settings.runtime_dir}"
+        what = f"{path} looks for the controller in {runtime_dir}, but runtime_dir in its settings is {settings.runtime_dir}"
         return Finding(check, Level.ERROR, what, mend)
     return None
 
@@ -147,7 +151,7 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
     found = host.file(path)
     if found is None or found.kind != "file" or not found.mode & 0o111:
         mend = f"{_SETUP}, or correct {key} in slurm.conf"
-        return Finding("hooks", Level.ERROR, f"{key}: {program} is no program that can be run here", mend)
+        return Finding("hooks", Level.ERROR, f"{key}: {program} cannot be run on this machine", mend)
     text = host.text(path) or ""
     if installed_files.script_version(text) is None:
         if installed_files.EVENT_HOOK in text:
@@ -171,6 +175,6 @@ def _resources(settings: ControllerSettings, slurm: SlurmSeen) -> Iterator[Findi
             yield Finding(
                 "gpus",
                 Level.ERROR,
-                f"Slurm knows of no GPU in partition {name}",
-                "slurm.conf needs GresTypes=gpu and Gres=gpu:N on the node lines, gres.conf the devices",
+                f"Slurm has no GPUs in partition {name}",
+                "add GresTypes=gpu, and Gres=gpu:N on the node lines, to slurm.conf, and the devices to gres.conf",
             )

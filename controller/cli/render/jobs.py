@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.base.text import clock_time, duration
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of, tell_rest
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of
 
 if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
@@ -40,7 +40,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
             safe_text(entry.why),
         )
     put(console, table)
-    tell_rest(console, len(queue.entries) - len(shown))
+    show_rest(console, len(queue.entries) - len(shown))
 
 
 def show_explanation(found: admin_pb2.Explanation) -> None:

@@ -38,9 +38,9 @@ def _detail(found: admin_pb2.PreemptionRecord) -> str:
         case "asked" if found.way == "signal":
             return f" by USR1 to requeue itself, within {found.within_s:g} s{problem}"
         case "resumed":
-            return f"{step}, {found.resumed_s - found.asked_s:.1f} s after it was asked{problem}"
+            return f"{step}, {found.resumed_s - found.asked_s:.1f} s after the request to save{problem}"
         case "called off":
-            return f": {found.problem}; the job was left where it is"
+            return f": {found.problem}; the job stays on its nodes"
         case _:
             return f"{step}{problem}"
 

@@ -21,7 +21,7 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
     """Print one line for each kind of job, and one below it for each of its running jobs."""
     console = open_console()
     if not found.kinds:
-        put(console, safe_text("Nothing was measured yet."))
+        put(console, safe_text("There are no measurements yet."))
         return
     shown: dict[str, Callable[[admin_pb2.ProfileKind], str]] = {
         "USER": lambda kind: kind.user or str(kind.uid),
@@ -40,7 +40,7 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
     columns = {name: cell for name, cell in shown.items() if name not in unknown}
     table = table_of(*columns, "NOW")
     for kind in found.kinds:
-        first, *others = [now_words(each) for each in kind.running] or [""]
+        first, *others = [now_text(each) for each in kind.running] or [""]
         table.add_row(*(safe_text(cell(kind)) for cell in columns.values()), safe_text(first))
         for words in others:
             table.add_row(*("" for _ in columns), safe_text(words))
@@ -55,7 +55,7 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
         put(console, safe_text("There are more; --limit 0 shows all"))
 
 
-def now_words(now: admin_pb2.ContentionNow) -> str:
+def now_text(now: admin_pb2.ContentionNow) -> str:
     """Return "124: 2.01x (alone, 95%)"."""
     if not now.HasField("sensitivity"):
         return f"{now.job_id}: {rate(now.steps_per_s)} steps/s, its speed alone is not known"

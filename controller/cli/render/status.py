@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from controller.base.text import clock_time, count, duration
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of, tell_rest
+from controller.base.text import clock_time, count, duration, listed
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _NAMED = 5
-"""Nodes that a line names."""
+"""Maximum number of nodes that a line names."""
 _EVENT_COLOURS = {
     "error": "red",
     "fallback": "yellow",
@@ -58,7 +58,7 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
     if status.nodes:
         shown = status.nodes[:limit] if limit else status.nodes
         put(console, _node_table(shown))
-        tell_rest(console, len(status.nodes) - len(shown))
+        show_rest(console, len(status.nodes) - len(shown))
 
 
 def _advice_line(advice: admin_pb2.MoveAdvice) -> str:
@@ -102,17 +102,16 @@ def policy_line(policy: admin_pb2.PolicyInfo) -> str:
     """Return one line on the policy that decides."""
     if policy.serving:
         return f"{policy.name} (version {policy.version}) at {policy.address}"
-    missed = f"{policy.name} at {policy.address} does not answer as it should" if policy.name else ""
-    return f"the fallback {policy.fallback}; {missed or f'nothing heard yet from {policy.address}'}"
+    missed = f"{policy.name} at {policy.address} fails or does not answer" if policy.name else ""
+    return f"the fallback {policy.fallback}; {missed or f'{policy.address} has not answered yet'}"
 
 
 def agents_line(agents: admin_pb2.AgentsStatus) -> str:
     """Return one line on the agents; it names the first few nodes without one."""
     parts = [f"{agents.connected} of {count(agents.nodes, 'node')} connected"]
     if agents.silent:
-        named = ", ".join(f"{node.name} ({_silence(node.since_s)})" for node in agents.silent[:_NAMED])
-        more = len(agents.silent) - _NAMED
-        parts.append(f"silent: {named}{f' and {more} more' if more > 0 else ''}")
+        named = listed((f"{node.name} ({_silence(node.since_s)})" for node in agents.silent), _NAMED)
+        parts.append(f"silent: {named}")
     if agents.skewed:
         named = ", ".join(f"{node.name} {-node.behind_s:+.1f} s" for node in agents.skewed[:_NAMED])
         parts.append(f"clocks differ: {named}")

@@ -1,7 +1,6 @@
-"""Output to a terminal: tables with colour there, plain lines elsewhere.
+"""Output of the commands: tables with colours on a terminal, plain lines elsewhere.
 
-Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
-sequence or as markup.
+Other users write the names of jobs and the reasons of policies: no control sequence and no markup in them reaches the terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def open_console() -> Console:
     from rich.console import Console
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names may hold letters that this terminal cannot show
+        sys.stdout.reconfigure(errors="replace")  # names may contain letters that this terminal cannot show
     if sys.stdout.isatty():
         return Console(file=sys.stdout, highlight=False)
     return Console(file=sys.stdout, highlight=False, no_color=True, force_terminal=False, width=_PLAIN_WIDTH)
@@ -72,7 +71,7 @@ def safe_text(value: str, colour: str = "") -> Text:
     return Text("".join(sign if sign.isprintable() else "?" for sign in value), style=colour)
 
 
-def tell_rest(console: Console, left: int) -> None:
-    """Say that so many lines were not shown, if any."""
+def show_rest(console: Console, left: int) -> None:
+    """Print the number of lines that were not shown, if any."""
     if left:
         put(console, safe_text(f"{left} more; --limit 0 shows all"))

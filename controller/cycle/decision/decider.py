@@ -1,8 +1,9 @@
-"""The decision of a cycle: by the policy server, else by the built-in fallback, else by neither (then Slurm places the jobs).
+"""The decision of a cycle: by the policy server, else by the built-in fallback. If both fail, Slurm places the jobs.
 
 However the policy server fails (killed, hung, slow, with answers that make no sense), a decision comes within the deadline plus
-the few milliseconds that the fallback takes. A server that has failed several times in a row is not called for a moment, so that
-a server that hangs does not cost its deadline in every cycle.
+the few milliseconds that the fallback takes. A server that has failed several times in a row is not called for some seconds, so
+that
+not every cycle waits for the deadline of a server that hangs.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ _REST_S = 5.0
 _ROW_S = 120.0
 """Longest time between two failures in a row, seconds: longer than the longest pause between two cycles."""
 _TRIES = 2
-"""Calls to a server whose connection has changed before its answer was there."""
+"""Maximum number of calls to a server whose connection changes before its answer arrives."""
 _BUSY_SHARE = 1 / 3
-"""Share of the deadline beyond which a server is too slow for rehearsals: a decision would have to wait for them."""
+"""Share of the deadline above which a server is too slow for rehearsals, because decisions would wait for them."""
 _BUSY_FOR_S = 60.0
-"""Time for which a server counts as slow, seconds: without waiting jobs, no decision shows that it is faster again."""
+"""Time for which a server counts as slow, seconds. It is limited, because without waiting jobs no decision shows that the
+server is faster again."""
 
 
 class PolicyEndpoint(Protocol):
@@ -62,7 +64,7 @@ class PolicyEndpoint(Protocol):
         """Return the allocation that the policy wants."""
 
     async def learn(self, outcomes: Iterable[Outcome]) -> int:
-        """Report how jobs ended. Returns the number of outcomes that the policy has read."""
+        """Report how jobs ended. Returns the number of outcomes that the policy has processed."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -98,7 +100,7 @@ class Server:
     spec: PolicySpec | None = None
     """None before the first answer."""
     connection: int = 0
-    """Number of the connection on which `spec` came."""
+    """Number of the connection on which `spec` was received."""
 
     @property
     def known(self) -> bool:
@@ -121,15 +123,15 @@ class Decider:
         self._deadline_s = deadline_s
         self._clock = clock
         self._away = ""
-        """Reason why the server could not describe itself, the last time that it could not."""
+        """Problem of the last failed attempt to get the server's description."""
         self._failures = 0
         self._failure = ""
         """Problem of the last failure."""
         self._rest_until_s = -math.inf
         self._busy_since_s = -math.inf
-        """When the server was last found to be slow."""
+        """Time at which the server was last found to be slow."""
         self._undecided: tuple[float, float] | None = None
-        """The first and the last of decisions in a row that neither policy nor fallback made."""
+        """Times of the first and the last of consecutive decisions that neither policy nor fallback made."""
         self.counts = DeciderCounts()
         self.last_error = ""
 
@@ -138,7 +140,7 @@ class Decider:
         self._deadline_s = deadline_s
 
     async def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Report to the policy how jobs ended. Nothing waits for it, and a failure loses nothing: the journal has them."""
+        """Report to the policy how jobs ended. Nothing waits for it, and after a failure the journal still has the outcomes."""
         try:
             async with self._calling() as server:
                 await server.endpoint.learn(outcomes)
@@ -147,7 +149,8 @@ class Decider:
 
     @property
     def spec(self) -> PolicySpec | None:
-        """The policy server's description of itself; None before the first answer, and when another process may have its place."""
+        """The policy server's description of itself; None before the first answer, and when another process may have replaced
+        it."""
         return self._server.spec if self._server.known else None
 
     @property
@@ -162,7 +165,7 @@ class Decider:
 
     @property
     def serving(self) -> bool:
-        """True if the policy server is connected and made the last decision that it was asked for."""
+        """True if the policy server is connected and has made the last decision that was requested from it."""
         return self._server.known and self._server.endpoint.connected and self._failures == 0
 
     @property
@@ -170,8 +173,8 @@ class Decider:
         """Time for which neither policy nor fallback has made a decision, seconds; 0 when one of them made the last one."""
         return 0.0 if self._undecided is None else self._clock.monotonic() - self._undecided[0]
 
-    async def greet(self) -> None:
-        """Find out which policy the server has, unless that is known. A server that is away is called again before it decides."""
+    async def refresh(self) -> None:
+        """Get the server's description, unless it is known. A server that does not answer is called again before it decides."""
         if self._server.known and self._server.endpoint.connected:
             return
         if self._rests_s > 0:
@@ -184,7 +187,7 @@ class Decider:
                 log.warning("policy_away", problem=str(error))
             self.last_error = self._away = str(error)
         else:
-            if self.last_error == self._away:  # no decision needed it meanwhile
+            if self.last_error == self._away:  # no decision was needed meanwhile
                 self.last_error = ""
 
     async def decide(self, state: ClusterState) -> Decided | None:
@@ -192,7 +195,7 @@ class Decider:
         begun_s = self._clock.monotonic()
         self.counts.decisions += 1
         try:
-            plan, name = await self._ask_server(state)
+            plan, name = await self._decide_by_server(state)
         except PolicyUnavailableError as error:
             problem = str(error)
         else:
@@ -200,7 +203,7 @@ class Decider:
             return Decided(plan, name, self._took_s(begun_s), "")
         self.counts.fallbacks += 1
         self.last_error = problem
-        decided = self._ask_fallback(state)
+        decided = self._decide_by_fallback(state)
         if isinstance(decided, Rejection):
             self.counts.undecided += 1
             self._note_undecided()
@@ -215,9 +218,9 @@ class Decider:
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """Return the plan that the active policy would make on a hypothetical state; None: no answer. Nothing is counted."""
         if not self._server.known or self._failures:
-            plan = self._ask_fallback(state)
+            plan = self._decide_by_fallback(state)
         elif self._clock.monotonic() - self._busy_since_s < _BUSY_FOR_S:
-            log.info("not_rehearsed", problem=f"{self.address} has been slow of late")
+            log.info("not_rehearsed", problem=f"{self.address} has been slow recently")
             return None
         else:
             begun_s = self._clock.monotonic()
@@ -240,11 +243,15 @@ class Decider:
         try:
             fresh = await self._described(fresh)
             if not await endpoint.healthy(self._deadline_s):
-                raise PolicyUnavailableError(f"{endpoint.address}: answers, but says that it does not serve")
+                raise PolicyUnavailableError(
+                    f"{endpoint.address}: answers, but its health check says that it does not serve"
+                )
             if state is not None:
                 fresh, checked = await self._answer(fresh, state)
                 if isinstance(checked, Rejection):
-                    raise PolicyUnavailableError(f"{endpoint.address}: bad dry-run decision: {checked.reason}")
+                    raise PolicyUnavailableError(
+                        f"{endpoint.address}: its dry-run decision was rejected: {checked.reason}"
+                    )
         except PolicyError as error:
             await endpoint.close()
             raise PolicyUnavailableError(str(error)) from error
@@ -264,7 +271,7 @@ class Decider:
 
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[Server]:
-        """Give the server that decides now. Within, its endpoint stays open, even if it is swapped meanwhile."""
+        """Give the server that decides now. Its endpoint stays open within the context, even if it is swapped meanwhile."""
         server = self._server
         key = id(server.endpoint)
         self._calls[key] += 1
@@ -303,20 +310,20 @@ class Decider:
                 raise
             except Exception as error:  # a decision that cannot be checked is this server's failure, not the cycle's
                 log.exception("decision_unreadable", address=server.endpoint.address)
-                return server, Rejection(f"reading it raised {type(error).__name__}: {error}")
+                return server, Rejection(f"checking it raised {type(error).__name__}: {error}")
         address = server.endpoint.address
-        raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it was restarted again and again during the call")
+        raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it restarted during each attempt")
 
     def _note_undecided(self) -> None:
         now_s = self._clock.monotonic()
-        # Where no job has waited for long, no decision was needed, and earlier failures do not belong to this row.
+        # After a long time without waiting jobs no decision was needed, and earlier failures do not count any more.
         goes_on = self._undecided is not None and now_s - self._undecided[1] <= _ROW_S
         first_s = self._undecided[0] if goes_on and self._undecided is not None else now_s
         self._undecided = first_s, now_s
 
     @property
     def _rests_s(self) -> float:
-        """Seconds for which the server is still not called; 0 or less: it is called."""
+        """Seconds until the server is called again; 0 or less: it is called."""
         return self._rest_until_s - self._clock.monotonic()
 
     def _took_s(self, begun_s: float) -> float:
@@ -326,13 +333,13 @@ class Decider:
         self._busy_since_s = now_s if slow else -math.inf
         return now_s - begun_s
 
-    async def _ask_server(self, state: ClusterState) -> tuple[Plan, str]:
+    async def _decide_by_server(self, state: ClusterState) -> tuple[Plan, str]:
         if self._rests_s > 0:
-            raise PolicyUnavailableError(f"{self._failure} (next try in {self._rests_s:.0f} s)")
+            raise PolicyUnavailableError(f"{self._failure} (next attempt in {self._rests_s:.0f} s)")
         async with self._calling() as current:
             server = current
             try:
-                if self._failures:  # a server that was away may have come back as another policy
+                if self._failures:  # a server that did not answer may serve another policy now
                     server = await self._described(server)
                 server, checked = await self._answer(server, state)
             except PolicyError as error:
@@ -356,7 +363,7 @@ class Decider:
                 log.warning("policy_failed", problem=problem)
         return PolicyUnavailableError(problem)
 
-    def _ask_fallback(self, state: ClusterState) -> Plan | Rejection:
+    def _decide_by_fallback(self, state: ClusterState) -> Plan | Rejection:
         try:
             return make_plan(state, self._fallback.decide(state), self._fallback.spec)
         except Exception as error:

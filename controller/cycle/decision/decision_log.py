@@ -12,7 +12,8 @@ from policies.wire.messages import state_digest
 
 
 class DecisionLog:
-    """Keeps decisions that start a job, or that another policy makes than before; repetitions without an effect are left out."""
+    """Records decisions that start a job, or that another policy makes than before; repetitions without an effect are left
+    out."""
 
     def __init__(self, journal: Journal, events: EventLog, clock: Clock) -> None:
         self._journal = journal
@@ -21,7 +22,7 @@ class DecisionLog:
         self._last_policy = ""
 
     def record(self, observation: Observation, decided: Decided) -> None:
-        """Keep this decision, unless it repeats the one before without an effect. Raises JournalError."""
+        """Record this decision, unless it repeats the one before without an effect. Raises JournalError."""
         if not decided.plan.starts and decided.policy == self._last_policy:
             return
         if decided.policy != self._last_policy and decided.problem:

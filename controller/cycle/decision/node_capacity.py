@@ -1,7 +1,7 @@
 """Free capacity of every node, in columns: for the checks of a plan, and for `headway why`.
 
-The packing of policies (`policies.placement.best_fit.Capacity`) keeps its own form: it changes thousands of times within one
-decision, for which bit sets are faster than columns.
+Policies use another form (`policies.placement.best_fit.Capacity`), which changes thousands of times within one
+decision, because bit sets are faster for that than columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn
 
 @dataclass(slots=True)
 class NodeCapacity:
-    """Capacity of each node that foreign jobs and some of ours leave free. Below zero: they use more than the node has.
+    """Capacity of each node that foreign jobs and the given jobs leave free. Below zero: they use more than the node has.
 
     Invariant: where Slurm does not show the CPUs or the memory of a node, they count as unlimited.
     """

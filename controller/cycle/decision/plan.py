@@ -1,15 +1,16 @@
-"""From a policy's decision to the steps that Slurm is to carry out, or to the reason why the decision is refused.
+"""Turns a policy's decision into the steps that Slurm is to carry out, or into the reason why the decision is refused.
 
-`make_plan` is a pure function, so its result can be printed and tested. A policy may ask for anything; nothing reaches Slurm that
-does not fit the nodes, the jobs' own constraints, and the policy's description of itself. A bad decision is refused as a whole: a
-policy that is wrong about one job is not trusted with the others.
+`make_plan` is a pure function, so its result can be printed and tested. Whatever a policy decides, only steps reach Slurm that
+fit the nodes, the jobs' own constraints, and the policy's description of itself. A bad decision is refused as a whole, because a
+policy that is wrong about one job may be wrong about the others.
 
-A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which takes
-a while: jobs that are to start in their place wait until they have gone, and jobs that fit beside them start. Stops that are
+A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which
+takes
+some time: jobs that need their GPUs wait until these are free, and jobs that fit beside them start. Stops that are
 useful only together form a group, which is carried out as a whole or not at all.
 
 Thousands of jobs may start at once, so single jobs are checked twice: first all of them in columns, to find suspects, and then
-each suspect by itself. Only the second check decides, and gives the reason.
+each suspect by itself. The second check decides, and gives the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Start(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop a running job, so that it comes back later: anywhere, or where the policy wants it."""
+    """Stop a running job, so that it continues later: on any nodes, or on those that the policy has chosen."""
 
     row: int
     reason: str
@@ -59,7 +60,7 @@ class Plan:
     queue: tuple[int, ...]
     """Waiting jobs in the policy's order, those to be started left out."""
     reasons: Mapping[int, str] = field(default_factory=dict)
-    """The policy's reasons for jobs that go on waiting, by row."""
+    """The policy's reasons for jobs that continue to wait, by row."""
     stops: tuple[Stop, ...] = ()
     """Running jobs to stop, also those that an earlier cycle has begun to stop."""
     groups: tuple[StopGroup, ...] = ()
@@ -75,13 +76,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The reason why a decision is refused."""
+    """The reason why a decision is rejected."""
 
     reason: str
 
 
 class _BadDecisionError(Exception):
-    """Carries the reason out of the checks below."""
+    """A check has failed; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,14 @@ class _Entries:
     rows: npt.NDArray[Any]
     """Job of each placement."""
     owner: npt.NDArray[np.int64]
-    """Number of the placement that each entry belongs to."""
+    """Number of the placement to which each entry belongs."""
     nodes: npt.NDArray[Any]
     gpus: npt.NDArray[Any]
     widths: npt.NDArray[np.int64]
     """Number of entries of each placement."""
     plain: bool
-    """True if the columns are complete: otherwise a policy gave values that are no integers, or not as many GPUs as nodes."""
+    """True if the columns are valid; False if a policy gave values that are no integers, or different numbers of nodes and
+    GPUs."""
 
     @classmethod
     def of(cls, allocation: Mapping[int, Placement]) -> Self:
@@ -122,7 +124,7 @@ class _Entries:
 
 
 def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan | Rejection:
-    """Check the decision against the state and the policy's spec, and work out the steps."""
+    """Check the decision against the state and the policy's spec, and return the steps."""
     try:
         entries = _Entries.of(decision.allocation)
         _check_rows(state, decision, entries)
@@ -177,19 +179,19 @@ def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> N
 def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
     jobs, nodes = len(state.jobs), len(state.nodes)
     if not 0 <= row < jobs:
-        raise _BadDecisionError(f"row {row} is no job: the snapshot has {jobs}")
+        raise _BadDecisionError(f"row {row} is no job: the snapshot has {jobs} jobs")
     if not placement.nodes or len(placement.nodes) != len(placement.gpus):
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: a placement without nodes")
     if len(set(placement.nodes)) != len(placement.nodes):
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node is named twice")
     if min(placement.nodes) < 0 or max(placement.nodes) >= nodes:
-        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node that is not there: the snapshot has {nodes}")
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a row without a node: the snapshot has {nodes} nodes")
     if min(placement.gpus) < 1:
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node without GPUs")
 
 
 def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Stop, ...]:
-    """Return the running jobs that lose their place. They must be preemptible, and the policy must have said that it preempts."""
+    """Return the stops of running jobs. The jobs must be preemptible, and the policy's description must say that it preempts."""
     stops = []
     for row, own in present_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
@@ -199,15 +201,16 @@ def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[S
         if not state.jobs.preemptible[row]:
             raise _BadDecisionError(f"job {state.jobs.ids[row]} runs and cannot be {doing}: it is not preemptible")
         if not spec.preempts:
+            name = state.jobs.ids[row]
             raise _BadDecisionError(
-                f"job {state.jobs.ids[row]} runs and would be {doing}, but {spec.name} says that it never preempts"
+                f"job {name} runs and would be {doing}, but {spec.name} describes itself as a policy without preemption"
             )
         stops.append(Stop(row, decision.reasons.get(row, "")[:_MAX_REASON], wanted))
     return tuple(stops)
 
 
 def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
-    """Check the new placement of a running job. It keeps its number of GPUs, also where its own request would fit nowhere."""
+    """Check the new placement of a running job. It keeps its number of GPUs, even if its own request would fit on no nodes."""
     assert stop.placement is not None
     current = state.jobs.placement(stop.row)
     if current is not None and stop.placement.num_gpus != current.num_gpus:
@@ -219,7 +222,8 @@ def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
 
 
 def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
-    """Return the plan for now: jobs that fit beside all that still runs start, in the policy's order; the others go on waiting."""
+    """Return the present plan: jobs that fit beside all running jobs start, in the policy's order; the others continue to
+    wait."""
     free = _Free(state)
     starts = tuple([start for start in plan.starts if free.take(start)])
     now = {start.row for start in starts}
@@ -228,13 +232,13 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
     delayed = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
     known = waits.keys() | set(plan.queue)
     order = [row for row in decision.queue or state.pending.tolist() if row in known]
-    queue = dict.fromkeys([*order, *waits])  # a policy need not name all jobs
+    queue = dict.fromkeys([*order, *waits])  # the policy may have left out jobs
     groups = _groups(state, waits.values(), stops)
     return Plan(starts, tuple(queue), {**plan.reasons, **delayed}, stops, groups)
 
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
-    """Return the stops that belong together, for starts that wait for them."""
+    """Return the groups of stops, for starts that wait for them."""
     occupied = {row: own.nodes for row, own in present_placements(state, [stop.row for stop in stops]).items()}
     moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
     return stop_groups(occupied, [(start.row, start.placement.nodes) for start in waits], moves)
@@ -243,19 +247,19 @@ def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]
 def _until(state: ClusterState, leaving: Iterable[int]) -> str:
     names = [state.jobs.ids[row] for row in sorted(leaving)]
     more = ", ..." if len(names) > _NAMED else ""
-    who = f"job {names[0]} has" if len(names) == 1 else f"{len(names)} jobs ({', '.join(names[:_NAMED])}{more}) have"
-    return f"waits until {who} made room"
+    stopping = f"job {names[0]} is" if len(names) == 1 else f"{len(names)} jobs ({', '.join(names[:_NAMED])}{more}) are"
+    return f"waits until {stopping} stopped"
 
 
 class _Free:
-    """Capacity of the nodes beside all that runs, and beside the starts that were taken so far."""
+    """Capacity of the nodes beside all running jobs, and beside the starts that were taken so far."""
 
     def __init__(self, state: ClusterState) -> None:
         self._jobs = state.jobs
         self._left = NodeCapacity.beside_running(state)
 
     def take(self, start: Start) -> bool:
-        """Take the job's place if it is free. Returns whether it was."""
+        """Take the resources of the job's placement if they are free. Returns whether they were."""
         where, gpus = np.array(start.placement.nodes), np.array(start.placement.gpus)
         cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
         exclusive = bool(self._jobs.exclusive[start.row])
@@ -333,13 +337,13 @@ def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
             raise _BadDecisionError(f"job {state.jobs.ids[row]}: node {state.nodes.names[node]} takes no jobs")
     node_set = int(state.jobs.node_set[row])
     if node_set >= 0 and not state.node_sets[node_set, nodes].all():
-        raise _BadDecisionError(f"job {state.jobs.ids[row]}: may not use one of the nodes chosen")
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: one of the chosen nodes is not eligible for it")
 
 
 def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]) -> None:
-    """Check that no node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only.
+    """Check that no node's resources are exceeded: GPUs exactly, CPUs and memory where known, exclusive nodes for one job only.
 
-    Nodes on which no job starts, and to which none is moved, are left out: the jobs there run already.
+    Nodes on which no job starts, and to which none is moved, are left out, because the jobs there run already.
     """
     rows, nodes, gpus = (
         column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)

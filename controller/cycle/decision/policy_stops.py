@@ -1,12 +1,13 @@
-"""Preemptions by policies: which running jobs policies may take off their nodes, and how their stops are begun.
+"""Preemptions by policies: which running jobs policies may stop, and how their stops are begun.
 
-A job that is about to leave its nodes (asked to save, being stopped, ending) is also shown to policies as preemptible. Otherwise,
-in the seconds until it has gone, a policy would assume that it stays, and stop another job in its place.
+A job that is about to leave its nodes (it has a request to save, is being stopped, or is ending) is also shown to policies as
+preemptible. Otherwise, in the seconds until it has gone, a policy would assume that it stays, and stop another job in its place.
 
 Jobs that make room together are stopped all or not at all: otherwise jobs would be stopped and the budget spent, and still no job
-could start. Every bound is checked for all of them before the first is asked to save. Whether each of them then saves cannot be
-known before. A job that does not save trains on, while the others are stopped, and compete for their nodes with all waiting jobs:
-the next decision is made from that state.
+could start. Every bound is checked for all of them before the first gets a request to save. Some of them may then not save. Such
+a job
+trains on, while the others are stopped and compete for their nodes with all waiting jobs: the next decision is made from that
+state.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from controller.state.preemption import Cause, Preemption, RelocationConstraint
 
 _MOST_WORDS = 300
 
-Going = tuple[RunKey, SlurmJob, Stop]
-"""A run that is to be stopped."""
+ToStop = tuple[RunKey, SlurmJob, Stop]
+"""A run that is to be stopped, with its job and its stop."""
 
 
 class PolicyStops:
@@ -42,15 +43,15 @@ class PolicyStops:
         self._withheld = Withheld()
         self._refused: frozenset[RunKey] = frozenset()
         self._too_small: set[tuple[JobKey, int, bool]] = set()
-        """Jobs for which a too small budget was reported: with that budget, and whether it will suffice within the hour."""
+        """Jobs for which a too small budget was reported, with that budget; True if it will suffice within the hour."""
 
     @property
-    def look_again(self) -> bool:
-        """True if jobs were withheld just now: without them the policy may use the nodes beside them in another way."""
+    def decide_again(self) -> bool:
+        """True if jobs were withheld just now: without them the policy may use the free nodes in another way."""
         return self._withheld.fresh
 
     def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
-        """Return the runs of these jobs that policies may stop, or that leave anyway; empty where policies may stop none."""
+        """Return the runs of these jobs that policies may stop, or that are being stopped; empty where policies may stop none."""
         if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
             return self._withheld.without(frozenset(), now_s)
         running = [job for job in jobs if job.phase is Phase.RUNNING]
@@ -65,32 +66,33 @@ class PolicyStops:
     def begin(
         self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
     ) -> None:
-        """Ask the jobs that the policy stops or moves to save: group by group, each group as a whole.
+        """Request the jobs that the policy stops or moves to save: group by group, each group as a whole.
 
-        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would always
-        spend what it waits for. A group that is larger than a whole hour's budget keeps no other group waiting.
+        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would
+        always
+        spend the budget first. No group waits for one that is larger than a whole hour's budget.
         """
         bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
         stops = {stop.row: stop for stop in plan.stops}
         refused: dict[RunKey, tuple[SlurmJob, str]] = {}
         for group in plan.groups:
-            going = self._going([stops[row] for row in group.rows], observation)
-            found = self._refusals(going, bounds) or self._to_silent_nodes(going, observation)
-            if not found and len(going) <= bounds.left:
-                found = self._begin_all(going, bounds, observation, policy)
+            to_stop = self._to_stop([stops[row] for row in group.rows], observation)
+            found = self._refusals(to_stop, bounds) or self._to_silent_nodes(to_stop, observation)
+            if not found and len(to_stop) <= bounds.left:
+                found = self._begin_all(to_stop, bounds, observation, policy)
             elif not found:
                 budget = settings.preemption_budget_per_hour
-                waiting = going[0][1] if group.needed_by is None else observation.rows[group.needed_by]
-                self._report_too_small(waiting, policy, len(going), bounds.left, budget)
-                self._withheld.withhold([run for run, _, _ in going], now_s, all_others=len(going) <= budget)
-                if len(going) <= budget:
+                waiting = to_stop[0][1] if group.needed_by is None else observation.rows[group.needed_by]
+                self._report_too_small(waiting, policy, len(to_stop), bounds.left, budget)
+                self._withheld.withhold([run for run, _, _ in to_stop], now_s, all_others=len(to_stop) <= budget)
+                if len(to_stop) <= budget:
                     break
             refused |= found
         self._report_refused(refused, policy)
         self._too_small = {case for case in self._too_small if case[0] in observation.jobs}
 
-    def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
-        """Return the stops that have to be begun. A job that is leaving already counts as stopped, whatever the cause."""
+    def _to_stop(self, stops: Iterable[Stop], observation: Observation) -> list[ToStop]:
+        """Return the stops that have to be begun. A job that is being stopped already needs none, whatever the cause."""
         under_way, rows = self._preemptions.open, observation.rows
         return [
             (run, job, stop)
@@ -100,31 +102,37 @@ class PolicyStops:
             and not _leaves(job, under_way.get(run.job_id))
         ]
 
-    def _refusals(self, going: Sequence[Going], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
+    def _refusals(self, to_stop: Sequence[ToStop], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Return the jobs that may not be stopped, and reasons that continue "it "; the budget is not checked."""
         found = {
             run: (job, bounds.own_refusal(job) or self._preemptions.preemptibility(job).why_not)
-            for run, job, _ in going
+            for run, job, _ in to_stop
         }
-        others = f"; {count(len(going) - 1, 'job')} that would go with it stay too" if len(going) > 1 else ""
+        others = (
+            f"; so {count(len(to_stop) - 1, 'other job')} of its group are not stopped either"
+            if len(to_stop) > 1
+            else ""
+        )
         return {run: (job, why_not + others) for run, (job, why_not) in found.items() if why_not}
 
-    def _to_silent_nodes(self, going: Sequence[Going], observation: Observation) -> dict[RunKey, tuple[SlurmJob, str]]:
+    def _to_silent_nodes(
+        self, to_stop: Sequence[ToStop], observation: Observation
+    ) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Return the jobs that would be moved to nodes whose agents are silent, and the reason why they are not."""
         silent, names = self._preemptions.silent(observation.snapshot), observation.state.nodes.names
         found: dict[RunKey, tuple[SlurmJob, str]] = {}
-        for run, job, stop in going if silent else ():
+        for run, job, stop in to_stop if silent else ():
             nodes = () if stop.placement is None else stop.placement.nodes
             there = sorted(name for node in nodes if (name := names[node]) in silent)
             if there:
-                found[run] = job, f"would go to {there[0]}, where the agent is silent"
+                found[run] = job, f"would go to {there[0]}, where the agent is not connected"
         return found
 
     def _begin_all(
-        self, going: Sequence[Going], bounds: PreemptionBudget, observation: Observation, policy: str
+        self, to_stop: Sequence[ToStop], bounds: PreemptionBudget, observation: Observation, policy: str
     ) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Begin all stops. Returns the first that is refused; those behind it are not begun, those before it stay."""
-        for run, job, stop in going:
+        for run, job, stop in to_stop:
             why_not = self._begin(stop, job, observation, policy)
             if why_not:
                 return {run: (job, why_not)}
@@ -132,11 +140,11 @@ class PolicyStops:
         return {}
 
     def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
-        """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job was asked to save."""
+        """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job has the request to save."""
         names = observation.state.nodes.names
         only = frozenset() if stop.placement is None else frozenset(names[node] for node in stop.placement.nodes)
         because = f": {stop.reason}" if stop.reason else ""
-        why = f"{policy} wants it {'to wait' if stop.placement is None else 'elsewhere'}{because}"
+        why = f"{policy} wants it {'to wait' if stop.placement is None else 'on other nodes'}{because}"
         try:
             self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
         except PreemptionRefusedError as error:
@@ -147,7 +155,7 @@ class PolicyStops:
         for run in refused.keys() - self._refused:
             job, why_not = refused[run]
             self._events.add(
-                "preempt", job.key.job_id, f"is left where it is, though {policy} would stop it: it {why_not}"
+                "preempt", job.key.job_id, f"stays on its nodes, although {policy} would stop it: it {why_not}"
             )
         self._refused = frozenset(refused)
 
@@ -157,7 +165,7 @@ class PolicyStops:
         if case in self._too_small:
             return
         self._too_small.add(case)
-        purpose = "for it" if job.phase is Phase.PENDING else "together, it among them"
+        purpose = "for it" if job.phase is Phase.PENDING else "together with it"
         if number <= budget:
             why = (
                 f"all or none, and {left} more may be stopped within this hour (preemption_budget_per_hour is {budget})"
@@ -176,5 +184,5 @@ class PolicyStops:
 
 
 def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
-    """Return whether this run of the job is about to be stopped."""
+    """Return whether this run of the job is being stopped."""
     return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

@@ -1,7 +1,7 @@
 """Stops of a plan that belong together, because one alone would be useless. Pure functions.
 
-A waiting job can start when all jobs have left that are to make room on its nodes; a moved job, when the jobs on its new nodes
-have left. So a group is all the stops that one job needs, and those that the moved jobs among them need in turn. Groups may
+A waiting job can start when all jobs that are stopped for it have left its nodes; a moved job, when the jobs on its new nodes
+have left. So a group has all the stops that one job needs, and those that the moved jobs among them need in turn. Groups may
 overlap: a job that one group has stopped need not be stopped by another. Groups that share a job are not merged: in a full cluster
 nearly all stops would become one group, and no job could start before all of them can.
 """
@@ -19,7 +19,7 @@ class StopGroup(NamedTuple):
     rows: tuple[int, ...]
     """Rows of the jobs to stop, in the plan's order."""
     needed_by: int | None
-    """Row of the waiting job that they make room for; None: no job waits for it, they are only moved or stopped."""
+    """Row of the waiting job for which they are stopped; None: no job waits for them, they are only moved or stopped."""
 
 
 def stop_groups(

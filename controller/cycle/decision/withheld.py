@@ -1,4 +1,4 @@
-"""Running jobs that are not offered to policies for a while: each may be stopped, but the budget is too small for all of them."""
+"""Running jobs that are withheld from policies for a while: each may be stopped, but the budget is too small for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WITHHELD_S = 30.0
 class Withheld:
     """Invariant: a withheld run is left out of the next call of `without`, and then for no longer than WITHHELD_S.
 
-    A policy that is offered jobs which are not stopped in the end keeps the nodes beside them free for a job that cannot start,
+    A policy that may stop jobs which then are not stopped keeps nodes free for a job that cannot start,
     cycle after cycle. Without these jobs it places others there.
     """
 
@@ -24,7 +24,7 @@ class Withheld:
         self._all_since_s: float | None = None
 
     def withhold(self, runs: Iterable[RunKey], now_s: float, *, all_others: bool) -> None:
-        """Withhold these runs; with `all_others` every other run too, so that the rest of the budget is kept for these."""
+        """Withhold these runs; with `all_others` every other run too, so that the rest of the budget is saved for these."""
         self.fresh = True
         self._since_s.update(dict.fromkeys(runs, now_s))
         if all_others:

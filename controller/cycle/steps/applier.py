@@ -1,9 +1,9 @@
 """Carries a plan out: places jobs, takes them into the queue, and gives them to Slurm.
 
-Every step is journaled before Slurm is called and after. Each step can be repeated without harm: pinning a pinned job,
-holding a held one and releasing a released one change nothing. What a killed controller left half-done is therefore not
-replayed from the journal but seen in the next snapshot (a held job with our mark waits, a released one with a pin starts),
-and the journal only closes the books.
+Every step is journaled before Slurm is called and after. Each step can be repeated without harm: to pin a pinned job, to
+hold a held one or to release a released one changes nothing. So the unfinished steps of a killed controller are not
+replayed from the journal: the next snapshot shows their result (a held job with our mark waits, a released one with a pin
+starts), and the journal records it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 
 _PIN_TRIES = 3
-"""Refused pins of one job, for reasons of its own, after which it is given to Slurm."""
+"""Number of refused pins of one job after which it is given to Slurm."""
 
 
 class Applier:
-    """Changes the queue and keeps the ledger true. Invariant: no job is released whose pin was not read back."""
+    """Changes the queue and updates the ledger. Invariant: no job is released whose pin was not read back."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Applier:
         self._pin_failures: dict[JobKey, int] = {}
 
     def keep(self, jobs: Container[JobKey]) -> None:
-        """Forget every other job."""
+        """Forget the failed pins of all other jobs."""
         if self._pin_failures:
             self._pin_failures = {key: count for key, count in self._pin_failures.items() if key in jobs}
 
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
-        """Pin jobs where the plan places them, then release those whose pin holds: piece by piece, until one is not answered."""
+        """Pin the jobs to the plan's nodes, and release those that were pinned: piece by piece, until a piece is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
         await self._verbs.starts.run(
             by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy)
@@ -93,21 +93,20 @@ class Applier:
         await self._verbs.unmark(released, HOLD_MARK, PIN_MARK)
         for key in pinned:
             self._pin_failures.pop(key, None)
-        # After a release without an answer, the next snapshot shows whether the job starts: until then its pin is remembered.
-        await self._own_requests.take_back(_reasons("could not be released", _answered(unreleased)))
+        # After a release without an answer, the next snapshot shows whether the job starts; until then its pin is kept.
+        await self._own_requests.undo_pins(_reasons("could not be released", _answered(unreleased)))
         return {**failed, **unreleased}
 
     async def _pins_failed(self, observation: Observation, failed: Failures) -> None:
-        """Try again later. A job whose pins Slurm has refused several times is given to Slurm to place.
+        """Let the jobs be pinned again later. A job whose pins Slurm has refused several times is given to Slurm to place.
 
-        A job whose pin was not answered stays held, and the ledger keeps its own request: the next pin changes what is left
-        to change.
+        A job whose pin was not answered stays held, and the ledger keeps its own request: the next pin makes the missing changes.
         """
-        unheard = [key for key, failure in failed.items() if failure.unavailable]
-        for key in unheard:
+        unanswered = [key for key, failure in failed.items() if failure.unavailable]
+        for key in unanswered:
             self._ledger.pins.pop(key, None)
-        if unheard:
-            self._journal.save_jobs(self._ledger, unheard)
+        if unanswered:
+            self._journal.save_jobs(self._ledger, unanswered)
         hopeless = {}
         for key, failure in _answered(failed).items():
             if not failure.gone and not failure.not_ours:
@@ -116,14 +115,14 @@ class Applier:
                     del self._pin_failures[key]
                     hopeless[key] = f"could not be pinned: {failure.message}"
         rest = {key: failure for key, failure in _answered(failed).items() if key not in hopeless}
-        await self._own_requests.take_back(_reasons("could not be pinned", rest))
+        await self._own_requests.undo_pins(_reasons("could not be pinned", rest))
         if hopeless:
             await self.give_to_slurm(observation.jobs, hopeless)
 
     async def adopt(self, jobs: Sequence[SlurmJob]) -> Failures:
-        """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
-        # A job that its user has released is not the user's to hold any more. That mark goes first, and where it stays we
-        # do not hold either: a job with both marks would be taken for one that its user wants held.
+        """Hold pending jobs that Slurm may start at any moment, so that the policy places them."""
+        # A job that its user has released no longer has a user's hold. The mark of that hold is removed first. If it stays, the
+        # job is not held either: a job with both marks would count as one that its user wants held.
         failed = dict(
             await self._verbs.unmark([job.key for job in jobs if USER_HOLD_MARK in job.marks], USER_HOLD_MARK)
         )
@@ -137,21 +136,21 @@ class Applier:
             if failure is None:
                 self._events.add("held", job.key.job_id, "taken into the queue")
             elif failure.reason is FailureReason.REFUSED:
-                self._ledger.yielded[job.key] = job.restarts  # what Slurm does not let us hold, it places itself
+                self._ledger.yielded[job.key] = job.restarts  # Slurm itself places a job that it does not let us hold
         self._journal.save_jobs(self._ledger, [job.key for job in jobs])
         return failed
 
     async def refuse(self, verdicts: Mapping[JobKey, Verdict]) -> None:
-        """Hold released jobs again that Slurm does not start, give them their request back, and let them wait a while."""
+        """Hold the released jobs that Slurm does not start, restore their own requests, and let them wait for a while."""
         reasons = {key: verdict.why for key, verdict in verdicts.items()}
         failed = await self._verbs.hold(reasons)
         unfit = {key for key, verdict in verdicts.items() if verdict.blames_nodes}
         refused = {key: (why, True) for key, why in reasons.items() if key not in failed}
-        said = {key: verdict.slurm_reason for key, verdict in verdicts.items()}
-        await self._own_requests.take_back(refused, unfit, said)
+        slurm_reasons = {key: verdict.slurm_reason for key, verdict in verdicts.items()}
+        await self._own_requests.undo_pins(refused, unfit, slurm_reasons)
 
-    def put_off(self, alike: Mapping[JobKey, JobKey]) -> None:
-        """Let jobs wait as long as the job whose refusal holds for them too. Not journaled: it can be worked out again."""
+    def refuse_alike(self, alike: Mapping[JobKey, JobKey]) -> None:
+        """Let jobs wait as long as the job with the same limit. This is not journaled, because it can be computed again."""
         for key, like in alike.items():
             refusal = self._ledger.refusals.get(like)
             if refusal is not None:
@@ -164,7 +163,7 @@ class Applier:
         keys = list(why)
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
-            self._ledger.relocations.pop(key, None)  # Slurm knows nothing of it, and gets the user's own request
+            self._ledger.relocations.pop(key, None)  # Slurm does not know it, and gets the user's own request
         self._journal.save_jobs(self._ledger, keys)
         failed = await self._release_as_they_are(jobs, why)
         for key in keys:
@@ -180,7 +179,7 @@ class Applier:
 
     async def _release_as_they_are(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> Failures:
         """Release jobs with their own requests."""
-        # Slurm's own hold of a job that it cannot run ends with the first change of it: half of its request would be its old one.
+        # Slurm's own hold of an impossible job ends with the first change of the job, when its request is only half restored.
         impossible = {
             key: text for key, text in why.items() if jobs[key].is_impossible and key in self._ledger.originals
         }
@@ -222,7 +221,7 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
 
 
 def _reasons(what: str, failures: Failures) -> dict[JobKey, tuple[str, bool]]:
-    """Return (reason, whether Slurm refused it) of each failure."""
+    """Return the reason of each failure, and True if Slurm refused the job."""
     return {
         key: (f"{what}: {failure.message}", not (failure.unavailable or failure.not_ours))
         for key, failure in failures.items()

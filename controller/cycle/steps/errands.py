@@ -1,4 +1,4 @@
-"""Changes in Slurm that preemptions call for: jobs are stopped or signalled, and marks that no longer hold are taken off."""
+"""Changes in Slurm for preemptions: stops and signals jobs, and removes marks that are no longer true."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USER_SIGNAL = "USR1"
 
 
 class PreemptionErrands:
-    """Carries out what the preemption manager orders. Invariant: the manager gets a report of every order, or `orders_over`."""
+    """Carries out the preemption manager's orders. Invariant: the manager gets a report of every order, or `orders_over`."""
 
     def __init__(self, verbs: JournaledVerbs, preemptions: PreemptionManager) -> None:
         self._verbs = verbs
@@ -22,7 +22,7 @@ class PreemptionErrands:
     async def run(self) -> bool:
         """Stop the jobs that have saved, and signal those that requeue themselves. Returns whether Slurm has changed anything.
 
-        It may be called between two cycles too, because nothing is read before.
+        It may be called between two cycles too, because it needs no snapshot.
         """
         stops, signals = self._preemptions.orders()
         done = False
@@ -43,7 +43,7 @@ class PreemptionErrands:
 
 
 class JobMarks:
-    """Takes marks off running jobs. Invariant: a mark whose removal Slurm did not answer is tried again in the next cycle."""
+    """Removes marks from running jobs. Invariant: if Slurm did not answer a removal, the next cycle tries it again."""
 
     def __init__(self, verbs: JournaledVerbs, preemptions: PreemptionManager) -> None:
         self._verbs = verbs
@@ -52,17 +52,18 @@ class JobMarks:
         """Jobs that have started, and may still have a mark from before."""
 
     async def clear_called_off(self) -> None:
-        """Take the mark off jobs that were to be stopped and run on: a hold that comes later is not Headway's."""
+        """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""
         await self._verbs.unmark(self._preemptions.called_off.marked)
 
     async def clear_started(self, started: Collection[SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> None:
-        """Take marks that no longer hold off jobs that have started. `jobs`: all jobs in scope."""
+        """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
         self._started.update(job.key for job in started)
         running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.occupies_nodes]
         placed = [job.key for job in running if job.has_pin_mark]
-        # Its user has taken the hold off between two snapshots: a later hold is somebody else's.
+        # The user released the job between two snapshots, so a later hold would not be covered by this mark.
         released = [job.key for job in running if USER_HOLD_MARK in job.marks and not job.held]
-        # A job that is to be stopped may have been marked for that just now; `clear_called_off` sees to those called off.
+        # A job that is to be stopped may have got its mark just now; `clear_called_off` removes the marks of stops that were
+        # called off.
         to_stop = {raw_id for raw_id, row in self._preemptions.open.items() if row.stopped_s is None}
         marked = [job for job in running if HOLD_MARK in job.marks and not job.held and job.raw_id not in to_stop]
         ours = [job.key for job in marked if job.key not in self._preemptions.called_off.marked]

@@ -1,4 +1,4 @@
-"""Jobs whose users want to hold them become the users' own to hold and to release."""
+"""Hands jobs over to their users, who want to hold them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HandOver:
         self._own_requests = own_requests
 
     async def hand_over(self, jobs: Iterable[SlurmJob]) -> set[JobKey]:
-        """Hand over the jobs among these whose users hold them, and which are not their users' yet. Returns these jobs."""
+        """Hand over the jobs whose users hold them and that were not handed over yet. Returns these jobs."""
         holds = self._holds.read()
         theirs = [job for job in jobs if is_held_by_user(job, holds) and is_to_hand_over(job)] if holds else []
         if theirs:
@@ -32,7 +32,7 @@ class HandOver:
         return {job.key for job in theirs}
 
     async def finish(self, keys: Sequence[JobKey]) -> None:
-        """Complete `hand_over` for jobs in which it was interrupted, and whose holds are not written down (now)."""
+        """Complete an interrupted `hand_over` of these jobs, whose holds are not in the folder now."""
         failed = (
             await self._verbs.unmark(keys, USER_HOLD_MARK if self._holds.is_complete else HOLD_MARK) if keys else {}
         )
@@ -40,13 +40,14 @@ class HandOver:
             self._holds.completed()
 
     async def release(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> tuple[Failures, set[JobKey]]:
-        """Release jobs, but not those whose users hold them. Returns the failures, and the jobs that are their users' own now.
+        """Release jobs, except those whose users hold them. Returns the failures, and the jobs that were handed over.
 
         A hold may come between reading the folder and the release. So the folder is read again right after the release, and a
         job that has not started by then is held again.
         """
         theirs: set[JobKey] = set()
-        # Handing over takes several calls, in which other users may hold theirs: the folder is read until it shows none.
+        # A hand-over takes several calls, and meanwhile other users may hold their jobs: the folder is read until it has no new
+        # hold.
         while more := await self.hand_over(jobs[key] for key in why if key not in theirs):
             theirs |= more
         free = {key: text for key, text in why.items() if key not in theirs}
@@ -56,18 +57,18 @@ class HandOver:
         holds = self._holds.read()
         late = [key for key in free if is_held_by_user(jobs[key], holds)]
         if late:
-            with suppress(SlurmError):  # the next cycle looks again
+            with suppress(SlurmError):  # the next cycle tries again
                 found = (await self._client.read(late)).values()
                 theirs |= await self._make_theirs([job for job in found if is_to_hand_over(job)])
         return {key: failure for key, failure in failed.items() if key not in theirs}, theirs
 
     async def _make_theirs(self, jobs: Sequence[SlurmJob]) -> set[JobKey]:
-        """Returns the jobs that are held now: the others have been started, or Slurm does not answer."""
+        """Hand over these jobs. Returns those that are held now; the others have been started, or Slurm does not answer."""
         held = await hand_over(self, self._holds, jobs)
-        await self._own_requests.take_back(dict.fromkeys(held, ("its user holds it", False)))
+        await self._own_requests.undo_pins(dict.fromkeys(held, ("its user holds it", False)))
         return held
 
-    # --- what controller.slurm.user_holds.hand_over needs
+    # --- verbs for controller.slurm.user_holds.hand_over
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
         """Hold jobs for their users, at first with our mark."""
@@ -78,5 +79,5 @@ class HandOver:
         return await self._verbs.mark(keys, mark)
 
     async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take one of our marks away."""
+        """Remove one of our marks."""
         return await self._verbs.unmark(keys, mark)

@@ -1,4 +1,4 @@
-"""Jobs that were pinned and do not start after all get their users' own requests back."""
+"""Restores the users' own requests of jobs that were pinned and have not started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.state.ledger import Ledger
 
 
 class OwnRequests:
-    """Takes pins back. Invariant: the ledger keeps a job's own request until Slurm has all of it again."""
+    """Undoes pins. Invariant: the ledger keeps a job's own request until Slurm has all of it again."""
 
     def __init__(self, verbs: JournaledVerbs, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock) -> None:
         self._verbs = verbs
@@ -25,7 +25,7 @@ class OwnRequests:
         self._clock = clock
 
     async def restore(self, keys: Iterable[JobKey], *, stay: bool = False) -> Failures:
-        """Give held jobs their own request back, where Slurm may have another one of Headway. `stay`: they will be placed."""
+        """Restore the own requests of held jobs, where Slurm may have a request by Headway. `stay`: they will be placed again."""
         originals = {key: self._ledger.originals[key] for key in keys if key in self._ledger.originals}
         if not originals:
             return {}
@@ -36,16 +36,17 @@ class OwnRequests:
         return failed
 
     def _is_hidden(self, key: JobKey) -> bool:
-        """Return whether Slurm keeps a maximum of nodes that it does not show, as the job has run: the next pin needs it."""
+        """Return whether Slurm keeps a maximum of nodes that it no longer shows, because the job has run; the next pin needs
+        it."""
         return key in self._ledger.served and self._ledger.originals[key].max_nodes > 0
 
-    async def take_back(
+    async def undo_pins(
         self,
         reasons: Mapping[JobKey, tuple[str, bool]],
         unfit: Set[JobKey] = frozenset(),
         slurm_reasons: Mapping[JobKey, str] = MappingProxyType({}),
     ) -> None:
-        """Take the pins of held jobs back. Where Slurm has refused a job (True), it waits before the next try.
+        """Undo the pins of held jobs. A job that Slurm has refused (True) waits before the next attempt.
 
         `unfit`: jobs that are to be placed on other nodes for a while. `slurm_reasons`: Slurm's own words for the refusals.
         """
@@ -59,10 +60,12 @@ class OwnRequests:
                 continue
             blamed = key in unfit and pin is not None
             nodes = pin.nodes if blamed and pin is not None else ()
-            said = slurm_reasons.get(key, "")
+            slurm_reason = slurm_reasons.get(key, "")
             before = self._ledger.refusals.get(key)
-            refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=said)
+            refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=slurm_reason)
             self._ledger.refusals[key] = refusal
             without = f", not on {refusal.unfit}" if blamed else ""
-            self._events.add("held", key.job_id, f"{reason}; next try in {refusal.retry_at_s - now_s:.0f} s{without}")
+            self._events.add(
+                "held", key.job_id, f"{reason}; next attempt in {refusal.retry_at_s - now_s:.0f} s{without}"
+            )
         self._journal.save_jobs(self._ledger, reasons)

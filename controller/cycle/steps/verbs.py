@@ -30,9 +30,9 @@ _AT_FAULT = frozenset({FailureReason.REFUSED, FailureReason.ENDED_FIRST})
 """Kinds of failures that may mean that Slurm makes no change for Headway at all."""
 _PIECES_A_CYCLE = 8
 _CALLS_A_START = 3
-"""Pin, release, change of the marks."""
+"""Number of calls for one start: pin, release, change of the marks."""
 _MOST_STARTS = 500
-"""Maximum number of jobs placed in one cycle: the next cycle decides on the rest, from a newer snapshot."""
+"""Maximum number of jobs to place in one cycle; the next cycle decides on the rest, from a newer snapshot."""
 
 
 class JournaledVerbs:
@@ -41,7 +41,7 @@ class JournaledVerbs:
     def __init__(
         self, client: SlurmClient, journal: Journal, events: EventLog, clock: Clock, progress: Callable[[], None]
     ) -> None:
-        """`progress` is called whenever Slurm has carried something out, in the middle of a long cycle too."""
+        """`progress` is called after each change that Slurm has made, also within a long cycle."""
         self._client = client
         self._journal = journal
         self._events = events
@@ -52,22 +52,22 @@ class JournaledVerbs:
         self._pieces: defaultdict[str, Pieces] = defaultdict(Pieces)
         """Sizes of the pieces of each verb: Slurm takes longer for some than for others."""
         self.errors = 0
-        """Jobs that a call failed for, since the start."""
+        """Number of jobs for which a call has failed, since the start."""
         self._refused_calls = 0
         self._refused_jobs: set[str] = set()
         """Ids of the jobs that these calls were about, two at most."""
 
     @property
     def refused_in_a_row(self) -> int:
-        """Calls that Slurm has refused since it last carried one out; those that did not reach Slurm do not count.
+        """Number of calls that Slurm has refused since it last carried one out; calls that did not reach Slurm do not count.
 
-        0 while all of them were about the same job, which may be at fault itself.
+        0 while all of them were about the same job, because that job may be the cause.
         """
         return self._refused_calls if len(self._refused_jobs) > 1 else 0
 
     @property
     def most_starts(self) -> int:
-        """Jobs that one cycle may place: few where slurmctld is slow."""
+        """Maximum number of jobs that one cycle may place; it is small when slurmctld is slow."""
         return min(_PIECES_A_CYCLE * self.starts.size, _MOST_STARTS)
 
     async def hold(self, why: Mapping[JobKey, str]) -> Failures:
@@ -75,7 +75,7 @@ class JournaledVerbs:
         return await self._in_pieces("hold", why, self._client.hold)
 
     async def release(self, why: Mapping[JobKey, str]) -> Failures:
-        """Take the hold off: Slurm may start the jobs from now on."""
+        """Release the jobs: Slurm may start them from now on."""
         return await self._in_pieces("release", why, self._client.release)
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
@@ -83,9 +83,9 @@ class JournaledVerbs:
         return await self._in_pieces("mark", dict.fromkeys(keys, mark), lambda piece: self._client.mark(piece, mark))
 
     async def unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK, instead: str = "") -> Failures:
-        """Take one of our marks out of the admin comment, and put another one in if `instead` is given.
+        """Remove one of our marks from the admin comment, and add another one if `instead` is given.
 
-        A released job loses HOLD_MARK, because a hold that comes later is not Headway's.
+        A released job loses HOLD_MARK, because a later hold is not Headway's.
         """
         if not keys:
             return {}
@@ -117,7 +117,7 @@ class JournaledVerbs:
     async def _in_pieces(
         self, verb: str, details: Mapping[JobKey, str], call: Callable[[list[JobKey]], Awaitable[Failures]]
     ) -> Failures:
-        """Make as many calls to Slurm as it takes; after one that is not answered, the others are not made."""
+        """Make as many calls to Slurm as are needed; after one that is not answered, the others are not made."""
         failures = await self._pieces[verb].run(
             details, lambda piece: self._journaled(verb, {key: details[key] for key in piece}, partial(call, piece))
         )
@@ -146,11 +146,11 @@ class JournaledVerbs:
     async def _journaled(
         self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
     ) -> Failures:
-        """Make one call, with its intent and its outcome. Where slurmctld is away, every job of the call has failed."""
+        """Make one call, with its intent and its outcome. If slurmctld does not answer, every job of the call has failed."""
         numbers = self._journal.begin(verb, details, self._clock.now())
         try:
             failures = await call()
-        except SlurmError as error:  # away, or not understood: either way it may have happened or not
+        except SlurmError as error:  # slurmctld is away, or its answer is not understood: the change may have been made
             failures = {key: Failure(str(error), FailureReason.UNAVAILABLE) for key in details}
         self._journal.finish(numbers, details, failures, self._clock.now())
         if any(key not in failures for key in details):

@@ -1,4 +1,4 @@
-"""The pause between two readings of Slurm: it ends early when something happens, and stops jobs that have saved meanwhile."""
+"""The pause between two readings of Slurm: it ends early at an event, and jobs that have saved are stopped meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from controller.daemon.pacing.pace import Pace, let_burst_end
 from controller.daemon.pacing.wake_pipe import WakePipe, Woken
 from policies.serving.runtime.task_groups import task_group
 
-LOOK_AFTER_WAKE_S = 0.01
-"""job_submit.lua writes just before the job exists: look a moment later."""
+READ_AFTER_WAKE_S = 0.01
+"""Delay of a reading after a wake-up, because job_submit.lua writes just before the job exists."""
 
 
 class Pause:
@@ -23,7 +23,7 @@ class Pause:
     def __init__(
         self, health: Health, intervals: Intervals, clock: Clock, stop: asyncio.Event, jobs_wait: Callable[[], bool]
     ) -> None:
-        """`jobs_wait` says whether jobs wait for free nodes. `stop` ends every pause."""
+        """`jobs_wait` returns whether jobs wait for free nodes. `stop` ends every pause."""
         self._health = health
         self._intervals = intervals
         self._clock = clock
@@ -37,13 +37,14 @@ class Pause:
         self._pace.taken(self._clock.monotonic())
 
     def note_missing(self, *, missing: bool) -> None:
-        """Note whether a job was announced that the last reading did not show yet."""
+        """Note whether the last reading lacked a job that was announced."""
         self._missing = missing
 
     async def wait(
         self, wake: WakePipe, longest_s: float, ordered: asyncio.Event, carry_out: Callable[[], Awaitable[None]]
     ) -> None:
-        """Wait for the next reading. Whenever `ordered` is set, call `carry_out` at once: ranks that have saved stand still."""
+        """Wait for the next reading. Whenever `ordered` is set, call `carry_out` at once, because ranks that have saved are
+        paused."""
         async with task_group() as group:
             pause = group.create_task(self._wait(wake, longest_s), name="pause")
             while not pause.done():
@@ -54,7 +55,7 @@ class Pause:
                     await carry_out()
 
     async def _wait(self, wake: WakePipe, longest_s: float) -> None:
-        """Wait until something happens or the time is over, but at least as long as `Pace` asks for."""
+        """Wait until an event or the end of the time, but at least as long as `Pace` requires."""
         if self._health.slurm_away:
             await self._sleep_unless_stopped(longest_s)
             return
@@ -64,7 +65,7 @@ class Pause:
             due_s = self._pace.wait_s(self._clock.monotonic(), apart_s)
             await wake.wait(due_s, self._is_urgent)
         soonest_s = self._pace.wait_s(self._clock.monotonic(), self._intervals.least_s)
-        await self._sleep_unless_stopped(max(soonest_s, LOOK_AFTER_WAKE_S))
+        await self._sleep_unless_stopped(max(soonest_s, READ_AFTER_WAKE_S))
         await let_burst_end(lambda: wake.so_far.submitted, self._sleep_unless_stopped)
 
     def _is_urgent(self, woken: Woken) -> bool:

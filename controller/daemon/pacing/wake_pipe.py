@@ -1,9 +1,9 @@
-"""The wake pipe: through it job_submit.lua and the hooks notify the controller that something happened.
+"""The wake pipe, through which job_submit.lua and the hooks notify the controller of events.
 
 Two named pipes that the controller keeps open for reading and writing, so that a writer never blocks on opening one and it
 never reports its end. One is for job_submit.lua alone, which counts what it writes because a write to a full pipe would stop
-slurmctld; the other, "-hooks", is for the hooks, which give up when it is full. A line only says *when* to read Slurm; what
-happened is read from Slurm itself, so a lost or forged line costs a reading and nothing else. The holds of users lie in files
+slurmctld; the other, "-hooks", is for the hooks, which give up when it is full. A line only says *when* to read Slurm; the
+event itself is read from Slurm, so a lost or forged line costs a reading and nothing else. The holds of users are in files
 beside it (controller.slurm.user_holds).
 """
 
@@ -24,7 +24,7 @@ _MAX_LINE = 256
 
 @dataclass(slots=True)
 class Woken:
-    """Counts of the lines that came through the pipe since the last `take`."""
+    """Numbers of lines that came through the pipe since the last `take`, by kind."""
 
     submitted: int = 0
     started: int = 0
@@ -65,7 +65,7 @@ class WakePipe:
         return wake_room(self._fds[0])
 
     def close(self) -> None:
-        """Stop reading. The pipes stay, so that writers find what they expect."""
+        """Stop reading. The pipes stay, because writers expect them."""
         for descriptor in self._fds:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
@@ -84,7 +84,7 @@ class WakePipe:
             self._event.set()  # the next wait sees it as well
 
     def nudge(self) -> None:
-        """End every `wait` from within, until the next `take`."""
+        """End every `wait`, until the next `take`."""
         self._nudged = True
         self._event.set()
 
@@ -94,7 +94,7 @@ class WakePipe:
         return self._woken
 
     def take(self) -> Woken:
-        """Return the counts since the last call, and begin anew."""
+        """Return the counts since the last call, and reset them."""
         woken, self._woken = self._woken, Woken()
         self._nudged = False
         self._event.clear()

@@ -1,3 +1,3 @@
-"""The watchdog: releases the jobs that Headway holds when the controller is away.
+"""The watchdog: releases the jobs that Headway holds while the controller is away.
 Imports `base`, `slurm` and `state`; of other packages `policies`.
 """

@@ -1,9 +1,12 @@
-"""Settings of the watchdog: read as the controller reads them; of a file with mistakes, the part that can be understood.
+"""Settings of the watchdog: read as the controller reads them; from a file with mistakes, the valid keys.
 
-A mistake in controller.toml must not keep jobs held: it also keeps a controller from starting. What the watchdog needs is where the
-lease is and how to reach Slurm. Keys that are in order are taken, and the others take their defaults. So where `runtime_dir` is not
-the default and cannot be read, a lease is looked for in the default place, is not found, and held jobs are released: Slurm then
-schedules them, which costs order and loses nothing.
+A mistake in controller.toml must not keep jobs held, because it also keeps a controller from starting. The watchdog needs only
+the
+path of the lease and the way to Slurm. It uses the valid keys, and defaults for the others. If `runtime_dir` is not the default
+and
+cannot be read, it finds no lease in the default folder, and releases the held jobs: Slurm then schedules them, which changes
+their
+order but loses no job.
 """
 
 from __future__ import annotations
@@ -27,21 +30,21 @@ _USED = (
     "log_level", "log_format",
 )  # fmt: skip
 _NEEDED: dict[str, Any] = {"partitions": ("unknown",)}
-"""Not used: the watchdog finds jobs by the mark that they carry."""
+"""A required key with an arbitrary value: the watchdog does not use it, because it finds jobs by their marks."""
 _MAX_BYTES = 1 << 20
 
 
 def watchdog_settings(path: Path) -> tuple[ControllerSettings, str]:
-    """Return the settings, and what is wrong with the file: an empty string when it is in order. Never raises or waits."""
+    """Return the settings, and the problem of the file: an empty string when it has none. Never raises or waits."""
     text = ""
     try:
         text = _read(path)
         return load_settings(path), ""
     except ConfigurationError as error:
         problem = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever it is, jobs must not stay held for it
+    except Exception as error:  # noqa: BLE001 - no error may keep jobs held
         problem = f"{path}: cannot be read: {error}"
-    return _understood(text), problem
+    return _valid_part(text), problem
 
 
 def _read(path: Path) -> str:
@@ -55,7 +58,7 @@ def _read(path: Path) -> str:
         os.close(descriptor)
 
 
-def _understood(text: str) -> ControllerSettings:
+def _valid_part(text: str) -> ControllerSettings:
     found = dict(_NEEDED)
     for key, value in _values(text).items():
         if key in _USED:

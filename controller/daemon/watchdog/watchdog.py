@@ -1,11 +1,12 @@
-"""The watchdog: frees what Headway holds when the controller is away.
+"""The watchdog: releases the jobs that Headway holds while the controller is away.
 
-It shares no process with the controller; a systemd timer (or `--every`) runs it. New jobs are no longer held once the
-lease is stale, job_submit.lua sees to that; this is for the jobs that were held before. Invariant: it touches only jobs
-that carry a mark of ours, that no user holds (any more), and only while the lease stays stale.
+It shares no process with the controller; a systemd timer (or `--every`) runs it. While the lease is stale, job_submit.lua holds
+no new jobs; the watchdog releases the jobs that were held before. Invariant: it changes only jobs that have a mark of ours and
+that no user holds, and only while the lease stays stale.
 
-It needs nothing but Slurm. The journal tells what pinned jobs had asked for; where it cannot be read, in whole or in part, these
-jobs are released as they are. One job that Slurm does not answer for costs that job, and anything unexpected costs one look.
+It needs only Slurm. The journal has the own requests of pinned jobs; jobs whose requests cannot be read are released as they are.
+If Slurm does not answer about one job, the others are released all the same. An unexpected error ends one check, not the
+watchdog.
 """
 
 from __future__ import annotations
@@ -37,21 +38,23 @@ log = structlog.get_logger(__name__)
 _MIN_CONFIRM_S = 2.0
 _CONFIRM_BEATS = 3
 _BATCH = 500
-"""Jobs released between two looks at the lease: about 8 s of slurmctld's time (15 ms for each job, measured on 22.05). The unit
-ends a look after ten minutes, so 100,000 held jobs may take two or three: each goes on where the one before was ended."""
+"""Number of jobs to release between two readings of the lease: about 8 s of slurmctld's time (15 ms for each job, measured on
+22.05). The unit ends a check after ten minutes, so 100,000 held jobs may take two or three checks; each continues where the last
+one ended."""
 _PARTS = 4
 """Number of parts into which a batch is divided after an error."""
 _FRESH_S = 5.0
-"""Jobs that were read longer ago are read again before they are released: a user may hold one by now, with a controller that was
-there for a moment having noted it in the job."""
+"""Age above which jobs are read again before they are released: meanwhile a user may have held one, and a controller that ran for
+a moment may have put that hold into the job's marks."""
 _UNANSWERED = 3
-"""Single jobs in a row for which slurmctld did not answer: then it is away, and the next look tries again."""
+"""Number of consecutive single jobs without an answer from slurmctld after which it counts as away; the next check tries
+again."""
 _JOURNAL_S = 20.0
-"""Longest time to read the journal, seconds: it may be on a disk that does not answer, and is then left out."""
+"""Time limit for reading the journal, seconds: it may be on a disk that does not answer, and is not used then."""
 _PATIENCE = 3
-"""Factor on slurm_timeout_s: while the controller is away, no other program waits for Slurm."""
+"""Factor on slurm_timeout_s, which may be longer here, because no other program of Headway waits for Slurm."""
 _NAMED = 20
-"""Jobs that one line of the log names."""
+"""Maximum number of jobs that one line of the log names."""
 
 Originals = Callable[[], "Mapping[JobKey, ResourceRequest]"]
 """Returns the original requests of jobs that the controller has pinned. It may raise anything, or not return."""
@@ -59,17 +62,17 @@ Originals = Callable[[], "Mapping[JobKey, ResourceRequest]"]
 
 @dataclass(frozen=True, slots=True)
 class WatchdogReport:
-    """Result of one look."""
+    """Result of one check."""
 
     away: bool
     """True if the controller's lease was stale, and stayed stale."""
     released: tuple[JobKey, ...] = ()
     still_held: tuple[JobKey, ...] = ()
-    """Jobs held by Headway that could not be released; the next look tries again."""
+    """Jobs held by Headway that could not be released; the next check tries again."""
 
 
 class Watchdog:
-    """One look: is the controller away, and if so, release what it holds.
+    """One check: if the controller is away, it releases the jobs that the controller holds.
 
     A lease counts as stale only when it also does not change during `confirm_s`, measured on a clock that does not jump:
     when the machine's clock is set, or the machine wakes from sleep, the newest lease of a healthy controller looks old.
@@ -85,9 +88,9 @@ class Watchdog:
         batch: int = _BATCH,
         holds: HoldFolder | None = None,
     ) -> None:
-        """`batch` jobs are released between two looks at the lease: a controller that comes back keeps the rest.
+        """`batch`: number of jobs to release between two readings of the lease; a controller that is back keeps the others.
 
-        `holds`: holds of users that the controller has not seen to.
+        `holds`: folder of users' holds that the controller has not handed over yet.
         """
         self._client = client
         self._lease_path = lease_path
@@ -97,8 +100,8 @@ class Watchdog:
         self._batch = batch
         self._holds = holds
 
-    async def look(self) -> WatchdogReport:
-        """Look once. Raises SlurmUnavailableError when slurmctld does not answer."""
+    async def check(self) -> WatchdogReport:
+        """Check once. Raises SlurmUnavailableError when slurmctld does not answer."""
         if not await self._away():
             return WatchdogReport(away=False)
         read_s = self._clock.monotonic()
@@ -111,7 +114,7 @@ class Watchdog:
         if not held:
             return WatchdogReport(away=True)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
-        released, back = await self._free_all(held, read_s)
+        released, back = await self._release_all(held, read_s)
         if back:
             return WatchdogReport(away=False, released=tuple(released))
         done = set(released)
@@ -120,7 +123,7 @@ class Watchdog:
             log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
         return WatchdogReport(away=True, released=tuple(released), still_held=still)
 
-    async def _free_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
+    async def _release_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
         """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back."""
         originals = self._known_originals()
         released: list[JobKey] = []
@@ -133,9 +136,9 @@ class Watchdog:
             batch = batches.popleft()
             try:
                 fresh = self._clock.monotonic() - read_s <= _FRESH_S
-                released += await self._free(batch if fresh else await self._as_now(batch), originals)
+                released += await self._release_batch(batch if fresh else await self._as_now(batch), originals)
                 unanswered = 0
-            except Exception as error:  # whatever it is, it must not keep the other jobs held
+            except Exception as error:  # no error of one batch may keep the other jobs held
                 log.error(
                     "batch_failed",
                     jobs=_few([job.key for job in batch]),
@@ -176,7 +179,7 @@ class Watchdog:
             nonlocal problem
             try:
                 found.append(self._originals())
-            except BaseException as error:  # noqa: BLE001 - it is known to the caller by its text, and by nothing found
+            except BaseException as error:  # noqa: BLE001 - the caller logs it
                 problem = f"{type(error).__name__}: {str(error)[:200]}"
 
         thread = threading.Thread(target=read, name="journal", daemon=True)
@@ -184,19 +187,24 @@ class Watchdog:
         thread.join(_JOURNAL_S)
         if found:
             return found[0]
-        log.error("journal_not_readable", problem=problem, effect="jobs start on the nodes chosen for them last")
+        log.error(
+            "journal_not_readable", problem=problem, effect="jobs start on the nodes that Headway last chose for them"
+        )
         return {}
 
-    async def _free(self, jobs: Sequence[SlurmJob], originals: Mapping[JobKey, ResourceRequest]) -> list[JobKey]:
-        """Give pinned jobs their own request back, release, and take the mark off. Returns the released ones.
+    async def _release_batch(
+        self, jobs: Sequence[SlurmJob], originals: Mapping[JobKey, ResourceRequest]
+    ) -> list[JobKey]:
+        """Restore the own requests of pinned jobs, release the jobs, and remove the mark. Returns the released jobs.
 
-        Jobs that their users hold become their users' own instead. A hold may come between that look and the release: so there
-        is another look right after it, and what has not started by then is held again.
+        Jobs that their users hold are handed over to them instead. A hold may come between the reading of the folder and the
+        release,
+        so the folder is read again right after the release, and jobs that have not started by then are held again.
         """
         if not jobs:
             return []
         keys = [job.key for job in jobs]
-        # Slurm's own hold of a job that it cannot run would end with the first change of it.
+        # Slurm's own hold of an impossible job would end with the first change of the job.
         await self._hold([job.key for job in jobs if job.is_impossible])
         pinned = {key: originals[key] for key in keys if key in originals}
         unusable = await self._unpin(pinned) if pinned else set()
@@ -205,15 +213,15 @@ class Watchdog:
         while more := await self._hand_over([job for job in jobs if job.key not in theirs]):
             theirs |= more
         ready = [key for key in keys if key not in unusable and key not in theirs]
-        taken_back = {job.key for job in jobs if USER_HOLD_MARK in job.marks}
-        await self._unmark([key for key in ready if key in taken_back], USER_HOLD_MARK)
+        released_by_users = {job.key for job in jobs if USER_HOLD_MARK in job.marks}
+        await self._unmark([key for key in ready if key in released_by_users], USER_HOLD_MARK)
         failures = await self._client.release(ready)
         problems = {key: failure.message for key, failure in failures.items() if not failure.gone}
         if problems:
             log.error("release_failed", jobs=_few(problems), count=len(problems), problem=next(iter(problems.values())))
         late = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
         released = [key for key in ready if key not in failures and key not in late]
-        # The mark goes last: a held job without it would never be found again.
+        # The mark is removed last, because a held job without it would never be found again.
         await self._unmark(released, HOLD_MARK)
         placed = {job.key for job in jobs if job.has_pin_mark}
         await self._unmark([key for key in released if key in placed], PIN_MARK)
@@ -232,7 +240,7 @@ class Watchdog:
             log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
 
     async def _hand_over(self, jobs: Sequence[SlurmJob]) -> set[JobKey]:
-        """Hand the jobs among these over that their users hold. Returns them."""
+        """Hand over those of these jobs that their users hold. Returns them."""
         holds = self._holds.read() if self._holds is not None else {}
         theirs = [job for job in jobs if is_held_by_user(job, holds)]
         if theirs and self._holds is not None:
@@ -241,7 +249,7 @@ class Watchdog:
         return {job.key for job in theirs}
 
     def _between_hands(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Return the jobs that a controller left with both marks, and whose holder the folder shows."""
+        """Return the jobs that a controller left with both marks, if the folder shows which mark is true."""
         found = [job for job in jobs if is_between_hands(job)]
         if not found or self._holds is None:
             return []
@@ -257,8 +265,8 @@ class Watchdog:
     async def _unpin(self, pinned: Mapping[JobKey, ResourceRequest]) -> set[JobKey]:
         """Return the jobs that must not be released: their request could not be restored, and the present one has fewer GPUs.
 
-        One that still asks for all its GPUs is better started on the nodes chosen for it than left held. So is one of which
-        nothing can be found out.
+        A job that still requests all its GPUs is better started on its chosen nodes than left held. So is a job that cannot be
+        read.
         """
         try:
             failures = {key: why for key, why in (await self._client.unpin(pinned)).items() if not why.gone}
@@ -276,11 +284,11 @@ class Watchdog:
         return unusable
 
     async def _clear_marks(self, keys: Sequence[JobKey], instead: str = "") -> None:
-        """Take the mark off jobs that a killed process had released: a hold that comes later is their user's, not ours."""
+        """Remove the mark from jobs that a killed process had released, because a later hold is their user's, not ours."""
         for start in range(0, len(keys), self._batch):
             try:
                 await self._client.unmark(keys[start : start + self._batch], HOLD_MARK, instead)
-            except Exception as error:  # noqa: BLE001 - it must not keep those held that are
+            except Exception as error:  # noqa: BLE001 - it must not prevent the release of held jobs
                 log.warning("marks_left", count=len(keys) - start, problem=f"{type(error).__name__}: {error}")
                 return
 
@@ -299,7 +307,7 @@ def is_held_by_headway(job: SlurmJob) -> bool:
 
 
 def _is_released(job: SlurmJob) -> bool:
-    """Return whether this job carries our mark, waits, and may be started by Slurm."""
+    """Return whether this job has our mark, waits, and may be started by Slurm."""
     return job.phase is Phase.PENDING and not job.held and HOLD_MARK in job.marks
 
 
@@ -309,47 +317,47 @@ def _few(keys: Iterable[JobKey]) -> list[str]:
 
 
 def run_watchdog(settings: Callable[[], tuple[ControllerSettings, str]], every_s: float | None) -> int:
-    """Look once, or every so many seconds until SIGTERM. Returns the exit status: 0, or 1 when something stays held, Slurm could
-    not be asked, or the settings are not in order.
+    """Check once, or every so many seconds until SIGTERM. Returns the exit status: 0, or 1 when a job stays held, Slurm did
+    not answer, or the settings have an error.
 
-    `settings` are read before every look; see `watchdog_settings`.
+    `settings` are read before every check; see `watchdog_settings`.
     """
-    return asyncio.run(look_once(settings) if every_s is None else _keep_looking(settings, every_s))
+    return asyncio.run(check_once(settings) if every_s is None else _check_regularly(settings, every_s))
 
 
-async def look_once(read: Callable[[], tuple[ControllerSettings, str]]) -> int:
-    """Return the exit status. Never raises: anything unexpected costs one look, and the next may fare better."""
+async def check_once(read: Callable[[], tuple[ControllerSettings, str]]) -> int:
+    """Check once, and return the exit status. Never raises: an unexpected error ends this check, and the next may succeed."""
     try:
         settings, problem = read()
         if problem:
             log.error(
-                "settings_not_in_order", problem=problem, effect="keys that are in order count, the others default"
+                "settings_not_in_order", problem=problem, effect="valid keys are used, the others have their defaults"
             )
-        return max(await _look(settings), 1 if problem else 0)
+        return max(await _check(settings), 1 if problem else 0)
     except SlurmError as error:
         log.error("slurm_unavailable", problem=str(error))
     except Exception as error:
-        log.exception("look_failed", problem=f"{type(error).__name__}: {error}")
+        log.exception("check_failed", problem=f"{type(error).__name__}: {error}")
     return 1
 
 
-async def _look(settings: ControllerSettings) -> int:
+async def _check(settings: ControllerSettings) -> int:
     if settings.slurm_client == "embedded":
-        return 0  # an emulated Slurm lives and dies with its controller
+        return 0  # an emulated Slurm ends with its controller
     if not is_stale(read_lease(settings.lease_path), RealClock().now()):
         return 0  # the usual case, twice a minute: neither Slurm's client nor the journal is loaded
     from controller.slurm.select import command_line_client
 
     patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
     watchdog = Watchdog(
-        client=command_line_client(patient),  # the one client that needs nothing but Slurm itself
+        client=command_line_client(patient),  # the only client that needs nothing except Slurm itself
         lease_path=settings.lease_path,
         originals=lambda: _originals(settings),
         clock=RealClock(),
         confirm_s=confirm_s(settings.heartbeat_interval_s),
         holds=HoldFolder(settings.holds_path),
     )
-    return 1 if (await watchdog.look()).still_held else 0
+    return 1 if (await watchdog.check()).still_held else 0
 
 
 def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]:
@@ -358,14 +366,14 @@ def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]
     return read_originals(settings.journal_path)
 
 
-async def _keep_looking(read: Callable[[], tuple[ControllerSettings, str]], every_s: float) -> int:
+async def _check_regularly(read: Callable[[], tuple[ControllerSettings, str]], every_s: float) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     status = 0
     while not stop.is_set():
-        status = await look_once(read)
+        status = await check_once(read)
         with suppress(TimeoutError):
             async with asyncio.timeout(every_s):
                 await stop.wait()
@@ -373,5 +381,5 @@ async def _keep_looking(read: Callable[[], tuple[ControllerSettings, str]], ever
 
 
 def confirm_s(heartbeat_interval_s: float) -> float:
-    """Return how long a lease must stay unchanged before it counts as stale, seconds: time for some heartbeats."""
+    """Return the time for which a lease must stay unchanged before it counts as stale, seconds: some heartbeats."""
     return max(_MIN_CONFIRM_S, _CONFIRM_BEATS * heartbeat_interval_s)

@@ -1,4 +1,5 @@
-"""One attempt at a preemption: its state beyond the journal's row, which a restart loses. Times are on the monotonic clock."""
+"""One attempt at a preemption: its state beyond the journal's row, which is lost at a restart. Times are on the monotonic
+clock."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from policies.serving.runtime.backoff import Backoff
 from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0
-"""No stop begins within this time before the ranks train on by themselves, seconds: Slurm takes a moment."""
+"""Time before the end of the ranks' pause within which no stop begins, in seconds, because a stop takes Slurm some time."""
 _STOPS_AT_ONCE = 4
-"""Most jobs stopped in one turn: Slurm stops one after the other, and the last must not come too late."""
+"""Maximum number of jobs to stop at once: Slurm stops one after the other, and the last must not be stopped too late."""
 _ATTEMPTS_NAMED = 4
-"""Newest tries for which ranks may still stand still."""
+"""Number of newest requests because of which ranks may still be paused."""
 _RETRY = Backoff(first_s=1.0, longest_s=8.0)
 """Pause before the next call to Slurm, after calls that it did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveOutcome:
-    """Result of the request to save so far."""
+    """Present result of the request to save."""
 
     step: int | None = None
     """Steps done at the checkpoint in which all ranks took part; None: not all have saved."""
@@ -44,10 +45,10 @@ class PreemptionAttempt:
     """Time by which the job has to have saved."""
     seen: bool = False
     """True once a snapshot has been read since the controller started."""
-    asking: PendingCommand | None = None
-    ask_at: float = 0.0
+    request: PendingCommand | None = None
+    request_at: float = 0.0
     quiesced_until: float = math.inf
-    """Time until which the ranks stand still for certain, less a margin."""
+    """Time until which the ranks are certainly paused, less a margin."""
     busy: bool = False
     """True while the cycle stops or signals the job."""
     try_at: float = 0.0
@@ -56,12 +57,13 @@ class PreemptionAttempt:
     failure: str = ""
     """Problem of the last call that may be repeated."""
     refused: str = ""
-    """Slurm's refusal. The next snapshot shows what has become of the job."""
+    """Slurm's refusal; the next snapshot shows the state of the job."""
     over: str = ""
     """Reason why the attempt is over, whatever Slurm shows: kept until the journal has it."""
 
-    def ask(self, commands: AgentCommands, quiesce_s: float, now: float, clock: Callable[[], float]) -> None:
-        """Ask the agents of all its nodes. Ranks that have saved stand still for at least `quiesce_s` from now on."""
+    def request_save(self, commands: AgentCommands, quiesce_s: float, now: float, clock: Callable[[], float]) -> None:
+        """Send the request to save to the agents of all nodes. Ranks that have saved pause for at least `quiesce_s` from now
+        on."""
         row = self.row
         deadline = self.deadline
 
@@ -71,37 +73,37 @@ class PreemptionAttempt:
                 job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=quiesce_s)
             )
 
-        # A repeated request does not make ranks stand still for longer that have stood still since the one before.
+        # A repeated request does not prolong the pause of ranks that have saved for the one before.
         self.quiesced_until = min(self.quiesced_until, now + quiesce_s - _STOP_BEFORE_S)
-        self.asking = commands.send(PendingCommand(save_id(row), row.nodes, make, deadline))
+        self.request = commands.send(PendingCommand(save_id(row), row.nodes, make, deadline))
 
     def forget(self, commands: AgentCommands | None) -> None:
         """Drop the last request: its answers no longer matter."""
-        if self.asking is not None and commands is not None:
-            commands.drop(self.asking)
-        self.asking = None
+        if self.request is not None and commands is not None:
+            commands.drop(self.request)
+        self.request = None
 
     def go_on(self, commands: AgentCommands, until: float) -> None:
-        """Let all ranks train on, also those that did not receive the newest request and stand still for an earlier one."""
-        if self.asking is not None:
-            commands.drop(self.asking)
+        """Let all ranks train on, also those that did not receive the newest request and are paused because of an earlier one."""
+        if self.request is not None:
+            commands.drop(self.request)
         for attempt in range(self.row.attempt, max(self.row.attempt - _ATTEMPTS_NAMED, 0), -1):
-            asked = replace(self.row, attempt=attempt)
-            commands.send(PendingCommand(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
+            row = replace(self.row, attempt=attempt)
+            commands.send(PendingCommand(f"{save_id(row)}.go", row.nodes, partial(_go_on, row), until))
 
     def outcome(self) -> SaveOutcome:
         """Return the combined result of the agents' answers."""
-        asking = self.asking
-        if asking is None:
+        request = self.request
+        if request is None:
             return SaveOutcome()
-        step = saved_step(asking.nodes, asking.answers)
+        step = saved_step(request.nodes, request.answers)
         if step is not None:
             return SaveOutcome(step)
-        found = problem(asking.nodes, asking.answers)
-        refusing = {node: answer for node, answer in asking.answers.items() if not answer.accepted}
-        # An agent that was cut off may not know its ranks any more, and they not their agent.
+        found = problem(request.nodes, request.answers)
+        refusing = {node: answer for node, answer in request.answers.items() if not answer.accepted}
+        # An agent that was cut off may no longer know its ranks, and its ranks may no longer know it.
         again = bool(refusing) and all(
-            node in asking.reconnected and may_pass(answer) for node, answer in refusing.items()
+            node in request.reconnected and may_pass(answer) for node, answer in refusing.items()
         )
         return SaveOutcome(problem=found, again=again)
 
@@ -110,7 +112,7 @@ class PreemptionAttempt:
         return not self.busy and self.seen and now >= self.try_at and (self.to_stop(now) or self.to_signal)
 
     def to_stop(self, now: float) -> bool:
-        """Return whether all ranks have saved and stand still, or the job is stopped by force."""
+        """Return whether all ranks have saved and are paused, or the job is stopped by force."""
         row = self.row
         forced = row.force and row.stage is Stage.ASKED and (row.way is PreemptionMethod.NONE or now >= self.deadline)
         return (row.stage is Stage.SAVED and now < self.quiesced_until) or forced
@@ -121,28 +123,28 @@ class PreemptionAttempt:
         return self.row.stage is Stage.ASKED and self.row.way is PreemptionMethod.SIGNAL and self.row.attempt == 0
 
     def tried(self, failure: str, now: float) -> None:
-        """Note that Slurm did not answer: it is called again, less and less often."""
+        """Note that Slurm did not answer; the pauses between calls become longer."""
         self.failure = failure
         self.try_at = now + _RETRY.pause_s(self.tries)
         self.tries += 1
 
     def late_text(self) -> str:
-        """Return the text for what has not happened by the deadline."""
+        """Return the text that says what was missing at the deadline."""
         within = f"within {self.row.within_s:g} s"
         if self.row.way is PreemptionMethod.SIGNAL:
             unsure = f" ({self.failure})" if self.failure else ""
             return f"it did not requeue itself {within} of USR1{unsure}"
-        if self.asking is None:
+        if self.request is None:
             return f"it did not save {within}: {self.failure or 'its agents could not be reached'}"
-        unheard = sorted(self.asking.open - self.asking.delivered)
-        if unheard:
-            return f"it did not save {within}: the agents of {', '.join(unheard)} are not connected"
-        missing = sorted(self.asking.open)
-        return f"it did not save {within}: nothing heard from {', '.join(missing)}"
+        unreached = sorted(self.request.open - self.request.delivered)
+        if unreached:
+            return f"it did not save {within}: the agents of {', '.join(unreached)} are not connected"
+        missing = sorted(self.request.open)
+        return f"it did not save {within}: the agents of {', '.join(missing)} have not answered"
 
 
 def first_to_stop(due: Iterable[PreemptionAttempt], now: float) -> list[PreemptionAttempt]:
-    """Return the attempts to stop in this turn: first those whose ranks train on first."""
+    """Return the attempts to stop now, at most a few; those whose ranks' pause ends first come first."""
     return sorted((attempt for attempt in due if attempt.to_stop(now)), key=lambda attempt: attempt.quiesced_until)[
         :_STOPS_AT_ONCE
     ]

@@ -1,4 +1,4 @@
-"""Cleaning up after preemptions that were called off: ranks that may still stand still, and marks on jobs that run on."""
+"""Cleaning up after preemptions that were called off: ranks that may still be paused, and marks on jobs that run on."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from controller.state.preemption_table import PreemptionTable
 
 _ASKED_BEFORE_S = 7200.0
-"""Longest time from a request to its end, seconds: to save takes an hour at most, and so does the stop."""
+"""Longest time from a request to its end, seconds: the save and the stop take at most an hour each."""
 _MARK_WATCH_S = 3600.0
-"""Time before the controller's start within which a called off preemption may have left its mark, seconds."""
+"""Time before the controller's start within which a preemption that was called off may have left its mark, seconds."""
 
 
 class CalledOff:
-    """Invariant: a mark is taken off a job only if Slurm has shown it running, as the run that was to be stopped."""
+    """Invariant: a mark is removed from a job only if Slurm has shown it running, as the run that was to be stopped."""
 
     def __init__(self, table: PreemptionTable, clock: Clock) -> None:
         """Includes preemptions that an earlier controller has called off."""
         self._table = table
         self._clock = clock
         self.marked: tuple[JobKey, ...] = ()
-        """Jobs that run on and still have the mark from the stop: the cycle takes it off."""
+        """Jobs that run on and still have the mark from the stop; the cycle removes it."""
         self._left = {row.key for row in self._lately(_MARK_WATCH_S)}
 
     def add(self, row: Preemption) -> None:
         """Look for a mark on the job of this preemption."""
         self._left.add(row.key)
 
-    def look(self, snapshot: SlurmSnapshot, open_: frozenset[int]) -> None:
+    def update(self, snapshot: SlurmSnapshot, open_: frozenset[int]) -> None:
         """Find the marks. `open_`: Slurm's own numbers of jobs with another preemption under way."""
         running = [job for job in snapshot.jobs if job.key in self._left and job.phase is Phase.RUNNING]
         self._left = {job.key for job in running}
         self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in open_)
 
-    def say_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:
-        """Let ranks train on that may still stand still: an earlier command may not have got through. `now`: monotonic."""
+    def repeat_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:
+        """Let ranks train on that may still be paused, because an earlier command may have been lost. `now`: monotonic."""
         now_s = self._clock.now()
         for row in self._lately(quiesce_s):
             if row.attempt and row.way is PreemptionMethod.CHECKPOINT:
@@ -46,5 +46,5 @@ class CalledOff:
 
     def _lately(self, within_s: float) -> list[Preemption]:
         now_s = self._clock.now()
-        asked = self._table.since(now_s - within_s - _ASKED_BEFORE_S)
-        return [row for row in asked if row.stage is Stage.CALLED_OFF and now_s - (row.ended_s or 0.0) < within_s]
+        rows = self._table.since(now_s - within_s - _ASKED_BEFORE_S)
+        return [row for row in rows if row.stage is Stage.CALLED_OFF and now_s - (row.ended_s or 0.0) < within_s]

@@ -27,7 +27,8 @@ def saved_step(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAn
 
 
 def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
-    """Return why that node will not save; empty: it has saved, has not answered yet, or has no ranks while another has."""
+    """Return why that node will not save; empty: it has saved, has not answered yet, or has no ranks while another node has
+    some."""
     answer = answers.get(node)
     if answer is None or answer.accepted:
         return ""
@@ -37,12 +38,13 @@ def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
 
 
 def no_rank_trains(answer: agent_pb2.CommandAnswer) -> bool:
-    """Return whether the agent knows no process of the job that trains. An answer without a reason (of older agents) is no."""
+    """Return whether the agent knows no process of the job that trains. False for an answer without a reason, as older agents
+    give."""
     return not answer.accepted and answer.reason == agent_pb2.ANSWER_REASON_NO_TRAINERS
 
 
 def may_pass(answer: agent_pb2.CommandAnswer) -> bool:
-    """Return whether a later answer may differ: agents and ranks that have lost each other find each other again."""
+    """Return whether a later answer may differ, because ranks connect to their agent again."""
     return not answer.accepted and answer.reason in _PASSING
 
 
@@ -50,10 +52,10 @@ def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswe
     """Return why the save cannot succeed any more; empty: it still may, or has succeeded."""
     pending = set(answers) != set(nodes)
     # While others have not answered, a node without training processes is no failure.
-    telling = sorted(node for node in answers if not (pending and no_rank_trains(answers[node])))
-    firm = [said for node in telling if (said := refusal(node, answers))]
-    if firm:
-        return "; ".join(firm[:3])
+    counted = sorted(node for node in answers if not (pending and no_rank_trains(answers[node])))
+    refusals = [text for node in counted if (text := refusal(node, answers))]
+    if refusals:
+        return "; ".join(refusals[:3])
     if pending or saved_step(nodes, answers) is not None:
         return ""
     saved = [(node, answers[node].saved) for node in sorted(answers) if answers[node].accepted]

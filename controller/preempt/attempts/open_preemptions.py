@@ -1,4 +1,4 @@
-"""Preemptions that have not ended, and the journal's rows of them: every change of a stage goes through here."""
+"""Preemptions that have not ended, and their rows in the journal: every change of a stage is made here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Listener = Callable[[Preemption], None]
 
 
 class OpenPreemptions:
-    """Invariant: at most one open preemption per job, and the journal has the stage of each before anything is done about it."""
+    """Invariant: at most one open preemption per job, and the journal has the stage of each before Headway acts on it."""
 
     def __init__(self, journal: Journal, ledger: Ledger, events: EventLog, now_s: float, monotonic_s: float) -> None:
-        """Goes on with the preemptions that the journal has open."""
+        """Continue the preemptions that are open in the journal."""
         self._journal = journal
         self._ledger = ledger
         self._events = events
@@ -51,7 +51,7 @@ class OpenPreemptions:
         return {raw_id: attempt.row for raw_id, attempt in list(self._attempts.items())}
 
     def of_job(self, raw_id: int | None) -> PreemptionAttempt | None:
-        """Return the open attempt of the job with this number."""
+        """Return the open attempt of the job with this number; None when there is none."""
         return None if raw_id is None else self._attempts.get(raw_id)
 
     def of_row(self, row: Preemption) -> PreemptionAttempt | None:
@@ -67,7 +67,7 @@ class OpenPreemptions:
         return attempt
 
     def change(self, attempt: PreemptionAttempt, row: Preemption, *, silent: bool = False) -> None:
-        """Write the row down, then let it hold; `silent`: without an event. Raises JournalError."""
+        """Write the row into the journal, and then make it the present one; `silent`: without an event. Raises JournalError."""
         self._journal.preemptions.save(row)
         attempt.row = row
         if not row.open:
@@ -76,7 +76,7 @@ class OpenPreemptions:
             self._announce(row)
 
     def constrain(self, key: JobKey, row: Preemption) -> None:
-        """Write down where the stopped job is to go, before the row says that it is stopped. Raises JournalError."""
+        """Record where the stopped job must go, before the row says that it is stopped. Raises JournalError."""
         self._ledger.set_constraint(key, row.constraint)
         self._journal.save_jobs(self._ledger, [key])
 

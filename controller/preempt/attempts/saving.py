@@ -1,4 +1,4 @@
-"""The first half of a preemption: ranks are asked to save, and have until a deadline; else the preemption is called off."""
+"""The first half of a preemption: ranks get a request to save; if they miss its deadline, the preemption is called off."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 STEP_WATCH_S = 900.0
 """Time after which a job that runs again without reporting a step is no longer watched."""
 QUIESCE_AT_LEAST_S = 30.0
-"""Shortest time beyond the deadline for which ranks stand still: Slurm has to be called, and may be slow."""
-_ASK_AGAIN_S = 1.0
+"""Minimum pause of ranks beyond the deadline: Slurm has to be called, and may be slow."""
+_REQUEST_AGAIN_S = 1.0
 
 
 class Saving:
-    """Follows deadlines. Invariant: a job is due to be stopped only after all its ranks have saved, unless it is forced."""
+    """Watches deadlines. Invariant: a job is due to be stopped only after all its ranks have saved, unless it is forced."""
 
     def __init__(
         self,
@@ -56,21 +56,21 @@ class Saving:
         for attempt in self._open.all:
             try:
                 self._advance(attempt, now)
-            except JournalError as error:  # it stays as it was, and is tried again
+            except JournalError as error:  # it stays as it was, and the next tick tries again
                 log.error("preemption_not_recorded", job=attempt.row.job_id, problem=str(error))
-                break  # nor can the others be written; where the file is locked, each try takes seconds
-            except Exception:  # a bug here must cost no other job its deadline
+                break  # the others cannot be written either; where the file is locked, each attempt takes seconds
+            except Exception:  # a bug here must make no other job miss its deadline
                 log.exception("preemption_stuck", job=attempt.row.job_id)
         if self._agents.commands is not None:
             self._agents.commands.repeat(now)
 
     def on_connected(self, node: str) -> None:
-        """Repeat what an agent may have missed whose stream has begun."""
+        """Repeat the commands that the agent of a new stream may have missed."""
         if self._agents.commands is not None:
             self._agents.commands.on_connected(node)
         for attempt in self._open.all:
             if attempt.row.stage is Stage.SAVED and not attempt.busy and node in attempt.row.nodes:
-                self._ask_anew(attempt, node)
+                self._request_again(attempt, node)
 
     def call_off(self, attempt: PreemptionAttempt, problem: str) -> None:
         """Leave the job where it is, and let its ranks train on. Raises JournalError."""
@@ -80,15 +80,15 @@ class Saving:
         if commands is not None and attempt.row.attempt and attempt.row.way is PreemptionMethod.CHECKPOINT:
             attempt.go_on(commands, self._monotonic() + self._settings().preemption_still_s)
 
-    def _ask_anew(self, attempt: PreemptionAttempt, node: str) -> None:
-        """Ask again for a save: ranks that lost their agent may have trained on since the one before."""
+    def _request_again(self, attempt: PreemptionAttempt, node: str) -> None:
+        """Request another save: ranks that lost their agent may have trained on since the last one."""
         attempt.forget(self._agents.commands)
         attempt.failure = f"the agent of {node} was away after it had saved"
         attempt.deadline = self._monotonic() + left_s(attempt.row, self._clock.now())
         try:
             self._open.change(attempt, replace(attempt.row, stage=Stage.ASKED))
         except JournalError as error:
-            attempt.seen = False  # then it is done at the next snapshot, and the job is not stopped before
+            attempt.seen = False  # the next snapshot repeats this, and the job is not stopped before
             log.error("preemption_not_recorded", job=attempt.row.job_id, problem=str(error))
         else:
             self.tick()
@@ -115,11 +115,11 @@ class Saving:
             self._wanted.set()
 
     def _await_save(self, attempt: PreemptionAttempt, now: float) -> None:
-        """Ask the ranks where the job comes back by a checkpoint; take their answers in; and mind the deadline."""
+        """Send the request to save, if the job continues from a checkpoint; evaluate the answers; and watch the deadline."""
         commands = self._agents.commands
         if attempt.row.way is PreemptionMethod.CHECKPOINT and commands is not None:
-            if attempt.asking is None and attempt.ask_at <= now < attempt.deadline:
-                self._ask(attempt, commands, now)
+            if attempt.request is None and attempt.request_at <= now < attempt.deadline:
+                self._request_save(attempt, commands, now)
             outcome = attempt.outcome()
             if outcome.step is not None:
                 self._saved(attempt, outcome.step)
@@ -135,12 +135,12 @@ class Saving:
             lost = f"{attempt.late_text()}; stopped by force: {lost_text(step)}"
             self._open.change(attempt, replace(attempt.row, problem=lost, step=step), silent=True)
 
-    def _ask(self, attempt: PreemptionAttempt, commands: AgentCommands, now: float) -> None:
-        """Ask the ranks to save. The number of the try is in the journal before, so that no id is used twice."""
+    def _request_save(self, attempt: PreemptionAttempt, commands: AgentCommands, now: float) -> None:
+        """Send the request to save. Its number is in the journal before, so that no id is used twice."""
         row = replace(attempt.row, attempt=attempt.row.attempt + 1)
         self._open.change(attempt, row, silent=row.attempt == 1)
         quiesce_s = max(self._settings().preemption_still_s, row.within_s + QUIESCE_AT_LEAST_S)
-        attempt.ask(commands, quiesce_s, now, self._monotonic)
+        attempt.request_save(commands, quiesce_s, now, self._monotonic)
 
     def _saved(self, attempt: PreemptionAttempt, step: int) -> None:
         self._open.change(attempt, moved(replace(attempt.row, step=step), Stage.SAVED, self._clock.now()))
@@ -148,10 +148,11 @@ class Saving:
         self._wanted.set()
 
     def _not_saved(self, attempt: PreemptionAttempt, outcome: SaveOutcome, now: float) -> None:
-        """Ask again where that may help: an agent that has reconnected may not know its ranks yet. Forced jobs are always asked."""
+        """Repeat the request where that may help: an agent that has reconnected may not know its ranks yet. With force,
+        always."""
         if outcome.again or attempt.row.force:
             attempt.forget(self._agents.commands)
             attempt.failure = outcome.problem
-            attempt.ask_at = now + _ASK_AGAIN_S
+            attempt.request_at = now + _REQUEST_AGAIN_S
         else:
             self.call_off(attempt, outcome.problem)

@@ -1,4 +1,4 @@
-"""The second half of a preemption: the cycle is ordered to stop or to signal jobs, and reports how that went."""
+"""The second half of a preemption: the cycle gets orders to stop or to signal jobs, and reports their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controller.state.preemption import Preemption, Stage, moved
 log = structlog.get_logger(__name__)
 
 _SIGNALS_AT_ONCE = 32
-"""Most jobs signalled in one turn: each signal is a process of its own, and the cycle waits for all of them."""
+"""Maximum number of jobs to signal at once: each signal is a process of its own, and the cycle waits for all of them."""
 
 
 class StopOrders:
@@ -34,7 +34,7 @@ class StopOrders:
         self._wanted = wanted
 
     def give(self) -> tuple[list[Preemption], list[Preemption]]:
-        """Return what the cycle is to stop now, and what it is to signal."""
+        """Return the preemptions whose jobs the cycle is to stop now, and those whose jobs it is to signal."""
         self._wanted.clear()
         now = self._monotonic()
         due = [attempt for attempt in self._open.all if attempt.due(now)]
@@ -45,7 +45,7 @@ class StopOrders:
         return [attempt.row for attempt in stops], [attempt.row for attempt in signals]
 
     def _recorded(self, signals: Iterable[PreemptionAttempt]) -> list[PreemptionAttempt]:
-        """Return those whose signal the journal has now; the others are signalled next time."""
+        """Record the signals in the journal. Returns the attempts that were recorded; the others are signalled next time."""
         recorded: list[PreemptionAttempt] = []
         try:
             for attempt in signals:
@@ -56,7 +56,7 @@ class StopOrders:
         return recorded
 
     def stopped(self, row: Preemption, failure: Failure | None) -> None:
-        """Take in how the order to stop a job went. Raises JournalError."""
+        """Record the result of an order to stop a job. Raises JournalError."""
         attempt = self._open.of_row(row)
         if attempt is None:
             return
@@ -66,7 +66,7 @@ class StopOrders:
         elif failure.unavailable:
             attempt.tried(failure.message, self._monotonic())
         elif failure.reason is FailureReason.ENDED_FIRST:
-            # Slurm shows it pending and requeued, as if it had been stopped, but only its user may let it run again.
+            # Slurm shows the job pending and requeued, as if it had been stopped, but only its user may let it run again.
             attempt.over, attempt.try_at, attempt.busy = f"the job {failure.message}", math.inf, False
             self.end(attempt)
         else:
@@ -78,7 +78,7 @@ class StopOrders:
         self._open.change(attempt, moved(attempt.row, Stage.OVER, self._clock.now(), attempt.over))
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
-        """Take in how the signal to a job went. One that may have got through is waited for."""
+        """Record the result of a signal to a job. If the signal may have arrived, the job's requeue is awaited."""
         attempt = self._open.of_row(row)
         if attempt is None:
             return

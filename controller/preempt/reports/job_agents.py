@@ -1,4 +1,4 @@
-"""Agents on the nodes of jobs: their connections, their reports, and the commands that are under way to them."""
+"""Agents on the nodes of jobs: their connections, their reports, and the commands that they have not answered yet."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from controller.state.preemption import Preemption
 
 
 class Agents(CommandSender, Protocol):
-    """The server of agents: it sends commands, and knows which nodes are connected."""
+    """The server of agents, which sends commands and has the state of each node's agent."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node whose agent was connected lately."""
+        """Every node whose agent was connected recently."""
 
 
 class JobAgents:
-    """Invariant: only reports from a job's own nodes count for it: other nodes have no part in its preemption."""
+    """Invariant: only reports from a job's own nodes count for it, so that no other node affects its preemption."""
 
     def __init__(self) -> None:
         self.reports = ReportTable()
@@ -54,7 +54,7 @@ class JobAgents:
         return {node for node, status in found if status is not None and status.connected}
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
-        """Return the nodes whose agents are not connected; none where no agent at all is."""
+        """Return the nodes whose agents are not connected; none when no agent at all is connected."""
         known = {} if self._agents is None else self._agents.nodes
         connected = {node for node, status in known.items() if status.connected}
         return silent_nodes((node.name for node in snapshot.nodes), connected) if connected else frozenset()

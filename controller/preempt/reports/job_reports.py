@@ -1,6 +1,6 @@
 """Newest reports of agents about each run of a job, node by node: its ranks there, checkpoints, and steps.
 
-Only the present counts here: measurements of jobs are in the store of profiles.
+This table has only the present; the measurements of the past are in the store of profiles.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Usr1:
     """Effect that SIGUSR1, sent by Slurm, would have on the run's processes on one node."""
 
     caught: int
-    """Processes that it reaches and that catch it."""
+    """Number of processes that it reaches and that catch it."""
     fatal: int
-    """Processes that Slurm started and that it would end."""
+    """Number of processes that Slurm started and that it would end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class NodeReport:
     """Ranks that train there, ascending."""
     world_size: int | None
     saving: tuple[int, ...]
-    """Ranks that save when they are asked, ascending."""
+    """Ranks that save on request, ascending."""
     restored_step: int | None
-    """Steps done at the checkpoint that the run began with; None: it began anew."""
+    """Steps done at the checkpoint from which the run began; None: it began without one."""
     saved_step: int | None
     """Steps done at its newest complete checkpoint; None: none yet."""
     stepped_ago_s: float | None
@@ -52,7 +52,7 @@ class ReportTable:
         self._runs: dict[RunKey, dict[str, NodeReport]] = {}
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
-        """Take a report in. Returns what it says about a run; None if nothing."""
+        """Record a report. Returns its run and the facts about it; None when it is not about a run."""
         match report.WhichOneof("kind"):
             case "job":
                 run, found = _run(report.job.job), _node_report(report.job)
@@ -75,7 +75,7 @@ class ReportTable:
         return self._runs.get(run, _NO_REPORTS)
 
     def keep(self, job_ids: Collection[int], nodes: Collection[str]) -> None:
-        """Forget runs of other jobs than these, by Slurm's own numbers, and what is known of other nodes' agents."""
+        """Keep only runs of these jobs (Slurm's own numbers), and facts about the agents of these nodes."""
         self.watching.intersection_update(nodes)
         for run in [run for run in self._runs if run.job_id not in job_ids]:
             del self._runs[run]

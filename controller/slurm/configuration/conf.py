@@ -1,7 +1,7 @@
-"""slurm.conf read as Slurm reads it, and edited with as few changed lines as can be.
+"""slurm.conf, read as Slurm reads it, and edited with as few changed lines as possible.
 
-Pure but for `read_slurm_conf`, which takes the function that reads a file. What is kept of each setting is where it stands,
-so that a change goes into the file and the line that Slurm takes it from.
+Pure, except for `read_slurm_conf`, which receives the function that reads a file. Each setting is kept with its file and lines,
+so that a change is made where Slurm reads the setting.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 
 _PAIR = re.compile(r"(?<![\w.])([\w.]++)\s*+[-+*/]?=\s*+(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
-"""Its repetitions keep what they have taken, so that a long line costs no more than its length."""
+"""Its repetitions are possessive, so that the time for a long line grows only with its length."""
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
 _MAX_FILES = 100
 _MOST_PATH = 4096
 _RECORDS = frozenset({"nodename", "partitionname", "downnodes", "frontendname", "nodeset"})
-"""A line that begins with one of these is one record: its other keys belong to it and are no settings."""
+"""Keys with which a record begins: the other keys of such a line belong to the record and are no settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class SlurmConf:
     texts: Mapping[Path, str]
     """Every file that was read."""
     settings: tuple[Setting, ...]
-    """In the order in which Slurm comes by them."""
+    """Settings in the order in which Slurm reads them."""
     partitions: tuple[str, ...]
 
     def find(self, key: str) -> Setting | None:
-        """The setting that counts: of several, Slurm takes the last."""
+        """Return the setting that is in effect (of several, Slurm takes the last); None when there is none."""
         wanted = key.lower()
         return next((setting for setting in reversed(self.settings) if setting.key.lower() == wanted), None)
 
     def value(self, key: str) -> str:
-        """Its value; empty when it is not set."""
+        """Return the value of a setting; empty when it is not set."""
         found = self.find(key)
         return found.value if found else ""
 
@@ -79,17 +79,17 @@ class _Reader:
             raise ConfigurationError(f"{source}: includes a path of {len(str(path))} characters; correct that line")
         if "\0" in str(path):
             raise ConfigurationError(f"{source}: includes a path with a null byte; correct that line")
-        if path in self._open or len(self.texts) >= _MAX_FILES:
-            raise ConfigurationError(
-                f"{self._open[-1]}: includes {path} in a circle; take one of the include lines out"
-            )
+        if path in self._open:
+            raise ConfigurationError(f"{source}: includes {path}, which includes it in turn; remove one of the lines")
+        if len(self.texts) >= _MAX_FILES:
+            raise ConfigurationError(f"{source}: includes more than {_MAX_FILES} files; join some of them")
         try:
             text = self._read(path)
         except FileNotFoundError:
             by = f", included by {self._open[-1]}" if self._open else "; name the right one with --slurm-conf"
             raise ConfigurationError(f"{path}: no such file{by}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: cannot be read: {error}; run as a user who may") from error
+            raise ConfigurationError(f"{path}: cannot be read: {error}; run this as a user who may read it") from error
         self._open.append(path)
         self.texts[path] = text
         for first, last, line in logical_lines(text):
@@ -113,7 +113,7 @@ class _Reader:
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """(first, last, content) of each line with comments cut off and continued lines joined; empty ones are left out."""
+    """Yield (first, last, content) of each line, without comments, with continued lines joined; empty lines are left out."""
     content, first = "", 0
     lines = text.splitlines()
     for number, physical in enumerate(lines):
@@ -138,7 +138,7 @@ def _without_comment(line: str) -> str:
 
 
 def with_value(conf: SlurmConf, key: str, value: str) -> SlurmConf:
-    """The same configuration with that value: where the key is set already, else on a new line of slurm.conf.
+    """Return the configuration with that value: where the key is set already, else on a new line of slurm.conf.
 
     Everything else stays byte for byte: comments, order, other keys on the line.
     """
@@ -163,7 +163,7 @@ def _replaced(text: str, setting: Setting, value: str) -> str:
     lines = text.splitlines(keepends=True)
     block = "".join(lines[setting.first_line : setting.last_line + 1])
     quoted = f'"{value}"' if re.search(r"\s", value) else value
-    # Over physical lines a value may be broken by a continuation, which is then taken out with the old value.
+    # A continuation may break a value over physical lines; it is then removed with the old value.
     old = r"(?:\\[ \t]*+\n)?".join(re.escape(character) for character in setting.value)
     pattern = re.compile(rf"(?<![\w.])({re.escape(setting.key)}\s*=\s*)\"?{old}\"?(?=\s|\\|#|$)", re.IGNORECASE)
     changed, count = pattern.subn(lambda match: match[1] + quoted, block)
@@ -176,7 +176,7 @@ def _replaced(text: str, setting: Setting, value: str) -> str:
 
 
 def _added(text: str, line: str) -> str:
-    """New settings go together at the end, under a heading."""
+    """Return the text with another line at its end, under the heading of all added settings."""
     if text and not text.endswith("\n"):
         text += "\n"
     if ADDED_HEADING not in text:
@@ -191,11 +191,11 @@ ADDED_HEADING = "# Headway (headway-setup slurm)"
 
 
 def list_items(value: str) -> tuple[str, ...]:
-    """Items of a comma-separated value."""
+    """Return the items of a comma-separated value."""
     return tuple(item.strip() for item in value.split(",") if item.strip())
 
 
 def with_item(value: str, item: str) -> str:
-    """The value with that item at its end, unless it is in it."""
+    """Return the value with that item at its end; unchanged when it contains the item."""
     items = list_items(value)
     return value if item in items else ",".join((*items, item))

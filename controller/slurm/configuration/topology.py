@@ -17,11 +17,11 @@ ReadFile = Callable[[Path], str]
 
 
 def read_switches(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Switch]:
-    """The tree of switches that Slurm reads; empty where it knows none. Raises ConfigurationError, SlurmReplyError."""
+    """Return the tree of switches that Slurm reads; empty when it reads none. Raises ConfigurationError, SlurmReplyError."""
     path = topology_path(facts)
     if path is None:
         return []
-    # Only here, where there is a tree: a start does not wait for the simulator.
+    # Imported here, where there is a tree, so that a start without one does not wait for the simulator.
     from simulator.cluster.topology.slurm import parse_switches, require_tree
     from simulator.errors import ClusterError
 
@@ -34,7 +34,7 @@ def read_switches(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Sw
 
 
 def topology_path(facts: SlurmFacts) -> Path | None:
-    """The topology.conf that this Slurm takes its switches from; None when it knows no tree of switches."""
+    """Return the topology.conf from which this Slurm reads its switches; None when it uses no tree of switches."""
     if topology_plugin(facts) != "topology/tree":
         return None
     conf = facts.settings.get("SLURM_CONF", "")
@@ -49,7 +49,7 @@ def topology_plugin(facts: SlurmFacts) -> str:
 
 
 def topology_text(path: Path, read: ReadFile) -> str:
-    """The file and what it includes. Raises ConfigurationError."""
+    """Return the text of the file and of the files that it includes. Raises ConfigurationError."""
 
     def readable(wanted: Path) -> str:
         try:

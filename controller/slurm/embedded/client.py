@@ -33,7 +33,7 @@ VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
 
 _Verb = Callable[[Job], str | Failure | None]
-"""Changes one job; returns Slurm's complaint, if it has one."""
+"""Changes one job; returns Slurm's error message, if any."""
 
 
 class EmbeddedClient:
@@ -47,7 +47,7 @@ class EmbeddedClient:
         self._now = now
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and settings."""
+        """Return version, cluster name and settings."""
         await self._arrive("facts", ())
         settings = {
             "ClusterName": self._ctld.description.name,
@@ -75,7 +75,7 @@ class EmbeddedClient:
         return await self._each("hold", keys, self._hold)
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Take a token out of the admin comment, and put another one in."""
+        """Remove a token from the admin comment, and add another one."""
         return await self._each("unmark", keys, lambda job: self._comment(job, _exchanged(job, mark, instead)))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
@@ -94,7 +94,7 @@ class EmbeddedClient:
         )
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Take the hold off."""
+        """Release the jobs."""
         return await self._each("release", keys, self._release)
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
@@ -134,7 +134,7 @@ class EmbeddedClient:
         return commands.requeue(self._ctld, job, held=True) or self._comment(job, with_mark(comment, mark))
 
     def _requeue_ended(self, job: Job) -> str | Failure:
-        """The job's user cancels it just before; slurmctld takes the requeue of an ended job for an order to start it over."""
+        """Cancel the job, as its user might just before the requeue, and requeue it: slurmctld starts an ended job again."""
         self._ctld.leave_nodes(job, "CANCELLED")
         return commands.requeue(self._ctld, job, held=True) or ended_first(job.job_id)
 
@@ -146,7 +146,7 @@ class EmbeddedClient:
         return job if job is not None and job.submit_time_s == key.submit_time_s else None
 
     async def _arrive(self, verb: str, keys: Sequence[JobKey]) -> Fault | None:
-        """The request's way to slurmctld. Raises SlurmUnavailableError when it does not get there."""
+        """Let the request reach slurmctld. Raises SlurmUnavailableError when it gets lost."""
         await self._clock.sleep(self._ctld.delays.call_s + self._faults.delay_s(verb))
         self._ctld.catch_up()
         self._faults.calls.append(Call(self._ctld.now_s, verb, tuple(key.job_id for key in keys)))
@@ -157,7 +157,7 @@ class EmbeddedClient:
         return fault
 
     async def _each(self, verb: str, keys: Sequence[JobKey], change: _Verb) -> Failures:
-        """Carry the change out for one job after the other."""
+        """Make the change for one job after the other."""
         fault = await self._arrive(verb, keys)
         if fault is not None and fault.kind is FaultKind.REFUSED:
             return {key: Failure(fault.message) for key in keys}
@@ -187,12 +187,12 @@ def _exchanged(job: Job, mark: str, instead: str) -> str:
 
 
 def with_mark(comment: str, mark: str) -> str:
-    """The comment with the token; as it is when the token is there already."""
+    """Return the comment with the token; unchanged when the token is there already."""
     if mark in comment.split():
         return comment
     return f"{comment} {mark}" if comment else mark
 
 
 def without_mark(comment: str, mark: str) -> str:
-    """The comment without the token; everything else, blanks too, as it is."""
+    """Return the comment without the token; everything else, blanks too, stays as it is."""
     return re.sub(rf"^{re.escape(mark)}(?:\s|$)|\s{re.escape(mark)}(?=\s|$)", "", comment)

@@ -1,4 +1,4 @@
-"""The emulated cluster as its users, operators and testers meet it."""
+"""The emulated cluster with the commands of its users and operators, and with faults for tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from controller.slurm.user_holds import HoldFolder
 
 
 class EmbeddedSlurm:
-    """One emulated cluster. `client` is what Headway gets; everything else is the world around it.
+    """One emulated cluster. Headway gets `client`; users, operators and faults act through the other methods.
 
-    Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` gets the lines that the
-    plugin and the hooks would write into the wake pipe; they come by themselves only while `run` runs. Raises
+    Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` is called with the lines that
+    the
+    plugin and the hooks would write into the wake pipe; without `run`, only when a method of this object is called. Raises
     ConfigurationError for a description whose slowdown cannot be modelled.
     """
 
@@ -51,28 +52,28 @@ class EmbeddedSlurm:
             self._ctld.after(job.at_s, partial(self._submit_described, job))
 
     async def run(self) -> None:
-        """Keep up with the clock for ever, so that the cluster wakes its listener when something happens."""
+        """Keep up with the clock for ever, so that the cluster wakes its listener at each event."""
         await self._ctld.keep_up()
 
     def start(self) -> None:
-        """Like `run`, in a task of its own that ends with the event loop."""
+        """Start `run` in a task of its own, which ends with the event loop."""
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self.run(), name="embedded-slurm")
 
     # -- users --------------------------------------------------------------------------------------------------------
 
     def submit(self, submission: Submission) -> JobKey:
-        """sbatch; the key of the job, or of the first task or component."""
+        """Submit as sbatch does; return the key of the job, or of the first task or component."""
         return self.submit_all(submission)[0]
 
     def submit_all(self, submission: Submission) -> list[JobKey]:
-        """sbatch; the keys of every task or component. Raises SlurmError while slurmctld restarts."""
+        """Submit as sbatch does; return the keys of all tasks or components. Raises SlurmError while slurmctld restarts."""
         self._ctld.catch_up()
         self._must_be_up()
         return [key_of(job) for job in commands.submit(self._ctld, submission, self._plugin)]
 
     def user_hold(self, job_id: str) -> None:
-        """The job's user: scontrol hold. Raises SlurmError."""
+        """Hold the job as its user does (scontrol hold). Raises SlurmError."""
         job = self._live(job_id)
         if self._plugin is not None:
             _check(self._plugin.on_user_hold(job, self._ctld.now_s))
@@ -80,7 +81,7 @@ class EmbeddedSlurm:
             _check(commands.hold(job, HELD_BY_USER))
 
     def user_release(self, job_id: str) -> None:
-        """The job's user: scontrol release. Raises SlurmError when Slurm or the plugin refuses."""
+        """Release the job as its user does (scontrol release). Raises SlurmError when Slurm or the plugin refuses."""
         job = self._live(job_id)
         if self._plugin is not None:
             effect = self._plugin.on_user_release(job, self._ctld.now_s)
@@ -94,13 +95,13 @@ class EmbeddedSlurm:
         _check(commands.release(self._ctld, job))
 
     def cancel(self, job_id: str) -> None:
-        """scancel. Raises SlurmError."""
+        """Cancel the job (scancel). Raises SlurmError."""
         _check(commands.cancel(self._ctld, self._live(job_id)))
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Job:
-        """slurmctld's own record, with the truth that no client sees. Raises SlurmError."""
+        """Return slurmctld's own record, with values that no client sees. Raises SlurmError."""
         self._ctld.catch_up()
         try:
             return self._ctld.jobs[job_id]
@@ -108,47 +109,47 @@ class EmbeddedSlurm:
             raise SlurmError(f"{commands.INVALID_ID}: {job_id}") from None
 
     def admin_hold(self, job_id: str) -> None:
-        """root: scontrol hold. The job's user may not release it. Raises SlurmError."""
+        """Hold the job as root does (scontrol hold); its user may not release it. Raises SlurmError."""
         _check(commands.hold(self._live(job_id)))
 
     def admin_release(self, job_id: str) -> None:
-        """root: scontrol release. Raises SlurmError."""
+        """Release the job as root does (scontrol release). Raises SlurmError."""
         _check(commands.release(self._ctld, self._live(job_id)))
 
     def requeue(self, job_id: str, *, held: bool = False) -> None:
-        """root: scontrol requeue, or requeuehold. Raises SlurmError."""
+        """Requeue the job as root does (scontrol requeue or requeuehold). Raises SlurmError."""
         _check(commands.requeue(self._ctld, self._live(job_id), held))
 
     def suspend(self, job_id: str) -> None:
-        """root: scontrol suspend. Raises SlurmError."""
+        """Suspend the job as root does (scontrol suspend). Raises SlurmError."""
         job = self._live(job_id)
         _check("" if job.phase is Phase.RUNNING else "Job is not running")
         self._ctld.suspend(job)
 
     def resume(self, job_id: str) -> None:
-        """root: scontrol resume. Raises SlurmError."""
+        """Resume the job as root does (scontrol resume). Raises SlurmError."""
         job = self._live(job_id)
         _check("" if job.phase is Phase.SUSPENDED else "Job is not suspended")
         self._ctld.resume(job)
 
     def update(self, job_id: str, **changes: str) -> None:
-        """root: scontrol update, with its traps. Raises SlurmError; part of the changes may have been made."""
+        """Change the job as root does (scontrol update). Raises SlurmError; part of the changes may have been made."""
         _check(commands.update(self._ctld, self._live(job_id), changes))
 
     def node_drain(self, name: str, reason: str = "drained by a test") -> None:
-        """state=drain: running jobs go on, no new ones start."""
+        """Drain the node (state=drain): running jobs go on, no new ones start."""
         self._ctld.catch_up()
         node = self._ctld.nodes[name]
         node.drain, node.reason = True, reason
         self._ctld.kick()
 
     def node_down(self, name: str, reason: str = "Not responding", *, crashed: bool = True) -> None:
-        """The node stops answering, or an operator sets state=down: its jobs are requeued, not held."""
+        """Take the node down: it stops answering, or an operator sets state=down. Its jobs are requeued, not held."""
         self._ctld.catch_up()
         self._ctld.fail_node(self._ctld.nodes[name], "DOWN*" if crashed else "DOWN", reason)
 
     def node_resume(self, name: str) -> None:
-        """state=resume: up again, and no longer drained."""
+        """Set the node to up and no longer drained (state=resume)."""
         self._ctld.catch_up()
         node = self._ctld.nodes[name]
         node.down, node.drain, node.reason = "", False, ""
@@ -157,7 +158,7 @@ class EmbeddedSlurm:
     def reserve(
         self, name: str, nodes: tuple[str, ...], start_time_s: float, end_time_s: float, *, maintenance: bool = False
     ) -> None:
-        """scontrol create reservation."""
+        """Create a reservation (scontrol create reservation)."""
         self._ctld.catch_up()
         reservation = SlurmReservation(name, frozenset(nodes), start_time_s, end_time_s)
         self._ctld.reservations[name] = Reservation(reservation, maintenance)
@@ -165,13 +166,13 @@ class EmbeddedSlurm:
         self._ctld.kick_at(end_time_s)
 
     def unreserve(self, name: str) -> None:
-        """scontrol delete reservation."""
+        """Delete a reservation (scontrol delete reservation)."""
         self._ctld.catch_up()
         del self._ctld.reservations[name]
         self._ctld.kick()
 
     def set_partition(self, name: str, *, up: bool) -> None:
-        """scontrol update partition state=up or down."""
+        """Set a partition up or down (scontrol update partition)."""
         self._ctld.catch_up()
         self._ctld.partitions[name].up = up
         self._ctld.kick()
@@ -179,7 +180,7 @@ class EmbeddedSlurm:
     # -- accidents ----------------------------------------------------------------------------------------------------
 
     def crash_slurmctld(self, lose_newest: int = 0, away_s: float | None = None) -> list[JobKey]:
-        """kill -9 and restart: the newest jobs are lost and their ids are issued again. Returns what was lost."""
+        """Kill slurmctld and restart it: the newest jobs are lost, and their ids are issued again. Returns the lost jobs."""
         self._ctld.catch_up()
         return self._ctld.crash(lose_newest, away_s)
 

@@ -50,7 +50,7 @@ class NodeDescription(BaseModel):
     model_config = _STRICT
 
     names: str
-    """Host list: "n1", "n[1-4]", "a,b[01-16]"."""
+    """Names as a host list: "n1", "n[1-4]", "a,b[01-16]"."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 8
     """Number of GPUs of each node."""
     gpu_type: str = ""
@@ -85,7 +85,7 @@ class PartitionDescription(BaseModel):
     name: str
     """Name of the partition. The first partition is the default one."""
     nodes: str = "ALL"
-    """Host list, or ALL."""
+    """Nodes as a host list, or ALL."""
     max_time_s: float | None = None
     """MaxTime, seconds; none = unlimited."""
 
@@ -104,7 +104,7 @@ class GpuLimit(BaseModel):
 
 
 class JobDescription(BaseModel):
-    """A job that submits itself: the demonstration's queue, without a user who runs sbatch."""
+    """A job that the emulation submits itself, so that a demonstration needs no user who runs sbatch."""
 
     model_config = _STRICT
 
@@ -117,7 +117,8 @@ class JobDescription(BaseModel):
     nodes: Annotated[int, Field(ge=1)] = 1
     """Number of nodes."""
     max_nodes: Annotated[int, Field(ge=1)] | None = None
-    """Maximum nodes of a job that asks for `gpus` times `nodes` GPUs in all, on as few nodes as possible, at least `nodes`."""
+    """Maximum number of nodes. With it, the job asks for `gpus` times `nodes` GPUs in all, on as few nodes as possible, at least
+    `nodes`."""
     name: str = "train"
     """Job name."""
     user: str = "alice"
@@ -127,7 +128,7 @@ class JobDescription(BaseModel):
     time_limit_s: float | None = None
     """Time limit, seconds."""
     model: str = ""
-    """Name of the model in the profiles; empty or unknown = a job like the median of them."""
+    """Name of the model in the profiles; empty or unknown = the median of all profiles."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
     """Examples per step over all its GPUs; none = as in the profile."""
 
@@ -183,11 +184,11 @@ class ClusterDescription(BaseModel):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Every node, in order."""
+        """Names of all nodes, in order."""
         return tuple(name for kind in self.nodes for name in expand_hosts(kind.names))
 
     def members(self, partition: PartitionDescription) -> tuple[str, ...]:
-        """The nodes of a partition."""
+        """Return the nodes of a partition."""
         return self.node_names if partition.nodes == "ALL" else expand_hosts(partition.nodes)
 
 

@@ -15,20 +15,20 @@ class FaultKind(Enum):
     """A fault of one call."""
 
     REFUSED = "refused"
-    """Every job of the call fails with Slurm's message; nothing changes."""
+    """Every job of the call fails with the fault's message; nothing changes."""
     REQUEST_LOST = "request lost"
-    """slurmctld never hears of it, and the caller gets no answer."""
+    """The request does not reach slurmctld, and the caller gets no answer."""
     REPLY_LOST = "reply lost"
-    """slurmctld does all of it, and the caller gets no answer."""
+    """slurmctld carries out the request, and the caller gets no answer."""
     CUT_SHORT = "cut short"
-    """slurmctld does it for the first jobs only, and the caller gets no answer."""
+    """slurmctld carries out the request for the first jobs only, and the caller gets no answer."""
     ENDED_FIRST = "ended first"
     """Every job of a requeue is cancelled just before, and slurmctld puts it back into the queue nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong with one call."""
+    """One fault of one call."""
 
     kind: FaultKind
     message: str = ""
@@ -45,7 +45,7 @@ class Call:
 
 
 class Faults:
-    """Switches for the calls of a client; verbs are the method names of `SlurmClient`. Faults of one verb happen in order."""
+    """Faults of the calls of a client; verbs are the method names of `SlurmClient`. Faults of one verb happen in order."""
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque(maxlen=_KEEP_CALLS)
@@ -89,7 +89,7 @@ class Faults:
         self._next[verb].append(Fault(FaultKind.CUT_SHORT, jobs_done=jobs_done))
 
     def cancel_first(self) -> None:
-        """The jobs of the next requeue_hold are cancelled after the client has looked at them and before they are requeued."""
+        """Let the jobs of the next requeue_hold be cancelled after the client has read them and before they are requeued."""
         self._next["requeue_hold"].append(Fault(FaultKind.ENDED_FIRST))
 
     def delay_s(self, verb: str) -> float:

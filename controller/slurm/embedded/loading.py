@@ -1,4 +1,4 @@
-"""The description of an embedded cluster from its file."""
+"""Reads the description of an embedded cluster from its file."""
 
 from __future__ import annotations
 

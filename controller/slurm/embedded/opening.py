@@ -1,4 +1,4 @@
-"""The embedded Slurm from the controller's settings alone."""
+"""Opens the embedded Slurm by the controller's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.slurm.user_holds import HoldFolder
 
 
 def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:
-    """A cluster on the real clock, with the plugin reading the lease and writing into the wake pipe that the settings name.
+    """Return a cluster on the real clock, whose plugin reads the lease and writes into the wake pipe that the settings name.
 
     Raises ConfigurationError. Call `start` on it, inside the event loop, for a cluster that wakes the controller by itself.
     """
@@ -35,7 +35,8 @@ def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:
 
 
 def pipe_writer(path: Path) -> Callable[[str], None]:
-    """Writes lines into the wake pipe. Never blocks, and loses a line rather than fail: a wake-up only saves time."""
+    """Return a function that writes lines into the wake pipe. It never blocks, and loses a line rather than fail: a wake-up only
+    saves time."""
 
     def write(line: str) -> None:
         with suppress(OSError):

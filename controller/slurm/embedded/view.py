@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: what slurmctld knows, and nothing of what only the emulation knows."""
+"""The cluster as a client sees it: with what slurmctld knows, and without what only the emulation knows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 
 
 def key_of(job: Job) -> JobKey:
-    """The job's identity now."""
+    """Return the job's present identity."""
     return JobKey(job.job_id, job.submit_time_s)
 
 
 def job_view(job: Job) -> SlurmJob:
-    """One job, as `scontrol show job` shows it."""
+    """Return one job, as `scontrol show job` shows it."""
     submission = job.submission
     return SlurmJob(
         key=key_of(job),
@@ -51,12 +51,12 @@ def job_view(job: Job) -> SlurmJob:
 
 
 def _shown_request(job: Job) -> ResourceRequest:
-    """From a job's first run on, Slurm shows no maximum of nodes any more, though it keeps it."""
+    """Return the request as Slurm shows it: from the first run on without the maximum of nodes, which Slurm keeps."""
     return replace(job.request, max_nodes=0) if job.starts and job.request.max_nodes else job.request
 
 
 def snapshot(ctld: Slurmctld, time_s: float) -> SlurmSnapshot:
-    """Everything, as a client sees it that asked at that time by its own clock."""
+    """Return all records as a client sees them; `time_s` is the time by the client's clock."""
     return SlurmSnapshot(
         time_s=time_s,
         jobs=tuple(job_view(job) for job in ctld.jobs.values()),

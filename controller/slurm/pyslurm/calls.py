@@ -1,13 +1,13 @@
 """Calls of pyslurm 25.11 in Headway's terms. They run in a process of their own: see `process`.
 
-Written against pyslurm 25.11.2. What bites in it:
-
-- It holds Python's lock while it waits for slurmctld, so no thread can run beside a call, and no deadline ends one.
-- `Job.tres_per_job` and `tres_per_node` are None for Slurm's own "gres/gpu:4": the sum in `requested_tres` is what tells of
-  --gpus, and stands there only when AccountingStorageTRES has gres/gpu.
+Written for pyslurm 25.11.2. Its pitfalls:
+- It keeps Python's lock while it waits for slurmctld, so no thread can run beside a call, and no deadline ends one.
+- `Job.tres_per_job` and `tres_per_node` are None for Slurm's own "gres/gpu:4". Only the sum in `requested_tres` shows --gpus,
+  and only when AccountingStorageTRES has gres/gpu.
 - `JobSubmitDescription` cannot change a number of nodes, and an empty text changes nothing, so nothing can be cleared.
-- Zero and "not set" are the same to it, also for array task 0; a task of an array that is not split off has no id of its own.
-- `Job.send_signal` looks at errno after a call that has succeeded too; it is not used.
+- It does not distinguish zero from "not set", also for array task 0; a task of an array that is not split off has no id of its
+  own.
+- `Job.send_signal` reads errno after successful calls too, so it is not used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from controller.slurm.scontrol.parse_nodes import NOT_REGISTERED, node_is_availa
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One change of one job, in words that pyslurm has."""
+    """One change of one job, as pyslurm can make it."""
 
     raw_id: int
     release: bool = False
@@ -47,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything but the jobs."""
+    """Everything except the jobs."""
 
     nodes: tuple[SlurmNode, ...]
     partitions: tuple[SlurmPartition, ...]
@@ -59,11 +59,11 @@ class Changes:
     """Changes since the reading before: thousands of unchanged jobs need not go through a pipe."""
 
     raw_ids: tuple[int, ...]
-    """Every job there is, in order."""
+    """Numbers of all present records, in order."""
     records: tuple[JobRecord, ...]
-    """Those that are new or different."""
+    """Records that are new or different."""
     cluster: Cluster | None
-    """None: as before."""
+    """None: nothing has changed."""
 
 
 class PySlurmCalls:
@@ -75,7 +75,7 @@ class PySlurmCalls:
         self._cluster: Cluster | None = None
 
     def facts(self) -> SlurmFacts:
-        """Version, cluster name, and what of the configuration a caller of ours asks for."""
+        """Return version, cluster name, and the settings that our callers need."""
         config = self._pyslurm.slurmctld.Config.load()
         major, minor, micro = (int(part) for part in str(config.version).split("-")[0].split("."))
         settings = {
@@ -85,7 +85,7 @@ class PySlurmCalls:
         return SlurmFacts((major, minor, micro), config.cluster_name or "", "pyslurm", settings)
 
     def changes(self) -> Changes:
-        """Read everything, and tell what is new."""
+        """Read everything, and return what is new."""
         records = {record.raw_id: record for record in self._jobs()}
         new = tuple(record for record in records.values() if self._sent.get(record.raw_id) != record)
         cluster = self._read_cluster()
@@ -105,7 +105,7 @@ class PySlurmCalls:
         )
 
     def read(self, raw_ids: Iterable[int]) -> list[JobRecord]:
-        """These jobs; those that slurmctld does not know are left out."""
+        """Return these jobs; those that slurmctld does not know are left out."""
         records = []
         for raw_id in raw_ids:
             try:
@@ -114,14 +114,14 @@ class PySlurmCalls:
                 if not is_unknown_job(str(error)):
                     raise
             else:
-                # Asked for the first task of an array, slurmctld answers with all of them, and pyslurm keeps any one.
+                # For the first task of an array slurmctld returns all tasks, and pyslurm keeps any one of them.
                 records += (
                     [record] if record.raw_id == raw_id else [one for one in self._jobs() if one.raw_id == raw_id]
                 )
         return records
 
     def carry_out(self, orders: Iterable[Order]) -> dict[int, str]:
-        """Change jobs. Returns what slurmctld had to say against it, by job."""
+        """Change jobs. Returns slurmctld's error messages, by job."""
         complaints = {}
         for order in orders:
             try:
@@ -138,7 +138,7 @@ class PySlurmCalls:
             job.modify(self._pyslurm.JobSubmitDescription(**dict(order.changes)))
 
     def requeue(self, raw_id: int) -> tuple[JobRecord | None, JobRecord | None, str]:
-        """Requeue and hold; the job before and after, and what slurmctld had to say against it."""
+        """Requeue and hold the job. Returns it before and after, and slurmctld's error message."""
         before = self.read([raw_id])
         complaint = ""
         try:
@@ -155,7 +155,7 @@ def is_unknown_job(message: str) -> bool:
 
 
 def job_record(job: Any) -> JobRecord:
-    """From pyslurm's job, which may stand for all waiting tasks of an array."""
+    """Return the record of pyslurm's job, which may contain all waiting tasks of an array."""
     phase = phase_of(job.state, has_nodes=bool(job.allocated_nodes))
     gpus = _gpus(job)
     seen = SlurmJob(
@@ -215,7 +215,7 @@ def _with_key(job: SlurmJob, key: JobKey) -> SlurmJob:
 
 
 def _gpus(job: Any) -> Any:
-    """The request for GPUs, from Slurm's texts as far as pyslurm passes them on, else from the sum."""
+    """Return the request for GPUs, from Slurm's texts as far as pyslurm passes them on, else from the sum."""
     per_node = _gres_text(job.gres_per_node)
     per_job, per_task = _tres_text(job.tres_per_job), _tres_text(job.tres_per_task)
     if not any(values.gpus(text).count for text in (per_node, per_job, per_task)):
@@ -234,7 +234,7 @@ def _tres_text(tres: Any) -> str:
 
 
 def _sum_text(tres: Any) -> str:
-    """Accounting counts a GPU with a type twice, once with the type and once without."""
+    """Return the sum of GPUs as text. Accounting counts a GPU with a type twice: with the type and without."""
     found = {} if tres is None else {name: gres.count for name, gres in tres.gres.items() if name.startswith("gpu")}
     typed = [name for name in found if ":" in name]
     if len(typed) == 1 and found[typed[0]] == found.get("gpu", found[typed[0]]):

@@ -1,4 +1,4 @@
-"""The pyslurm client: reads through pyslurm, changes through it what it can change, and the rest by command line."""
+"""The pyslurm client: reads through pyslurm, and makes changes through it, or by command line where pyslurm cannot."""
 
 from __future__ import annotations
 

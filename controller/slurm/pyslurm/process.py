@@ -1,6 +1,6 @@
 """A child process that calls pyslurm, because a call that slurmctld does not answer can only be ended by ending the process.
 
-ProcessPoolExecutor does not serve: it cannot kill a worker that hangs, and waits for it when the controller ends.
+ProcessPoolExecutor is not used: it cannot kill a worker that hangs, and waits for it when the controller ends.
 
 Requests and answers are pickled frames: a length of 8 bytes, then the pickle. Both ends are ours; nothing else can write to
 the pipes. pyslurm prints to standard output now and then, so answers travel on a descriptor of their own.
@@ -33,16 +33,16 @@ class Worker(Protocol):
     """Calls a method of PySlurmCalls by name."""
 
     async def call(self, method: str, *arguments: object) -> Any:
-        """Its result.
+        """Return the method's result.
 
         Raises SlurmUnavailableError when slurmctld does not answer, SlurmReplyError when it refuses.
         """
 
 
 class WorkerProcess:
-    """A Worker in a child process, started when first asked and again after it had to be ended.
+    """A Worker in a child process, which starts at the first call, and again after it had to be ended.
 
-    Invariant: no call takes longer than the time limit; a child that was late is dead before its caller hears of it. One thread
+    Invariant: no call takes longer than the time limit; a child that was late is dead before the call raises. One thread
     alone talks to the child, so that the answer to a call that was cancelled is not taken for the answer to the next.
     """
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         except (OSError, EOFError) as error:
             self._end_child()
             raise SlurmUnavailableError(
-                f"pyslurm: no answer within {self._timeout_s:g} s, or its process ended ({error}); slurmctld may be down or "
+                f"pyslurm: no answer from its process within {self._timeout_s:g} s ({error}); slurmctld may be down or "
                 'overloaded (`scontrol ping` shows it); slurm_client = "command-line" works without pyslurm'
             ) from error
         return answer
@@ -120,7 +120,7 @@ class WorkerProcess:
         while rest:
             _, ready, _ = select.select([], [self._child.stdin], [], max(deadline - time.monotonic(), 0))
             if not ready:
-                raise TimeoutError("does not listen")
+                raise TimeoutError("it does not read its input")
             rest = rest[os.write(self._child.stdin.fileno(), rest[: select.PIPE_BUF]) :]
 
     def _read(self, size: int, deadline: float) -> bytes:
@@ -128,17 +128,17 @@ class WorkerProcess:
         while size:
             ready, _, _ = select.select([self._answers], [], [], max(deadline - time.monotonic(), 0))
             if not ready:
-                raise TimeoutError("does not answer")
+                raise TimeoutError("it does not answer")
             chunk = os.read(self._answers, min(size, _CHUNK))
             if not chunk:
-                raise EOFError("ended")
+                raise EOFError("it ended")
             chunks.append(chunk)
             size -= len(chunk)
         return b"".join(chunks)
 
 
 def serve(answers: int) -> None:
-    """The child: answer requests until the parent closes the pipe."""
+    """Run in the child: answer requests until the parent closes the pipe."""
     import pyslurm
 
     from controller.slurm.pyslurm.calls import PySlurmCalls
@@ -149,7 +149,7 @@ def serve(answers: int) -> None:
             method, arguments = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))  # noqa: S301 - our own parent's
             try:
                 answer = ("done", getattr(calls, method)(*arguments))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+            except Exception as error:  # noqa: BLE001 - the parent must get an answer in any case
                 answer = ("failed", str(error) or type(error).__name__)
             frame = pickle.dumps(answer)
             out.write(_LENGTH.pack(len(frame)) + frame)

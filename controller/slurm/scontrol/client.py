@@ -42,19 +42,20 @@ _VERSION = re.compile(rb"(?<![0-9])([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 _SHOW_NODE = "show node"
 _BULK = ("show job", _SHOW_NODE, "show partition", "show reservation")
 _MOST_ALONE = 1000
-"""Answers by id that are asked for at once. At a millisecond each they take a second, so that reading all jobs in their place
-is no more than the one bulk query a second that slurmctld is to see. (Reading all, measured: 35 us for each job.)"""
+"""Maximum number of queries by id in one process. They take about a millisecond each; for more, reading all jobs (35 us each,
+measured) is cheaper, and is within the one bulk query a second that slurmctld is to get."""
 _MOST_IN_DOUBT = 300
-"""Jobs that one snapshot reads by id because a line break in somebody's text put them in doubt."""
+"""Maximum number of jobs that one snapshot reads by id because a line break in a user's text put them in doubt."""
 _MOST_COMPLAINTS = 1000
 _TASKS_FOR_THE_ARRAY = 4
-"""From so many tasks on, their whole array is asked for: slurmctld sends all of it for every task."""
+"""Number of tasks from which on their whole array is queried, because slurmctld sends all of it for every task."""
 
 
 class CommandLineClient(Verbs):
     """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb guarantees.
 
-    A change costs one process: commands for all jobs, then each of the jobs read back. Parsed objects are kept from one
+    A change costs one process, which runs the commands for all jobs and reads each of these jobs back. Parsed objects are kept
+    from one
     reading to the next.
     """
 
@@ -77,7 +78,7 @@ class CommandLineClient(Verbs):
 
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
-        answers = await self._scontrol.ask(["version", "show config"])
+        answers = await self._scontrol.query(["version", "show config"])
         version = _VERSION.search(answers.sections[0])
         lines = answers.sections[1].decode("utf-8", "replace").splitlines()
         pairs = (line.strip().partition("=")[::2] for line in lines)
@@ -92,17 +93,17 @@ class CommandLineClient(Verbs):
 
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""
-        answers = await self._scontrol.ask([_SHOW_NODE])
+        answers = await self._scontrol.query([_SHOW_NODE])
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {_SHOW_NODE}: {answers.complaints or 'failed without a message'}")
-        # A line with another beginning continues a user's text in Reason= or Comment=.
+        # A line that begins otherwise continues a text in Reason= or Comment=.
         lines = answers.sections[0].decode("utf-8", "replace").split("\n")
         return [line for line in lines if line.startswith("NodeName=")]
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
         time_s = self._now()
-        answers = await self._scontrol.ask(_BULK)
+        answers = await self._scontrol.query(_BULK)
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
         jobs, nodes, partitions, reservations = answers.sections
@@ -124,15 +125,15 @@ class CommandLineClient(Verbs):
         return reading.jobs + tuple(job for record in alone for job in record.jobs)
 
     async def _resolve(self, reading: JobReading) -> list[JobRecord]:
-        """Jobs on lines in doubt, read one by one: those not seen yet first, then those that were read longest ago.
+        """Read the jobs on doubtful lines one by one: those not seen yet first, then those that were read longest ago.
 
-        However many such jobs somebody submits, they cost no more than _MOST_IN_DOUBT readings, and none while nothing changes.
+        However many such jobs users submit, they cost at most _MOST_IN_DOUBT readings, and none while nothing changes.
         """
         known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
         unseen = sorted(reading.contested - set(known))
         if unseen or reading.doubtful != self._doubtful:
             turn = [*unseen, *known][:_MOST_IN_DOUBT]
-            found = {record.raw_id: record for record in await self._ask_for([str(raw_id) for raw_id in turn])}
+            found = {record.raw_id: record for record in await self._read_records([str(raw_id) for raw_id in turn])}
             for raw_id in turn:
                 former, record = known.pop(raw_id, None), found.get(raw_id)
                 known[raw_id] = None if record is None else keep_identity(record, former)
@@ -151,45 +152,47 @@ class CommandLineClient(Verbs):
         ids = list(dict.fromkeys(key.job_id for key in keys))
         commands = [command.words for command in first]
         if self._reads_all(keys):
-            answers = await self._scontrol.ask(["show job"], first=commands)
+            answers = await self._scontrol.query(["show job"], first=commands)
             await self._take_jobs(answers.sections[0])
         else:
-            self._memory.add(await self._ask_for(ids, commands))
+            self._memory.add(await self._read_records(ids, commands))
         found = {key: self._memory.get(key) for key in keys}
         return {key: known for key, known in found.items() if known is not None}
 
     def _reads_all(self, keys: Sequence[JobKey]) -> bool:
-        return len(self._questions(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
+        return len(self._queries(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
 
-    def _questions(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Return what to query, with the ids that each query covers: by its own number where a task has a record of its own."""
+    def _queries(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return the queries, with the ids that each covers. A task with a record of its own is queried by that record's
+        number."""
         own = {job_id: raw_id for job_id in ids if (raw_id := self._own_number(job_id)) is not None}
-        return {raw_id: [job_id] for job_id, raw_id in own.items()} | _by_question([i for i in ids if i not in own])
+        return {raw_id: [job_id] for job_id, raw_id in own.items()} | _queries_of([i for i in ids if i not in own])
 
     def _own_number(self, job_id: str) -> str | None:
-        """Return the number of the task's own record: the answer is this record, and not its whole array as by the task's id."""
+        """Return the number of the task's own record. A query by it returns this record; one by the task's id, the whole
+        array."""
         array_id, _, task = job_id.partition("_")
         known = self._memory.latest(job_id) if task else None
         alone = known is not None and len(known.record.jobs) == 1 and str(known.record.raw_id) != array_id
         return str(known.record.raw_id) if known is not None and alone else None
 
-    async def _ask_for(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
+    async def _read_records(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
         """Return the records of these jobs and, for array tasks, of the other tasks on the same record."""
-        questions = self._questions(ids)
-        answers = await self._scontrol.ask([f"show job {asked}" for asked in questions], first=first)
+        queries = self._queries(ids)
+        answers = await self._scontrol.query([f"show job {query}" for query in queries], first=first)
         records: dict[int, JobRecord] = {}
-        elsewhere: list[str] = []
-        for (asked, wanted), section in zip(questions.items(), answers.sections, strict=True):
-            found = parse_answer(section, asked, self._clock, self._complain)
+        unanswered: list[str] = []
+        for (query, wanted), section in zip(queries.items(), answers.sections, strict=True):
+            found = parse_answer(section, query, self._clock, self._complain)
             records.update((record.raw_id, record) for record in found)
             there = {job.key.job_id for record in found for job in record.jobs}
             for job_id in wanted:
                 if job_id not in there:
                     self._memory.drop(job_id)
-                    if asked not in {job_id, job_id.partition("_")[0]}:
-                        elsewhere.append(job_id)
-        found_elsewhere = await self._ask_for(elsewhere) if elsewhere else []
-        return [*records.values(), *found_elsewhere]
+                    if query not in {job_id, job_id.partition("_")[0]}:
+                        unanswered.append(job_id)
+        found_again = await self._read_records(unanswered) if unanswered else []
+        return [*records.values(), *found_again]
 
     def _complain(self, job_id: str, problem: str) -> None:
         """Log a job that cannot be parsed, once; it is left out."""
@@ -199,11 +202,11 @@ class CommandLineClient(Verbs):
             self._complaints.add(job_id)
             log.warning("slurm_job_not_understood", job=job_id, problem=problem)
 
-    # ---- what the verbs are made of
+    # ---- building blocks of the verbs
 
     async def carry_out(self, commands: Sequence[Command]) -> bool:
         """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
-        answers = await self._scontrol.ask([], first=[command.words for command in commands])
+        answers = await self._scontrol.query([], first=[command.words for command in commands])
         return answers.completed.status == 0 and not answers.completed.stderr
 
     async def complaint(self, command: Command) -> str:
@@ -221,7 +224,7 @@ class CommandLineClient(Verbs):
     async def requeue(self, job: SlurmJob) -> Requeue:
         """Read the job, stop it and read it again, within one process and a millisecond apart."""
         job_id = job.key.job_id
-        answers = await self._scontrol.ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
+        answers = await self._scontrol.query([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
         before, _, after = (self._one(section, job_id) for section in answers.sections)
         return Requeue(before, after, answers.complaints)
 
@@ -230,15 +233,15 @@ class CommandLineClient(Verbs):
         return next((job for record in records for job in record.jobs if job.key.job_id == job_id), None)
 
 
-def _by_question(ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return what to query, with the ids that each query covers: single jobs by themselves, many tasks of an array by the array."""
+def _queries_of(ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the queries, with the ids that each covers: single jobs by their ids, many tasks of an array by the array."""
     arrays: dict[str, list[str]] = {}
     for job_id in ids:
         arrays.setdefault(job_id.partition("_")[0], []).append(job_id)
-    questions: dict[str, list[str]] = {}
+    queries: dict[str, list[str]] = {}
     for array_id, tasks in arrays.items():
         if len(tasks) >= _TASKS_FOR_THE_ARRAY:
-            questions[array_id] = tasks
+            queries[array_id] = tasks
         else:
-            questions |= {task: [task] for task in tasks}
-    return questions
+            queries |= {task: [task] for task in tasks}
+    return queries

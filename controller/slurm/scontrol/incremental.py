@@ -1,4 +1,4 @@
-"""From the text of one reading to objects, doing again only what has changed.
+"""Turns the text of one reading into objects, and parses again only what has changed.
 
 Ten thousand jobs are 15 MB of text that is nearly the same every few seconds. Lines are compared as bytes (a memcmp); those
 that differ are compared once more without the fields that tick; only what is left is parsed. An unchanged job is the same
@@ -23,9 +23,9 @@ from controller.slurm.scontrol.parse import Clockface, parse_job
 
 Row = TypeVar("Row")
 Spans = Iterable[tuple[int, int]]
-"""(begin, end) of pieces of a line, in their order."""
+"""Begin and end of pieces of a line, in their order."""
 Complain = Callable[[str, str], None]
-"""Called for a job that is there and not understood: its id, and what is wrong."""
+"""Called with the id of a job that is present but cannot be parsed, and the problem."""
 _JOB = b"JobId="
 _MOST_DIGITS = 10
 """Digits of the largest job id."""
@@ -33,7 +33,7 @@ _NO_JOBS = b"No jobs in the system"
 
 
 def nothing_ticks(_line: bytes) -> Spans:
-    """For lists of which every character counts."""
+    """Return no pieces, for lists in which every character counts."""
     return ()
 
 
@@ -43,29 +43,29 @@ class _Line(Generic[Row]):
 
     text: bytes
     steady: bytes
-    """It without what ticks."""
+    """The line without its ticking fields, whose values change at every reading."""
     counts: bytes
-    """For each character, and the line break: 1 if it is steady, 0 if it ticks."""
+    """One byte for each character and for the line break: 1 if it is steady, 0 if it ticks."""
     row: Row
 
 
 class RowCache(Generic[Row]):
     """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text.
 
-    Invariant: `text`, `counts` and `ticks` are those of `lines`. Most readings differ in what ticks alone, and in few lengths:
-    so the whole text is compared with the former one, character by character, and lines are only looked at where one differs
-    that counts.
+    Invariant: `text`, `counts` and `ticks` are those of `lines`. Most readings differ only in ticking fields, and in few lengths.
+    So the whole text is compared with the former one, character by character, and only lines with a difference that counts are
+    read again.
     """
 
     def __init__(self, first: bytes, parse: Callable[[str], Row], ticking: Callable[[bytes], Spans]) -> None:
-        """`ticking` tells of a line the values, without spaces in them, that change all the time and are not read."""
+        """`ticking` returns the places in a line of values, without spaces, that change all the time and are not read."""
         self._first = first
         self._parse = parse
         self._ticking = ticking
         self._keep([])
 
     def update(self, section: bytes) -> tuple[Row, ...]:
-        """Rows of the section, in its order; lines that begin otherwise ("No ... in the system") are passed over."""
+        """Return the rows of the section, in its order; lines that begin otherwise ("No ... in the system") are skipped."""
         lines = [line for line in section.split(b"\n") if line.startswith(self._first)]
         changed = self._changed(lines)
         if changed:
@@ -79,12 +79,12 @@ class RowCache(Generic[Row]):
         return self._rows
 
     def _changed(self, lines: list[bytes]) -> list[int]:
-        """Numbers of the lines that say something else than the line of that number before, or may do so."""
+        """Return the numbers of the lines whose content may differ from that of the former line with the same number."""
         former = [line.text for line in self._lines]
         other = {number for number, (line, old) in enumerate(zip(lines, former, strict=False)) if len(line) != len(old)}
         other.update(range(len(former), len(lines)))
         if former:
-            # Lines of another length, and those that are gone, stay as they were for the comparison.
+            # For the comparison, lines of another length and lines that are gone are replaced by the former ones.
             aligned = lines[: len(former)] + former[len(lines) :]
             for number in other.intersection(range(len(former))):
                 aligned[number] = former[number]
@@ -134,20 +134,20 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class JobReading:
-    """Jobs of one reading, and the numeric ids that must be read one by one before they can be told apart."""
+    """Jobs of one reading, and the ids of jobs that must be read one by one."""
 
     jobs: tuple[SlurmJob, ...]
     contested: frozenset[int] = frozenset()
-    """Ids on lines that a line break in somebody's text may have made."""
+    """Ids on lines that a line break in a user's text may have made."""
     doubtful: bytes = b""
-    """Those lines, without what ticks: while they stay, the jobs need not be read again."""
+    """Those lines, without ticking fields. While they stay the same, the jobs need not be read again."""
 
 
 class JobTable:
     """The jobs of the last reading by numeric id.
 
-    Invariant: a record is kept only under a line that holds exactly one true submit time and stands beside no line without
-    one; so no user's text ever became a record of its own.
+    Invariant: a record is kept only for a line that has exactly one true submit time and is next to no line without
+    one. So no user's text ever becomes a record of its own.
     """
 
     def __init__(self, clock: Clockface) -> None:
@@ -165,7 +165,7 @@ class JobTable:
 
     @property
     def records(self) -> Iterable[JobRecord]:
-        """Records of the last reading, without those in doubt; to be gone through once, now or later."""
+        """Records of the last reading, without doubtful ones; an iterator for one use, now or later."""
         # A reading is never changed after it was made, only replaced by the next.
         return map(attrgetter("record"), self._entries.values())
 
@@ -174,7 +174,7 @@ class JobTable:
         return str(raw_id).encode() in self._entries
 
     def update(self, section: bytes) -> JobReading:
-        """Read `show job`'s answer to the end."""
+        """Read a whole answer to `show job`."""
         entries, changed = self._compare(section)
         doubtful = self._take(changed, section, entries) if changed else []
         contested = self._withdraw(doubtful, entries) if doubtful else frozenset()
@@ -185,7 +185,8 @@ class JobTable:
     def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
         """Return the entries of unchanged lines in the order of the reading, and (number, id, line) of the others.
 
-        A line of the last reading is tested where it should come next: to cut it out of the text would cost more than the rest.
+        A line of the last reading is compared in place, where it should come next: to copy it from the text would cost more than
+        everything else.
         """
         before = self._entries
         entries: dict[bytes, _Entry] = {}
@@ -214,9 +215,9 @@ class JobTable:
                 entries[job_id] = former
             elif line:
                 changed.append((number, job_id, line))
-                # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
+                # Keeps the order of the reading; removed again if the line turns out to be no record.
                 entries.setdefault(job_id, _NOTHING)
-            if former is not None:  # those expected before it are gone, or stand elsewhere now
+            if former is not None:  # those expected before it are gone, or at another place now
                 while next_entry is not _NOTHING and next_id != job_id:
                     next_id, next_entry = next(expected, _NO_RECORD)
                 next_id, next_entry = next(expected, _NO_RECORD)
@@ -248,7 +249,7 @@ class JobTable:
         return [lines[number] for number in sorted(doubtful)]
 
     def _withdraw(self, doubtful: list[bytes], entries: dict[bytes, _Entry]) -> frozenset[int]:
-        """Take back what such lines have made. Returns the ids on them."""
+        """Remove the entries of doubtful lines. Returns the ids on these lines."""
         ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
         contested = frozenset(number for job_id in ids if (number := _number(job_id)) >= 0)
         for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
@@ -258,7 +259,7 @@ class JobTable:
     def _doubtful_lines(
         self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
     ) -> set[int]:
-        """Lines that are no record, their neighbours, and lines that claim the same id."""
+        """Return the numbers of lines that are no record, of their neighbours, and of lines that claim the same id."""
         doubtful: set[int] = set()
         lines: list[bytes] = []
         claimed: dict[bytes, int] = {}
@@ -275,7 +276,7 @@ class JobTable:
         return doubtful
 
     def _around(self, number: int, lines: list[bytes]) -> Iterable[int]:
-        """The run of lines without a submit time around this one, with the record before and the one after."""
+        """Return the numbers of the lines without a submit time around this one, and of the records before and after them."""
         first = number - 1
         while first > 0 and self._submit not in lines[first]:
             first -= 1
@@ -291,7 +292,7 @@ class JobTable:
         ticking = []
         old = new = 0
         for begin, end in former.ticking:
-            # Equal up to here, so the field begins at the same place, moved by what the fields before have grown.
+            # Equal up to here, so the field begins at the same place, moved by the growth of the fields before it.
             here = begin + new - old
             if line[new:here] != former.line[old:begin]:
                 return False
@@ -303,20 +304,20 @@ class JobTable:
         return True
 
     def _ticking(self, line: bytes) -> tuple[tuple[int, int], ...]:
-        """Run time and last evaluation: both stand beside a time that only Slurm can have printed."""
+        """Return the places of run time and last evaluation: both are next to a time that only Slurm can have printed."""
         submit = line.find(self._submit)
         begins = [line.rfind(b" RunTime=", 0, submit), line.find(self._evaluated, submit)]
         return tuple((begin, _end_of_ticking(line, begin)) for begin in begins if begin >= 0)
 
 
 def _end_of_ticking(line: bytes, begin: int) -> int:
-    """End of the field, and of the name of the scheduler that may follow it."""
+    """Return the end of the field, with the name of the scheduler that may follow it."""
     end = line.find(b" ", begin + 1)
     return line.find(b" ", end + 1) if line.startswith(b" Scheduler=", end) else end
 
 
 def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
-    """The former objects wherever they say the same."""
+    """Return the record with the former objects wherever they are equal."""
     if former is None:
         return record
     if former == record:
@@ -331,7 +332,7 @@ def ignore(job_id: str, problem: str) -> None:
 
 
 def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complain = ignore) -> list[JobRecord]:
-    """Records of a job that was read alone: the answer to `show job <id>`, where the id may be that of an array task.
+    """Return the records of a job that was read alone, by the answer to `show job <id>`; the id may be that of an array task.
 
     It begins with a record of that job, or of its array; line breaks after that belong to a text of its owner, or begin
     another record of the same array.
@@ -358,7 +359,7 @@ def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complai
 
 
 def decode(line: bytes) -> str:
-    """Text of users may be in any encoding; it must come back byte for byte."""
+    """Return the line as text. Users' text may be in any encoding, and must survive byte for byte."""
     return line.decode("utf-8", "surrogateescape")
 
 

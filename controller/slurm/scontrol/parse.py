@@ -1,13 +1,13 @@
-"""One line of `scontrol -o -d show ...` into one frozen object: the only place that knows how scontrol writes.
+"""Turns a line of `scontrol -o -d show job` into a frozen object: the only place that knows how scontrol prints jobs.
 
 Users choose names, comments, paths and arguments freely, with spaces, "=" and line breaks in them, and scontrol escapes
-nothing. What keeps them from passing for something else:
+nothing. Their text is not mistaken for Slurm's, because:
 
 - Every time is printed through SLURM_TIME_FORMAT with an unguessable token in it (`Clockface`). So " SubmitTime=<token>" is
-  found exactly once in a true record, and never in what a user wrote.
-- Around that point scontrol prints only what Slurm itself made up or checked. State, reason, flags, nodes, sizes are read
+  found exactly once in a true record, and never in a user's text.
+- Around that point scontrol prints only values that Slurm itself made or checked. State, reason, flags, nodes, sizes are read
   backwards or forwards from there, up to the first field of free text.
-- Owner and priority stand before it, behind the job's name; they are found from the right, over fields without "=".
+- Owner and priority come before it, behind the job's name; they are found from the right, over fields without "=".
 - GPU request and comments come after it, behind paths and arguments. Text there can mislead about its own job's request or
   mark, never about anything else; `JobRecord.comment_is_exact` is False where more than one reading is possible.
 """
@@ -46,11 +46,11 @@ _SLUID = re.compile(r" SLUID=[^\s=]*\Z")
 _WHOLE_NODES = frozenset({"NODE", "TOPO"})
 """Values of Exclusive= (since Slurm 26.05) of jobs that share their nodes with no other job; the others: USER, MCS, NO."""
 _WHOLE_NODES_BEFORE = frozenset({"NO", "TOPO"})
-"""The same of OverSubscribe=, where there is no Exclusive=."""
+"""Values of OverSubscribe= with the same meaning, where there is no Exclusive=."""
 _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
 _MOST_GPUS = 4096
-"""No node has more: a mask of GPUs is a number of so many bits."""
+"""Maximum number of GPUs of a node: a mask of GPUs is a number of so many bits."""
 _FREE_TEXT = (" Network=", " Command=")
 _NO_TASKS = frozenset({"N/A", "4294967294"})
 """Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
@@ -84,7 +84,7 @@ class Clockface:
 
     @staticmethod
     def secret() -> Clockface:
-        """A new token."""
+        """Return a format with a new token."""
         return Clockface(f"t{secrets.token_hex(8)}.")
 
     @property
@@ -93,7 +93,7 @@ class Clockface:
         return f"{self.token}%s"
 
     def seconds(self, text: str | None) -> float | None:
-        """ "Unknown", "None" and "N/A" are None. Raises SlurmReplyError on a time in any other form."""
+        """Return the seconds; None for "Unknown", "None" and "N/A". Raises SlurmReplyError for a time in any other form."""
         if text is None or text in {"Unknown", "None", "N/A", "(null)", ""}:
             return None
         digits = text.removeprefix(self.token)
@@ -103,7 +103,7 @@ class Clockface:
 
 
 def parse_job(text: str, clock: Clockface) -> JobRecord:
-    """One record. Raises SlurmReplyError when it is none, or one that this version does not understand."""
+    """Return one record. Raises SlurmReplyError when it is none, or one that this version does not understand."""
     at = text.find(f" SubmitTime={clock.token}")
     state_at = text.rfind(" JobState=", 0, at) if at >= 0 else -1
     if state_at < 0:
@@ -119,7 +119,7 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
     except (
         ValueError,
         OverflowError,
-    ) as error:  # a number that is none: the record is cut off, or of a release to come
+    ) as error:  # a number that is none: the record is cut off, or of a later release
         raise SlurmReplyError(f"a job with a value that is not understood ({error}): {clip(text)}") from None
 
 
@@ -178,7 +178,7 @@ def _job(
 def _name(owner: re.Match[str], fields: dict[str, str]) -> str:
     """Return the job's name without what Slurm prints between it and the owner.
 
-    LicensesAlloc= stands where no user can write, and in every record of the releases that print a SLUID. So where it is missing,
+    LicensesAlloc= is where no user can write, and in every record of the releases that print a SLUID. So where it is missing,
     " SLUID=..." is a part of the name; where it is there, only the last one is Slurm's.
     """
     name = _HET_SET.sub("", owner["name"]) if owner["het"] else owner["name"]
@@ -188,14 +188,14 @@ def _name(owner: re.Match[str], fields: dict[str, str]) -> str:
 def _has_whole_nodes(fields: dict[str, str]) -> bool:
     """Return whether the job shares its nodes with no other job.
 
-    Since Slurm 26.05 Exclusive= says so, and OverSubscribe=NO stands in ordinary jobs too.
+    Since Slurm 26.05 Exclusive= says so, and ordinary jobs have OverSubscribe=NO too.
     """
     exclusive = fields.get("Exclusive")
     return fields.get("OverSubscribe") in _WHOLE_NODES_BEFORE if exclusive is None else exclusive in _WHOLE_NODES
 
 
 def _tasks(job: SlurmJob, array_id: int, tasks: str | None) -> list[SlurmJob]:
-    """One job per array task. (dataclasses.replace would run ten times as long, for thousands of tasks.)"""
+    """Return one job for each array task. (dataclasses.replace would take ten times as long, for thousands of tasks.)"""
     if tasks is None or tasks in _NO_TASKS:
         return [job]
     values_of = [getattr(job, name) for name in SlurmJob.__slots__]
@@ -204,7 +204,7 @@ def _tasks(job: SlurmJob, array_id: int, tasks: str | None) -> list[SlurmJob]:
 
 
 def _fields(middle: str) -> dict[str, str]:
-    """Fields of the part without free text; of repeated ones, the first."""
+    """Return the fields of the part without free text; of repeated ones, the first."""
     fields: dict[str, str] = {}
     last = ""
     for part in middle.split(" "):
@@ -235,7 +235,7 @@ _TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
 
 
 def _gpu_request(tail: str) -> _GpuRequest:
-    """GPUs asked for: after the last path, before the mail address."""
+    """Return the requested GPUs. They are printed after the last path and before the mail address."""
     begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
     end = tail.find(" MailUser=", begin)
     found: dict[str, str] = {}
@@ -246,7 +246,7 @@ def _gpu_request(tail: str) -> _GpuRequest:
 
 @lru_cache(maxsize=4096)
 def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
-    """From Slurm's three texts: "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
+    """Return the request for GPUs by Slurm's three texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
     if not (per_job or per_node or per_task):
         return _NO_GPUS
     job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
@@ -256,7 +256,7 @@ def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
         per_node=node.count or None,
         per_task=task.count or None,
         type=types.pop() if len(types) == 1 else "",
-        # GPUs by task are never rewritten, so what stands beside them does no harm.
+        # GPUs by task are never rewritten, so other resources beside them do no harm.
         mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
         prefix="gres/" if "gres/" in per_job + per_node + per_task else "gres:",
     )
@@ -297,19 +297,19 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
 
 @lru_cache(maxsize=16384)
 def _intern(*parts: object) -> ResourceRequest:
-    """Thousands of jobs ask for the same few things: one object for each."""
+    """Return one object for all equal requests: thousands of jobs have the same few."""
     return ResourceRequest(*parts)  # type: ignore[arg-type]
 
 
 def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, int]:
-    """Least and most nodes.
+    """Return the least and most nodes.
 
-    The least number that NumNodes= shows is what scontrol makes of the tasks; what Slurm counts on stands in the TRES. An
+    scontrol derives the least number in NumNodes= from the tasks; the number that Slurm uses is in the TRES. An
     upper bound that no cluster reaches is none; Slurm shows it as the number of GPUs of a --gpus job.
     """
     least, most = values.span(fields["NumNodes"])
-    asked = _TRES_NODES.search(fields.get("ReqTRES") or fields.get("TRES") or "")
-    least = int(asked[1]) if asked else least
+    requested = _TRES_NODES.search(fields.get("ReqTRES") or fields.get("TRES") or "")
+    least = int(requested[1]) if requested else least
     unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
     return least, 0 if unbounded else most
 
@@ -326,7 +326,7 @@ def _tasks_per_node(fields: dict[str, str]) -> int | None:
 
 def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShare, ...]:
     if phase is Phase.COMPLETING:
-        # The detail lines still name every node of the run, but no GPUs: what is left is NodeList.
+        # The detail lines still name every node of the run, but no GPUs; NodeList has the nodes that are left.
         return _shares_by_total(fields)
     groups = _SHARE.findall(middle)
     if not groups:
@@ -340,7 +340,7 @@ def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShar
 
 @lru_cache(maxsize=4096)
 def _gpus_allocated(gres: str) -> tuple[int, int]:
-    """Number and mask of the GPUs in "gpu:g0:1(IDX:0),gpu:g4:0(IDX:)" or "gpu:a100:6(IDX:0-5)"."""
+    """Return number and mask of the GPUs in "gpu:g0:1(IDX:0),gpu:g4:0(IDX:)" or "gpu:a100:6(IDX:0-5)"."""
     total = mask = 0
     for number, indices in _SHARE_GPUS.findall(gres):
         total += int(number)
@@ -353,7 +353,7 @@ def _gpus_allocated(gres: str) -> tuple[int, int]:
 
 
 def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
-    """The nodes that are left, each with an equal part of what the whole run occupies, rounded up."""
+    """Return the nodes that are left, each with an equal part, rounded up, of what the whole run occupies."""
     nodes = expand_nodes(fields.get("NodeList", ""))
     if not nodes:
         return ()
@@ -368,7 +368,7 @@ def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
 
 
 def phase_of(state: str, *, has_nodes: bool) -> Phase:
-    """Phase of a job in that state."""
+    """Return the phase of a job in that state."""
     word = state.split(",", 1)[0]
     if word in _PENDING:
         return Phase.PENDING
@@ -381,5 +381,5 @@ def phase_of(state: str, *, has_nodes: bool) -> Phase:
             return Phase.CONFIGURING
         case "SUSPENDED" | "STOPPED":
             return Phase.SUSPENDED
-    # COMPLETING, STAGE_OUT, REQUEUED, and words of Slurm versions to come: it keeps what it has, and is left alone.
+    # COMPLETING, STAGE_OUT, REQUEUED, and words of later Slurm versions: the job keeps its nodes, and is left alone.
     return Phase.COMPLETING if has_nodes or word in {"COMPLETING", "REQUEUED", "STAGE_OUT"} else Phase.ENDED

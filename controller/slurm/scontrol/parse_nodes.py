@@ -1,4 +1,4 @@
-"""Nodes, partitions and reservations of `scontrol -o show ...` into frozen objects. Only administrators write these."""
+"""Turns the lines of nodes, partitions and reservations into frozen objects. Only administrators write these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _BARRING = frozenset(
         "UNKNOWN",
     }
 )
-"""RESERVED is not among them: a reservation's own jobs may run there, and others are kept off by the reservation itself."""
+"""States in which a node starts no jobs. RESERVED is not among them: a reservation's own jobs may start, and the reservation
+itself keeps others off."""
 NOT_REGISTERED = "its slurmd has not registered since slurmctld started"
 """Until then slurmctld of 22.05 knows the node's GPUs by number only: a job that starts there gets none of them, and its steps fail
 (measured: for some four seconds)."""
@@ -49,11 +50,11 @@ _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z_/:]*)=")
 _TICKING = re.compile(
     rb" (?:A(?:lloc(?:Mem|TRES)|veWatts)|C(?:PU(?:Alloc|Load)|urrentWatts)|FreeMem|Gres(?:Used|Drain)|LastBusyTime)=([^ ]*)"
 )
-"""Grouped by first letters: over thousands of lines that is a quarter faster."""
+"""Fields that change all the time, grouped by first letters: over thousands of lines that is a quarter faster."""
 
 
 def ticking_in_node(line: bytes) -> list[tuple[int, int]]:
-    """Yield the places of values that change all the time and are not read."""
+    """Return the places of values that change all the time and are not read."""
     return [match.span(1) for match in _TICKING.finditer(line)]
 
 
@@ -64,7 +65,7 @@ def node_is_available(state: str) -> bool:
 
 
 def parse_node(text: str) -> SlurmNode:
-    """One line of `show node`."""
+    """Return the node of one line of `show node`. Raises SlurmReplyError."""
     fields = _fields(text, "NodeName")
     try:
         gpus = values.gpus(fields["Gres"])
@@ -98,7 +99,7 @@ def _reason(text: str) -> str:
 
 
 def parse_partition(text: str) -> SlurmPartition:
-    """One line of `show partition`."""
+    """Return the partition of one line of `show partition`. Raises SlurmReplyError."""
     fields = _fields(text, "PartitionName")
     try:
         return SlurmPartition(
@@ -112,7 +113,7 @@ def parse_partition(text: str) -> SlurmPartition:
 
 
 def parse_reservation(text: str, clock: Clockface) -> SlurmReservation:
-    """One line of `show reservation`."""
+    """Return the reservation of one line of `show reservation`. Raises SlurmReplyError."""
     fields = _fields(text, "ReservationName")
     try:
         return SlurmReservation(
@@ -126,7 +127,7 @@ def parse_reservation(text: str, clock: Clockface) -> SlurmReservation:
 
 
 def _fields(text: str, first: str) -> dict[str, str]:
-    """Fields of a line; of repeated ones, the first. Values may hold spaces, as OS= does."""
+    """Return the fields of a line; of repeated ones, the first. Values may contain spaces, as OS= does."""
     if not text.startswith(f"{first}="):
         raise SlurmReplyError(f"not a line that begins with {first}=: {clip(text)}")
     fields: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Comments of one record of `scontrol show job`: free text that stands between paths and the request for GPUs."""
+"""Comments of one record of `scontrol show job`: free text between the paths and the request for GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXT_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Comments of a record. `exact`: only one reading of the administrators' comment is possible."""
+    """Comments of a record. `exact`: the administrators' comment can be read in only one way."""
 
     admin_comment: str
     comment: str
@@ -38,7 +38,7 @@ def texts_of(tail: str) -> Texts:
     if 0 <= extra_at < comment_at:
         comment_at = -1  # a piece of the user's --extra
     if 0 <= comment_at < admin_at or 0 <= extra_at < admin_at:
-        exact, admin_at = False, -1  # a piece of what the user wrote
+        exact, admin_at = False, -1  # a piece of the user's text
     admin_comment, admin_end = _comment(tail, admin_at)
     comment, comment_end = _comment(tail, comment_at)
     if admin_at >= 0 and tail.startswith((" SystemComment=", " Comment="), admin_end):
@@ -48,7 +48,7 @@ def texts_of(tail: str) -> Texts:
 
 
 def _comment(tail: str, begin: int) -> tuple[str, int]:
-    """The comment that begins there, and where it ends."""
+    """Return the comment that begins there, and its end."""
     if begin < 0:
         return "", len(tail)
     begin = tail.index("=", begin) + 1

@@ -1,7 +1,7 @@
 """Runs Slurm's programs: argv lists, a deadline, bounded output, and nothing left behind.
 
-The work is done in a worker thread over plain pipes, because the deadline must hold whatever the program does: a client
-that sleeps, floods, closes its output and stays, or leaves a child behind that keeps the pipe open.
+A worker thread reads and writes plain pipes, because the deadline must be kept whatever the program does: it may sleep, flood
+its output, close it and stay, or leave a child behind that keeps the pipe open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 20
 _KEPT_ERROR_BYTES: Final = 1 << 20
 _REAP_S: Final = 1.0
 _POLL_S: Final = 0.2
-"""How long a cancelled call may go unnoticed."""
+"""Maximum time until a cancelled call is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CommandRunner(Protocol):
     async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
         """Run it to its end.
 
-        Raises SlurmUnavailableError when it is missing or takes too long, SlurmReplyError when it says far too much.
+        Raises SlurmUnavailableError when it is missing or takes too long, SlurmReplyError when it prints far too much.
         """
 
 
@@ -201,7 +201,7 @@ class _Call:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill whatever is left of the session, close the pipes, reap."""
+    """Kill what is left of the session, close the pipes, and reap the program."""
     if process.poll() is None:
         # Only before it is reaped: afterwards its number may belong to another process.
         os.killpg(process.pid, signal.SIGKILL)
@@ -211,7 +211,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_REAP_S)
     except subprocess.TimeoutExpired:
-        # It hangs in the kernel (on a dead file server, for example). Nothing can be done from here, and it must not stop us.
+        # It hangs in the kernel (on a dead file server, for example). Nothing can be done about it, and Headway must go on.
         return
 
 

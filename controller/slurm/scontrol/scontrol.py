@@ -1,4 +1,4 @@
-"""One scontrol process for many commands: how its input is written and its output told apart."""
+"""One scontrol process for many commands: writes its input, and separates its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.slurm.scontrol.run import CommandRunner, Completed
 _PLAIN_WORD = re.compile(r"[\w.,:/=@+\-]*", re.ASCII)
 _LONGEST_LINE = 3500
 _PROMPT = b"scontrol: "
-_ECHOED_QUESTION = b"show hostnames "
+_ECHOED_QUERY = b"show hostnames "
 _AWAY = re.compile(
     r"unable to contact slurm controller|connection (?:refused|timed out|failure)|socket timed out|zero bytes|"
     r"controller not responding|unable to establish|communication connection|unable to process configuration|"
@@ -33,12 +33,12 @@ class Answers:
 
     @property
     def complaints(self) -> str:
-        """Slurm's own messages as one line, each once."""
+        """Slurm's own messages in one line, each once."""
         return sentence(self.completed.stderr)
 
 
 class Scontrol:
-    """Talks to scontrol, one process a batch.
+    """Runs scontrol, one process for each batch of commands.
 
     Invariant: only words of `_PLAIN_WORD` are ever written to its standard input, where a space would begin a new word and
     a line break a new command. Everything else goes in argv, which scontrol takes as it is.
@@ -48,10 +48,10 @@ class Scontrol:
         self._runner = runner
         self._separator = f"end{secrets.token_hex(8)}"
 
-    async def ask(self, questions: Sequence[str], *, first: Sequence[Sequence[str]] = ()) -> Answers:
-        """Carry out the commands in `first`, then answer the questions, all within one process.
+    async def query(self, queries: Sequence[str], *, first: Sequence[Sequence[str]] = ()) -> Answers:
+        """Carry out the commands in `first`, then answer the queries, all within one process.
 
-        What became of the commands is for the questions to find out; commands that hold free text run before, each in a
+        The effect of the commands is not checked here: the queries show it. Commands with free text run before, each in a
         process of its own. Raises SlurmUnavailableError when slurmctld does not answer.
         """
         lines = []
@@ -60,25 +60,25 @@ class Scontrol:
                 lines.append(" ".join(words))
             else:
                 require_contact(await self._runner.run("scontrol", words))
-        # The answer to this one is the name itself, so an unguessable line ends each answer, and the echo of the commands.
+        # The answer to this query is the name itself, so an unguessable line ends each answer, and the echo of the commands.
         separator = f"show hostnames {self._separator}"
         lines.append(separator)
-        for question in questions:
-            lines += [question, separator]
+        for query in queries:
+            lines += [query, separator]
         text = "".join(f"{line}\n" for line in lines)
-        # --local: this cluster alone, which spares a question about federations before every other.
+        # --local: this cluster alone, which saves a query about federations before each of ours.
         completed = await self._runner.run("scontrol", ["-o", "-d", "-a", "--local"], text.encode())
         require_contact(completed)
         sections = _sections(completed.stdout, f"{self._separator}\n".encode(), frozenset(lines))
-        if len(sections) != len(questions) + 1:
+        if len(sections) != len(queries) + 1:
             raise SlurmReplyError(
-                f"scontrol answered {max(len(sections) - 1, 0)} of {len(questions)} questions (status {completed.status}, "
+                f"scontrol answered {max(len(sections) - 1, 0)} of {len(queries)} queries (status {completed.status}, "
                 f"{clip(completed.stderr) or 'no error message'}): {clip(completed.stdout)}"
             )
         return Answers(sections[1:], completed)
 
     async def complaint(self, words: Sequence[str]) -> str:
-        """Carry out one command alone, for what Slurm has to say about it; empty when that is nothing."""
+        """Carry out one command alone, and return Slurm's message about it; empty when there is none."""
         completed = await self._runner.run("scontrol", words)
         require_contact(completed)
         return sentence(completed.stderr)
@@ -90,7 +90,7 @@ def fits_on_a_line(words: Sequence[str]) -> bool:
 
 
 def joined(ids: Sequence[str]) -> list[str]:
-    """Ids, comma-separated, in pieces that fit on a line."""
+    """Return the ids, comma-separated, in pieces that fit on a line."""
     pieces: list[str] = []
     for job_id in ids:
         if pieces and len(pieces[-1]) + len(job_id) < _LONGEST_LINE - 20:
@@ -115,21 +115,21 @@ def means_away(message: str) -> bool:
 
 
 def sentence(text: str) -> str:
-    """Slurm's messages as one line, each once."""
+    """Return Slurm's messages in one line, each once."""
     return clip("; ".join(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip())))
 
 
 def _sections(output: bytes, end: bytes, lines: frozenset[str]) -> tuple[bytes, ...]:
-    """The answers, without scontrol's prompts and without the echo of our questions that builds with readline print.
+    """Return the answers, without scontrol's prompts and without the echo of our queries that builds with readline print.
 
-    (Long commands are echoed only in part, as on a screen of 80 columns: what stands before the first separator is noise.)
+    (Long commands are echoed only in part, as on a screen of 80 columns, so the text before the first separator is dropped.)
     """
     sections = []
     begin = 0
     while (stop := output.find(end, begin)) >= 0:
         following = stop + len(end)
-        # The echo of the question that prints the separator, and then the separator.
-        if output.endswith(_ECHOED_QUESTION, begin, stop) and output.startswith(end, following):
+        # The echo of the query that prints the separator, and then the separator.
+        if output.endswith(_ECHOED_QUERY, begin, stop) and output.startswith(end, following):
             following += len(end)
         first = _after_prompts(output, begin, lines)
         # What is left of the last line is a prompt, or the echo.

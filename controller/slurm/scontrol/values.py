@@ -20,13 +20,13 @@ _COMMA_OUTSIDE = re.compile(r",(?![^(]*\))")
 
 
 def plain(text: str) -> str:
-    """Slurm writes "(null)" for what is not set."""
+    """Return the text; empty for "(null)", which Slurm writes for values that are not set."""
     return "" if text == "(null)" else text
 
 
 @lru_cache(maxsize=4096)
 def duration_s(text: str) -> float | None:
-    """ "1-02:03:04", "02:03:04" or "03:04" in seconds; None where Slurm says that there is no limit."""
+    """Return "1-02:03:04", "02:03:04" or "03:04" in seconds; None where Slurm says that there is no limit."""
     if text in _UNLIMITED:
         return None
     match = _DURATION.fullmatch(text)
@@ -38,7 +38,7 @@ def duration_s(text: str) -> float | None:
 
 @lru_cache(maxsize=4096)
 def size_mib(text: str) -> int | None:
-    """ "1000M", "187.50G" in MiB, rounded up; None for 0, which means "not limited"."""
+    """Return "1000M" or "187.50G" in MiB, rounded up; None for 0, which means "not limited"."""
     unit = _UNITS_MIB.get(text[-1:])
     digits = text if unit is None else text[:-1]
     try:
@@ -48,7 +48,7 @@ def size_mib(text: str) -> int | None:
 
 
 def count(text: str) -> int:
-    """A whole number; Slurm may write 2048 as "2K"."""
+    """Return a whole number; Slurm may write 2048 as "2K"."""
     try:
         return int(text[:-1]) * _COUNT_UNITS[text[-1]] if text[-1:] in _COUNT_UNITS else int(text)
     except ValueError:
@@ -56,7 +56,7 @@ def count(text: str) -> int:
 
 
 def span(text: str) -> tuple[int, int]:
-    """ "3" → (3, 0), "1-3" → (1, 3): least and most, 0 = no upper bound."""
+    """Return least and most: "3" → (3, 0), "1-3" → (1, 3); 0 = no upper bound."""
     least, dash, most = text.partition("-")
     return count(least), count(most) if dash else 0
 
@@ -69,14 +69,14 @@ class Gpus:
     type: str
     """The type of all of them; "" when they have none, or when types only number them (one type per GPU index)."""
     others: bool
-    """The list names other generic resources too."""
+    """True when the list names other generic resources too."""
     several_types: bool
-    """The list is more than a count and at most one real type."""
+    """True when the list is more than a count and at most one real type."""
 
 
 @lru_cache(maxsize=8192)
 def gpus(text: str) -> Gpus:
-    """GPUs of "gpu:a100:8(S:0-1)", "gres:gpu:g0:1,gres:gpu:g3:1", "gres/gpu:2", "gpu:4,nvme:1", "(null)"."""
+    """Return the GPUs of "gpu:a100:8(S:0-1)", "gres:gpu:g0:1,gres:gpu:g3:1", "gres/gpu:2", "gpu:4,nvme:1", "(null)"."""
     total = 0
     types: list[str] = []
     others = False

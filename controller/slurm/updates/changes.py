@@ -1,7 +1,7 @@
-"""Changes that bring a job to a wanted state: pure functions from the job as read to scontrol's words.
+"""Changes that bring a job to a wanted state: pure functions from the job as read to the words of scontrol commands.
 
-Every function compares the job as it is with the job as it is to be. Nothing to change means done; so the same function
-decides what to send, and afterwards whether it took effect, and repeating it does no harm.
+Every function compares the job as it is with the job as it should be. When nothing is left to change, the job is done. So the
+same function decides what to send and, afterwards, whether it took effect; repeating it does no harm.
 
 What Slurm 22.05 does with an update, measured:
 
@@ -9,10 +9,10 @@ What Slurm 22.05 does with an update, measured:
   number of tasks. So NumTasks is sent only to restore a number that the user gave, and in an update of its own.
 - CPUs are raised with the nodes, never lowered: NumCPUs must be put back together with the nodes. A job that keeps more CPUs
   than its tasks need ends up in BadConstraints.
-- An upper bound of nodes can be raised but not taken away, and "2" is refused where "2-2" is not: a job whose user gave none
-  gets a bound no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
-- A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would work them
-  out itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
+- An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
+  gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
+  them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
 - `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
   that mixes several types, or GPUs with other generic resources, is never rewritten.
@@ -50,16 +50,17 @@ Step = Command | Failure | None
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job as read back, with what its record says of itself."""
+    """A job as read back, with its record."""
 
     job: SlurmJob
     record: JobRecord
     updated: bool = False
-    """The last command for this job was carried out before this reading: what does not show may be taken for done."""
+    """True when the last command for this job was carried out before this reading, so that a value that Slurm does not show may
+    count as changed."""
 
 
 def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
-    """Bind a held job to its nodes; they replace whatever nodes the job required before."""
+    """Bind a held job to its nodes; they replace the nodes that the job required before."""
     job = found.job
     refusal = _not_held(job) or (held_by_others(job) if job.is_held_by_others else None) or _bad_pin(found, pin)
     if refusal is not None:
@@ -68,7 +69,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     words = _gpu_words(found, _wanted_gpus(pin))
     words += _task_words(request, _wanted_tasks_per_node(pin), original)
     bound = _node_count_is_bound(found, count)
-    # After the nodes, as far as these show before the tasks are right.
+    # They follow in an update of their own, as soon as the job shows its nodes.
     sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
     words += sizes
     if not bound and not sizes:
@@ -77,7 +78,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
             words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
-    # After a requeue Slurm itself lets a job wait. A first begin is its user's, whatever our clock said when the job was placed.
+    # After a requeue the begin time is Slurm's. Before, it is the user's, and stays, whatever our clock said at the placement.
     if job.restarts > 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
         words.append("StartTime=now")
     return _update(job, words)
@@ -92,7 +93,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     request = job.request
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
-        return Failure("asks for generic resources that cannot be written again")
+        return Failure("asks for generic resources that Headway cannot write back")
     words += _task_words(request, original.tasks_per_node, original)
     nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
     if not tasks_restored and (nodes_restored or found.updated):
@@ -108,10 +109,10 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
 
 
 def hold_step(found: Found, mark: str) -> Step:
-    """Hold a pending job and mark it, in one update: there is never one without the other.
+    """Hold a pending job and mark it, in one update, so that there is never one without the other.
 
-    Then make it a user's hold. What root or SlurmUser holds by an update, Slurm shows as JobHeldAdmin and does not let the job's
-    user release; `uhold` afterwards makes it JobHeldUser (with a job that is held already, it changes the reason alone).
+    Then turn it into a user's hold. A job that root or SlurmUser holds by an update is JobHeldAdmin, which the job's user cannot
+    release; a later `uhold` makes it JobHeldUser (for a job that is held already, it changes only the reason).
     """
     job = found.job
     if job.phase is not Phase.PENDING:
@@ -131,7 +132,7 @@ def hold_step(found: Found, mark: str) -> Step:
 
 
 def release_step(found: Found) -> Step:
-    """Take the hold off, if it is ours or Slurm's own."""
+    """Release the job, if the hold is ours or Slurm's own."""
     job = found.job
     if job.is_held_by_others and job.phase is Phase.PENDING:
         return held_by_others(job)
@@ -147,21 +148,21 @@ def mark_step(found: Found, mark: str) -> Step:
 
 
 def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
-    """Take a token, and the space that came with it, out of the admin comment, and put another one in."""
+    """Remove a token, with the space that came with it, from the admin comment, and add another one."""
     if found.job.phase is Phase.ENDED:
-        return None  # it has no effect any more
+        return None  # the mark of an ended job has no effect
     comment = found.job.admin_comment
     wanted = _exchanged(comment, mark, instead)
     return None if wanted == comment else _comment_step(found, wanted)
 
 
 def with_mark(comment: str, mark: str) -> str:
-    """The comment with a token more; nothing else in it changes."""
+    """Return the comment with another token; nothing else in it changes."""
     return f"{comment} {mark}" if comment else mark
 
 
 def without_mark(comment: str, mark: str) -> str:
-    """The comment as it was before `with_mark`; every other character stays."""
+    """Return the comment as it was before `with_mark`; every other character stays."""
     for piece in (f" {mark}", f"{mark} ", mark):
         begin = comment.find(piece)
         while begin >= 0:
@@ -193,7 +194,7 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
 
 
 STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
-"""A job that is COMPLETING has ended, or was cancelled: a requeue would start it again."""
+"""Phases in which a job may be stopped. A COMPLETING job has ended or was cancelled, and a requeue would start it again."""
 
 
 def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
@@ -213,7 +214,7 @@ def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
 def _not_held(job: SlurmJob) -> Failure | None:
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, no longer pending")
-    return None if job.held else Failure("is not held: Slurm may start it any moment")
+    return None if job.held else Failure("is not held: Slurm may start it at any moment")
 
 
 def _bad_pin(found: Found, pin: Pin) -> Failure | None:
@@ -224,7 +225,7 @@ def _bad_pin(found: Found, pin: Pin) -> Failure | None:
     if total and per_node is not None and per_node * count != total:
         return Failure(f"{per_node} GPUs on each of {count} nodes are not the {total} that it asks for")
     if total and per_node is not None and count > 1 and found.record.mixed_gres:
-        return Failure("asks for several GPU types or other generic resources: Slurm alone can divide that over nodes")
+        return Failure("asks for several GPU types or other generic resources, which only Slurm can divide among nodes")
     if pin.original.gpus_per_node and per_node not in {None, pin.original.gpus_per_node}:
         return Failure(f"asks for {pin.original.gpus_per_node} GPUs on each node, not {per_node}")
     if pin.original.gpus_per_task and per_node is not None:
@@ -245,21 +246,21 @@ def _bad_pin_by_task(pin: Pin, gpus_per_task: int, gpus_per_node: int) -> Failur
 
 
 @dataclass(frozen=True, slots=True)
-class _GpuWish:
+class _GpuCounts:
     gpus_per_job: int | None
     gpus_per_node: int | None
     gpu_type: str
 
 
-def _wanted_gpus(pin: Pin) -> _GpuWish | ResourceRequest:
-    """A total that divides evenly over several nodes becomes a number for each node; everything else stays."""
+def _wanted_gpus(pin: Pin) -> _GpuCounts | ResourceRequest:
+    """Return the GPUs to request: a total that divides evenly among several nodes becomes a number for each node."""
     if pin.original.gpus_per_job and pin.gpus_per_node is not None and len(pin.nodes) > 1:
-        return _GpuWish(None, pin.gpus_per_node, pin.original.gpu_type)
+        return _GpuCounts(None, pin.gpus_per_node, pin.original.gpu_type)
     return pin.original
 
 
-def _gpu_words(found: Found, wanted: _GpuWish | ResourceRequest) -> list[str]:
-    """--gpus-per-task is never touched: it could not be put back."""
+def _gpu_words(found: Found, wanted: _GpuCounts | ResourceRequest) -> list[str]:
+    """Return the words that change the request for GPUs. --gpus-per-task is never changed: it could not be restored."""
     request, prefix = found.job.request, found.record.gres_prefix
     words = []
     if request.gpus_per_job != wanted.gpus_per_job:
@@ -270,7 +271,7 @@ def _gpu_words(found: Found, wanted: _GpuWish | ResourceRequest) -> list[str]:
 
 
 def _wanted_tasks_per_node(pin: Pin) -> int | None:
-    """GPUs that come with tasks lie evenly only if the tasks do: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    """Return the tasks for each node to request: without a number, Slurm would put 3 and 1 of 4 tasks with GPUs on two nodes."""
     here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
     if pin.original.gpus_per_task and pin.gpus_per_node is not None:
         return here
@@ -287,11 +288,11 @@ def _task_words(request: ResourceRequest, tasks_per_node: int | None, original: 
 
 
 def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -> list[str]:
-    """Tasks, CPUs and memory of a job in another size on so many nodes."""
+    """Return the words for tasks, CPUs and memory of a job in another size on so many nodes."""
     tasks = max(wanted.num_tasks, nodes)
     words = [] if request.num_tasks == tasks else [f"NumTasks={tasks}"]
     each = wanted.cpus_per_task
-    # Of more tasks than its user named each has a node to itself, and the CPUs of one.
+    # With more tasks than the user requested, each has a node of its own, and the CPUs of one task.
     cpus = wanted.num_cpus if each is None or tasks == wanted.num_tasks else tasks * each
     if request.num_cpus != max(cpus, nodes):
         words.append(f"NumCPUs={max(cpus, nodes)}")
@@ -299,7 +300,7 @@ def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -
 
 
 def _share_words(request: ResourceRequest, wanted: ResourceRequest) -> list[str]:
-    """CPUs of a task, and memory of a node."""
+    """Return the words for the CPUs of a task and the memory of a node."""
     words = []
     each = wanted.cpus_per_task
     if each is not None and request.cpus_per_task is not None and request.cpus_per_task != each:
@@ -348,9 +349,11 @@ def _comment_step(found: Found, comment: str) -> Step:
 
 def _writable(found: Found, comment: str) -> str | Failure:
     if not found.record.comment_is_exact:
-        return Failure("its paths or comments look like fields of Slurm's own: its admin comment is not touched")
+        return Failure(
+            "its paths or comments look like fields of Slurm's own, so Headway does not change its admin comment"
+        )
     if comment.startswith("+="):
-        return Failure('its admin comment begins with "+=", which Slurm would take for an order to append')
+        return Failure('its admin comment begins with "+=", which Slurm would read as an order to append')
     return comment
 
 
@@ -361,15 +364,16 @@ def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
 
 
 def held_by_others(job: SlurmJob) -> Failure:
-    """For a job that its user or an operator holds."""
+    """Return the failure of a job that its user or an operator holds."""
     return Failure(
-        f"is held by its user or an operator ({job.reason}), not by Headway; `scontrol release {job.key.job_id}` gives it back",
+        f"is held by its user or an operator ({job.reason}), not by Headway; "
+        f"`scontrol release {job.key.job_id}` lets Headway place it",
         FailureReason.NOT_OURS,
     )
 
 
 def gone(key: JobKey) -> Failure:
-    """For a job that is not there."""
+    """Return the failure of a job that Slurm does not know."""
     return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", FailureReason.GONE)
 
 

@@ -1,8 +1,8 @@
-"""Many jobs in bounded pieces: each piece is one request to Slurm with a time limit of its own, and what worked stays done.
+"""Many jobs in bounded pieces: each piece is one request to Slurm with a time limit of its own, and its success is kept.
 
 slurmctld carries out an update in a millisecond when it is idle, and in a second when it is not. So the size of a piece is not a
-setting: it doubles while pieces are quick, and halves when one is slow or is not answered. Time that a piece takes whatever its
-size (a program that starts slowly on a busy machine) does not count, because smaller pieces would only be more of them.
+setting: it doubles while pieces are quick, and halves when one is slow or is not answered. The time that a piece takes whatever
+its size (such as a slow start of a program on a busy machine) does not count: more and smaller pieces would only add to it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from controller.slurm.client import Failure, FailureReason, Failures, JobKey
 _FIRST = 32
 _MOST = 512
 _SLOW_S = 2.0
-"""A piece that took longer than this is followed by one half as large: well below any time limit, so that few are reached."""
+"""Duration above which the next piece is half as large: well below any time limit, so that few limits are reached."""
 _QUICK_S = _SLOW_S / 2
-"""A full piece that took no longer than this is followed by one twice as large: that takes at most twice as long."""
+"""Duration up to which the next piece is twice as large, because that takes at most twice as long."""
 
 
 class Pieces:

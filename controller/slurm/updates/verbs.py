@@ -1,7 +1,8 @@
-"""The changing verbs, over whatever can carry out a command and read jobs back.
+"""The changing verbs, for every client that can carry out a command and read jobs back.
 
-What is to be changed is decided in controller.slurm.updates.changes; this is the loop around it: do it, read the jobs, until there
-is nothing more to do. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in pieces.
+controller.slurm.updates.changes decides what to change. This module has the loop around it: send the changes and read the jobs,
+until nothing is left to change. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in
+pieces.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from controller.slurm.updates.pieces import Pieces
 
 _SIGNAL = re.compile(r"[A-Z0-9]+")
 _FRESH_S = 1.0
-"""A job that was read so recently need not be read again before it is changed: afterwards it is read in any case."""
+"""Age up to which a reading of a job suffices before a change, because the job is read after the change in any case."""
 _ROUNDS = 4
 _FIRST_READ = 256
 _MOST_READ = 1000
-"""Reading a job by its id costs slurmctld less than changing it."""
+"""Size of the largest piece that is read: reading a job by its id costs slurmctld less than changing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Requeue:
 class Verbs(ABC):
     """The part of a SlurmClient that changes jobs.
 
-    Invariant: what was read within the last second is good enough to begin with, but only a new reading, or Slurm's own
-    confirmation, says that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
+    Invariant: a reading within the last second suffices to begin a change, but only a new reading, or Slurm's own
+    confirmation, shows that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
     than `Pieces` allows. Not for use by several tasks at once.
     """
 
@@ -65,7 +66,7 @@ class Verbs(ABC):
         self._ended_first: set[JobKey] = set()
         """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them."""
 
-    # ---- what a client must be able to do
+    # ---- methods that a client implements
 
     @abstractmethod
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
@@ -116,7 +117,7 @@ class Verbs(ABC):
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
         """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten), in the place of PIN_MARK."""
-        self._ended_first.difference_update(keys)  # what is to be held anew was released by somebody meanwhile
+        self._ended_first.difference_update(keys)  # a job that is to be held again was released meanwhile
         for key in keys:
             known = self._memory.get(key)
             if known is not None and not known.job.marks and not known.job.has_pin_mark:
@@ -140,7 +141,7 @@ class Verbs(ABC):
         return {**not_ours, **failed}
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
-        """Give held jobs their own request back. See controller.slurm.updates.changes for the little that Slurm cannot forget."""
+        """Give held jobs their own request back. See controller.slurm.updates.changes for values that Slurm cannot remove."""
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
@@ -174,22 +175,22 @@ class Verbs(ABC):
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
         The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs
-        that have just ended; it shows such a one as pending at once, where a job that was stopped is completing first. One
-        that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
-        cancel it, could each destroy something.
+        that have just ended; it shows such a job as pending at once, whereas a job that was stopped is completing first. A job
+        that had ended is left held without our mark, and its user or an operator decides: both to restart it and to
+        cancel it could destroy something.
         """
         before = await self._find_all(keys)
         failures = {
             key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
         }
         stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
-        # A hold that its user has released before the job ran is not the user's any more, but both marks together would say so.
-        let_go = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
-        failures.update(await self.unmark(let_go, USER_HOLD_MARK, HOLD_MARK) if let_go else {})
-        # Headway never holds a running job: one that is held, and has no mark of ours, stays its user's to release.
+        # The user released the hold before the job ran. Both marks together would say that the user holds the job.
+        released = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
+        failures.update(await self.unmark(released, USER_HOLD_MARK, HOLD_MARK) if released else {})
+        # Headway never holds a running job. If one is held without our mark, its user releases it.
         theirs = [key for key in stoppable if before[key].job.held and HOLD_MARK not in before[key].job.marks]
         failures.update(await self.mark(theirs, USER_HOLD_MARK) if theirs else {})
-        others = [key for key in stoppable if key not in let_go and key not in theirs]
+        others = [key for key in stoppable if key not in released and key not in theirs]
         failures.update(await self.mark(others, HOLD_MARK) if others else {})
         marked = [key for key in stoppable if key not in failures]
         return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
@@ -211,7 +212,7 @@ class Verbs(ABC):
         try:
             await self._leave_those_that_had_ended([after.key])
         except SlurmError as error:
-            marked = f" (it still has Headway's mark, which is to be taken off before anything else is done with it: {error})"
+            marked = f" (it still has Headway's mark, which Headway removes before any other change: {error})"
         return changes.ended_first(job.key.job_id, marked)
 
     async def _leave_those_that_had_ended(self, keys: Sequence[JobKey]) -> dict[JobKey, Failure]:
@@ -229,12 +230,12 @@ class Verbs(ABC):
     ) -> Failures:
         """Change the jobs, in pieces, until the step finds nothing to change.
 
-        Trusting: Slurm's own confirmation is enough, as there is nothing about the change that could be half done.
+        Trusting: Slurm's own confirmation suffices, because the change cannot be carried out in part.
         """
         return await self._pieces.run(keys, lambda piece: self._change_piece(piece, step, trusting=trusting))
 
     async def _change_piece(self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool) -> Failures:
-        """Ask the step what to change on each job, change it, and read the jobs, until the step finds nothing to change."""
+        """Let the step find what to change on each job, change it, and read the jobs, until nothing is left to change."""
         failures: dict[JobKey, Failure] = {}
         sent: dict[JobKey, Command] = {}
         commands = await self._first_commands(keys, step, failures)
@@ -252,7 +253,7 @@ class Verbs(ABC):
             left = list(commands)
             after = await self._find(left, list(commands.values()))
             commands = _steps(left, _updated(after), step, failures)
-        return failures | {key: Failure("something else keeps changing the job") for key in commands}
+        return failures | {key: Failure("another program keeps changing the job") for key in commands}
 
     async def _first_commands(
         self, keys: Sequence[JobKey], step: Callable[[Found], Step], failures: dict[JobKey, Failure]
@@ -295,7 +296,7 @@ def _steps(
     step: Callable[[Found], Step],
     failures: dict[JobKey, Failure],
 ) -> dict[JobKey, Command]:
-    """Commands for the jobs that need one; failures are added to those given."""
+    """Return commands for the jobs that need one; failures are added to those given."""
     commands = {}
     for key in keys:
         match step(found[key]) if key in found else gone(key):

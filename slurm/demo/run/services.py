@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from controller.cli.client import AdminClient, AskError
+from controller.cli.client import AdminClient, CallError
 from slurm.demo.errors import DemoError
 from slurm.testbed.installation import Installation
 from slurm.testbed.programs import InstallationError
@@ -62,14 +62,14 @@ class Headway:
         """Job id → what the controller says of it now, for every job that has not ended; empty while it does not answer."""
         try:
             return {entry.job_id: entry.why for entry in self.admin.queue().entries}
-        except AskError:
+        except CallError:
             return {}
 
     def reason(self, job_id: str) -> str:
         """Return the policy's reason for the placement of a job; "" when it has none, or the controller does not answer."""
         try:
             decisions = self.admin.why(job_id).decisions
-        except AskError:
+        except CallError:
             return ""
         return next((decision.reason for decision in decisions if decision.placement), "")
 

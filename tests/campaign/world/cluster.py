@@ -250,7 +250,7 @@ class Cluster:
                 holds=self.holds,
             )
             try:
-                await watchdog.look()
+                await watchdog.check()
             except SlurmError:
                 continue
             except Exception as error:  # noqa: BLE001 - it is reported

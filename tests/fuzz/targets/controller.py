@@ -151,7 +151,7 @@ def open_store(data: bytes, folder: Path) -> object:
     path.write_bytes(data)
     with closing(ProfileStore(path)) as store:
         store.highest("n1", "ab")
-        store.work_out(60.0)
+        store.compute_windows(60.0)
         store.prune(120.0)
     _require_kept(path, data)
     return store
@@ -174,7 +174,7 @@ def stores() -> list[bytes]:
         path = Path(folder) / "state" / "profiles.sqlite"
         with closing(ProfileStore(path)) as store:
             store.take(Agents().watch([Training(1, ("n1",), 2.0), Training(2, ("n1", "n2"), 3.0)], 0.0, 90.0))
-            store.work_out(200.0)
+            store.compute_windows(200.0)
         return [path.read_bytes()]
 
 

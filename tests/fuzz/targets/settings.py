@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controller.base.config import load_settings
 from controller.base.errors import ConfigurationError
-from controller.cli.client import AskError, _runtime_dir
+from controller.cli.client import CallError, _runtime_dir
 from controller.daemon.watchdog.settings import watchdog_settings
 from controller.slurm.embedded.loading import load_cluster
 from nodeagent import config as agent_config
@@ -52,7 +52,7 @@ SETTINGS = (
         "text",
         lambda: _corpus("controller.toml"),
         lambda _data, folder: _runtime_dir(folder / "controller.toml"),
-        (AskError,),
+        (CallError,),
         file="controller.toml",
         cost=5,
     ),

@@ -25,7 +25,7 @@ from headway_client.wire.call_end import CallEnd
 from controller.admin.protocol import Reason as ControllerReason
 from controller.admin.refusal import _CODES
 from controller.admin.serve import serve_admin
-from controller.base.events import Happening
+from controller.base.events import LoggedEvent
 from controller.state.preemption import Cause, PreemptionMethod, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 from tests.unit.test_docs import Page
@@ -108,7 +108,7 @@ def test_the_words_are_those_of_the_controller() -> None:
     assert known(PreemptionStage) == {stage.value for stage in Stage}
     assert known(PreemptionCause) == {cause.value for cause in Cause}
     assert known(PreemptionWay) == {way.value for way in PreemptionMethod}
-    assert known(EventKind) == set(re.findall(r"\b[a-z]+\b", (Happening.__doc__ or "").partition("one of ")[2]))
+    assert known(EventKind) == set(re.findall(r"\b[a-z]+\b", (LoggedEvent.__doc__ or "").partition("one of ")[2]))
     proto = (PAGE.path.parents[1] / "protos/headway/v1/admin.proto").read_text()
     for state in known(JobState):
         assert re.search(rf"// .*\b{state}\b", proto)

@@ -206,7 +206,7 @@ def test_what_a_later_controller_says_is_still_an_error() -> None:
     assert CallEnd(code.RESOURCE_EXHAUSTED, "x", later).error(1).reason == "on-fire"
 
 
-async def test_a_large_answer_comes_whole_or_not_at_all(folder: Path, connected: MakeClient) -> None:
+async def test_a_large_answer_comes_all_or_nothing_at_all(folder: Path, connected: MakeClient) -> None:
     world = world_in(folder)
     for number in range(2000):
         world.sbatch(gpus_per_node=8, nodes=4, name=f"{number}-" + "x" * 100)

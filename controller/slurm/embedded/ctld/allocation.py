@@ -27,7 +27,7 @@ class Capacity:
         return self.gpu_mask.bit_count()
 
     def less(self, share: NodeShare) -> Capacity:
-        """Return what remains after a job has taken that."""
+        """Return the capacity that remains after a job has taken this share."""
         return Capacity(
             self.gpu_mask & ~share.gpu_mask, self.cpus - share.cpus, self.memory_mib - share.memory_mib, False
         )
@@ -42,7 +42,7 @@ class _Unit:
 
 
 def lowest_bits(mask: int, count: int) -> int:
-    """The lowest `count` bits that are set."""
+    """Return the lowest `count` bits that are set."""
     chosen = 0
     for _ in range(count):
         bit = mask & -mask
@@ -86,7 +86,7 @@ def _most_nodes(request: ResourceRequest, least: int, usable: int) -> int:
 def _on(
     count: int, request: ResourceRequest, exclusive: bool, usable: Mapping[str, Capacity], memory_per_cpu: int
 ) -> tuple[NodeShare, ...] | None:
-    """Exactly `count` nodes, or None."""
+    """Return shares of exactly `count` nodes; None when the request does not fit on them."""
     unit, units = _cut(request, count)
     limits = {
         name: _units_that_fit(request, unit, count, capacity, memory_per_cpu) for name, capacity in usable.items()
@@ -110,7 +110,7 @@ def _cut(request: ResourceRequest, count: int) -> tuple[_Unit, int]:
 
 
 def _cpus_beside(request: ResourceRequest, unit: _Unit, count: int) -> int:
-    """CPUs of a node that do not depend on its units: an even part, for jobs that are cut by GPUs."""
+    """Return the CPUs of a node that do not depend on its units: an even part, for jobs that are divided by GPUs."""
     return 0 if unit.cpus else -(-max(request.num_cpus, count) // count)
 
 
@@ -121,7 +121,7 @@ def _memory(request: ResourceRequest, cpus: int, memory_per_cpu: int) -> int:
 
 
 def _units_that_fit(request: ResourceRequest, unit: _Unit, count: int, capacity: Capacity, memory_per_cpu: int) -> int:
-    """Most units that a node can take."""
+    """Return the maximum number of units that a node can take."""
     base_cpus = _cpus_beside(request, unit, count)
     if capacity.cpus < base_cpus or capacity.gpus < (request.gpus_per_node or 0):
         return 0
@@ -140,7 +140,7 @@ def _units_that_fit(request: ResourceRequest, unit: _Unit, count: int, capacity:
 
 
 def _choose(count: int, units: int, required: Sequence[str], limits: Mapping[str, int]) -> list[str] | None:
-    """`count` nodes that take all units together: the required ones, then those with most room, in the cluster's order."""
+    """Return `count` nodes that take all units together: the required ones, then those that take most, in the cluster's order."""
     if units < count or any(limits[name] < 1 for name in required):
         return None
     others = [name for name, limit in limits.items() if limit >= 1 and name not in required]
@@ -161,7 +161,7 @@ def _roomiest(count: int, required: Iterable[str], limits: Mapping[str, int]) ->
 
 
 def _spread(units: int, limits: Sequence[int]) -> list[int]:
-    """One unit for every node, then fill them in order."""
+    """Return the units of each node: one for every node, the rest filled in from the first."""
     portions = [1] * len(limits)
     left = units - len(limits)
     for index, limit in enumerate(limits):

@@ -1,4 +1,4 @@
-"""Effects of sbatch, scontrol and scancel on the emulated cluster. Each verb returns None, or Slurm's error text."""
+"""Effects of sbatch, scontrol and scancel on the emulated cluster. Each command returns None, or Slurm's error text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_PERMITTED = "Access/permission denied"
 
 
 def submit(ctld: Slurmctld, submission: Submission, plugin: SubmitPlugin | None) -> list[Job]:
-    """sbatch: the job, the tasks of the array, or the components of the het job."""
+    """Submit (sbatch); return the job, the tasks of the array, or the components of the heterogeneous job."""
     partition = submission.partition or next(iter(ctld.partitions))
     effect = SubmitEffect(submission.hold, submission.admin_comment)
     if plugin is not None:
@@ -66,7 +66,7 @@ def _record(ctld: Slurmctld, submission: Submission, effect: SubmitEffect, parti
 
 
 def hold(job: Job, by: str = HELD_BY_ADMIN) -> str | None:
-    """scontrol hold: a running job keeps running, and is held if it is ever requeued."""
+    """Hold the job (scontrol hold). A running job keeps running, and is held if it is requeued."""
     if job.phase is Phase.ENDED:
         return NOT_PENDING
     job.priority = 0
@@ -78,14 +78,14 @@ def hold(job: Job, by: str = HELD_BY_ADMIN) -> str | None:
 
 
 def uhold(job: Job) -> str | None:
-    """scontrol uhold by root or SlurmUser: a hold that the job's user may release, even if another user held it before."""
+    """Hold the job so that its user may release it (scontrol uhold by root or SlurmUser), even after an administrator's hold."""
     if job.hold_reason == HELD_BY_ADMIN:
         job.hold_reason = ""
     return hold(job, HELD_BY_USER)
 
 
 def release(ctld: Slurmctld, job: Job) -> str | None:
-    """scontrol release: behind everybody else in the queue."""
+    """Release the job (scontrol release); it goes to the end of the queue."""
     if job.phase is not Phase.PENDING:
         return NOT_PENDING
     if job.held:
@@ -95,7 +95,7 @@ def release(ctld: Slurmctld, job: Job) -> str | None:
 
 
 def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:
-    """scontrol requeue and requeuehold. Ended jobs that are still in memory are started over, as Slurm does.
+    """Requeue the job (scontrol requeue and requeuehold). Ended jobs that are still in memory start again, as in Slurm.
 
     A job that was held while it ran stays held (measured on 22.05, for holds of its user and of an operator).
     """
@@ -118,7 +118,7 @@ def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:
 
 
 def cancel(ctld: Slurmctld, job: Job) -> str | None:
-    """scancel."""
+    """Cancel the job (scancel)."""
     if job.phase is Phase.ENDED:
         return "Job/step already completing or completed"
     if job.phase is Phase.PENDING:
@@ -131,7 +131,7 @@ def cancel(ctld: Slurmctld, job: Job) -> str | None:
 
 
 def signal(ctld: Slurmctld, job: Job, name: str) -> str | None:
-    """scancel --signal --full."""
+    """Send a signal to the job (scancel --signal --full)."""
     if job.phase is Phase.ENDED or job.state in DONE_STATES:
         return "Job/step already completing or completed"
     if job.phase is not Phase.RUNNING:
@@ -141,7 +141,7 @@ def signal(ctld: Slurmctld, job: Job, name: str) -> str | None:
 
 
 def update(ctld: Slurmctld, job: Job, changes: Mapping[str, str]) -> str | None:
-    """scontrol update. As with Slurm, an error leaves the changes before it in place: read the job again.
+    """Change the job (scontrol update). As in Slurm, the changes before an error stay in place: read the job again.
 
     Keys are scontrol's, and are carried out in this order: Requeue, AdminComment, TresPerJob, TresPerNode, TasksPerNode, NumNodes,
     NumTasks, NumCPUs, MinMemoryNode, ExcNodeList, ReqNodeList, StartTime (seconds since the Unix epoch, or "now").
@@ -151,7 +151,7 @@ def update(ctld: Slurmctld, job: Job, changes: Mapping[str, str]) -> str | None:
     for key in _ORDER:
         if key in changes and (error := _change(ctld, job, key, changes[key])):
             return error
-    if job.reason == IMPOSSIBLE and job.held:  # a change makes slurmctld look at it again (seen on 22.05)
+    if job.reason == IMPOSSIBLE and job.held:  # a change makes slurmctld consider it again (seen on 22.05)
         job.priority, job.reason = ctld.next_priority(), "None"
     ctld.kick()
     return None
@@ -196,7 +196,7 @@ def _change(ctld: Slurmctld, job: Job, key: str, value: str) -> str | None:
 
 
 def _changed_request(ctld: Slurmctld, request: ResourceRequest, key: str, value: str) -> ResourceRequest | str:
-    """The request after the change, or why it is refused."""
+    """Return the request after the change, or the reason why the change is refused."""
     match key:
         case "TresPerJob" | "TresPerNode":
             return _with_gpus(request, value, per_job=key == "TresPerJob")

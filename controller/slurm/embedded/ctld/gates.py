@@ -13,11 +13,11 @@ SATISFIED, WAITING, NEVER = "satisfied", "Dependency", "DependencyNeverSatisfied
 
 
 def why_not_considered(records: Records, job: Job) -> str:
-    """The reason that a pending, released job shows while the scheduler passes it over; "" when it does not."""
+    """Return the reason for which the scheduler does not consider a pending, released job; "" when it considers it."""
     if job.begin_time_s is not None and job.begin_time_s > records.now_s:
         job.eligible_time_s = job.begin_time_s
         return "BeginTime"
-    if job.dependency:  # looked at here only: Slurm does not follow the dependencies of held jobs
+    if job.dependency:  # evaluated here only: Slurm does not evaluate the dependencies of held jobs
         state = dependency_state(job, records.jobs, records.outcomes)
         if state != SATISFIED:
             return state
@@ -45,40 +45,30 @@ def _partition_gate(records: Records, job: Job) -> str:
 def _throttle_gate(records: Records, job: Job) -> str:
     if not job.submission.throttle or job.array_job_id is None:
         return ""
-    siblings = sum(1 for other in records.holders() if other.array_job_id == job.array_job_id)
+    siblings = sum(1 for other in records.occupants() if other.array_job_id == job.array_job_id)
     return "JobArrayTaskLimit" if siblings >= job.submission.throttle else ""
 
 
 def _license_gate(records: Records, job: Job) -> str:
     for name, count in job.submission.licenses.items():
-        used = sum(other.submission.licenses.get(name, 0) for other in records.holders())
+        used = sum(other.submission.licenses.get(name, 0) for other in records.occupants())
         if used + count > records.description.licenses.get(name, 0):
             return "Licenses"
     return ""
 
 
 def _limit_gate(records: Records, job: Job) -> str:
-    wanted = wanted_gpus(job)
+    wanted = job.request.least_gpus
     for limit in records.description.limits:
         if limit.user == job.submission.user and wanted:
-            used = sum(other.num_gpus for other in records.holders() if other.submission.user == limit.user)
+            used = sum(other.num_gpus for other in records.occupants() if other.submission.user == limit.user)
             if used + wanted > limit.gpus:
                 return limit.reason
     return ""
 
 
-def wanted_gpus(job: Job) -> int:
-    """GPUs that the job asks for, at least."""
-    request = job.request
-    if request.gpus_per_job is not None:
-        return request.gpus_per_job
-    if request.gpus_per_task is not None:
-        return request.gpus_per_task * request.num_tasks
-    return (request.gpus_per_node or 0) * request.min_nodes
-
-
 def dependency_state(job: Job, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> str:
-    """SATISFIED, WAITING or NEVER. `outcomes` has the end state of every job that ended, purged ones too."""
+    """Return SATISFIED, WAITING or NEVER. `outcomes` has the end state of every job that ended, purged ones too."""
     text = job.dependency
     states = [_clause_state(clause, job, jobs, outcomes) for clause in _CLAUSE.split(text)]
     if "?" in text:  # any of them is enough
@@ -100,7 +90,7 @@ def _is_same_before(other: Job, job: Job) -> bool:
 
 
 def _tasks(target: str, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> list[str]:
-    """The job itself, or every task of the array of that id."""
+    """Return the job itself, or every task of the array of that id."""
     if target in jobs or target in outcomes:
         return [target]
     known: Iterable[str] = {*jobs, *outcomes}

@@ -27,7 +27,7 @@ class Requeue(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One sbatch, with what Slurm cannot know: how long it will run, and how it behaves."""
+    """One submission by sbatch, with facts that Slurm cannot know: how long the job will run, and how it behaves."""
 
     request: ResourceRequest
     duration_s: float
@@ -35,14 +35,14 @@ class Submission:
     model: str = ""
     """Name of the model for slowdown models; empty when not known."""
     batch_size: int | None = None
-    """Examples of a step over all its GPUs."""
+    """Examples of a training step over all its GPUs."""
     user: str = "alice"
     name: str = "train"
     partition: str = ""
     """Empty: the default partition."""
     time_limit_s: float | None = None
     hold: bool = False
-    """-H"""
+    """True: submitted with --hold."""
     begin_time_s: float | None = None
     dependency: str = ""
     """Dependencies as for sbatch: "afterok:5,afterany:7", "singleton"."""
@@ -67,15 +67,15 @@ class Submission:
     exit_code: int = 0
     """Other than 0: the job ends as FAILED."""
     traps: frozenset[str] = frozenset()
-    """Signals that it survives; "TERM" among them makes it last for KillWait."""
+    """Signals that the job survives. With "TERM" among them it runs on for KillWait."""
     never_starts: bool = False
-    """Slurm finds no room for it, whatever is free."""
+    """True: Slurm finds no nodes for it, whatever is free."""
     unfit_nodes: frozenset[str] = frozenset()
-    """Nodes on which Slurm finds no room for it, whatever is free there."""
+    """Nodes on which Slurm does not start it, whatever is free there."""
     free_choice_only: bool = False
-    """Slurm calls it impossible while it is bound to nodes."""
+    """True: Slurm calls it impossible (BadConstraints) while it is bound to nodes."""
     launch_fails: bool = False
-    """Its launch fails, and Slurm requeues it held."""
+    """True: its launch fails, and Slurm requeues it held."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Job:
     array_job_id: int | None = None
     het_job_id: int | None = None
     raw_id: int | None = None
-    """Slurm's own number of it; a task of an array has none before it starts."""
+    """Slurm's number of the record; a task of an array has none before it starts."""
     hold_reason: str = ""
     reason: str = "None"
     phase: Phase = Phase.PENDING
@@ -112,13 +112,13 @@ class Job:
     run: int = 0
     """Counts starts, so that an event of an earlier run is recognised."""
     limit_at_s: float = 0.0
-    """Time at which the present run reaches its time limit. Of use only with a limit, and while the job is not suspended."""
+    """Time at which the present run reaches its time limit. Valid only with a limit, and while the job is not suspended."""
     suspended_at_s: float = 0.0
     after: Requeue = Requeue.NO
     signals: list[str] = field(default_factory=list)
     """Signals delivered so far, all runs."""
     starts: list[tuple[float, tuple[NodeShare, ...]]] = field(default_factory=list)
-    """(time, what it occupied) of every start: the truth that tests check."""
+    """Time and occupied resources of every start, for tests to compare with what a client saw."""
 
     @property
     def held(self) -> bool:
@@ -131,7 +131,7 @@ class Job:
         return sum(share.gpus for share in self.allocated)
 
     def reset_for_requeue(self, now_s: float, begin_time_s: float, sequence: int) -> None:
-        """Back into the queue. Its submit time is new: that is how Slurm keeps the two runs apart in its accounting."""
+        """Put the job back into the queue, with a new submit time, by which Slurm's accounting tells the two runs apart."""
         self.submit_time_s = max(int(now_s), self.submit_time_s + 1)
         self.begin_time_s = begin_time_s
         self.eligible_time_s = begin_time_s
@@ -155,7 +155,7 @@ def sbatch_request(
     nodelist: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
 ) -> ResourceRequest:
-    """The request that slurmctld makes of sbatch's options.
+    """Return the request that slurmctld makes of sbatch's options.
 
     `gpus_per_node` is --gres=gpu:N or --gpus-per-node, `gpus` is --gpus, `nodes` is -N: a count or a range.
     """

@@ -1,4 +1,4 @@
-"""A node's record: what it has, what it gives, and what state it is in."""
+"""A node's record: its resources, the jobs' shares of them, and its state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.slurm.embedded.ctld.allocation import Capacity
 
 @dataclass(slots=True)
 class Node:
-    """One node. Invariant: `free` is the node's whole less every share in `shares`."""
+    """One node. Invariant: `free` is the whole node without the shares in `shares`."""
 
     name: str
     gpus: int
@@ -24,7 +24,7 @@ class Node:
     drain: bool = False
     reason: str = ""
     shares: dict[str, NodeShare] = field(default_factory=dict)
-    """Job id → what it occupies here."""
+    """Job id → the resources that the job occupies here."""
     free: Capacity = field(init=False)
 
     def __post_init__(self) -> None:
@@ -32,12 +32,12 @@ class Node:
 
     @property
     def whole(self) -> Capacity:
-        """The node with nothing on it."""
+        """Capacity of the node without jobs."""
         return Capacity((1 << self.gpus) - 1, self.cpus, self.memory_mib, True)
 
     @property
     def available(self) -> bool:
-        """May start jobs."""
+        """True when the node may start jobs."""
         return not self.down and not self.drain
 
     def take(self, job_id: str, share: NodeShare) -> None:
@@ -46,7 +46,7 @@ class Node:
         self._recount()
 
     def give_back(self, job_id: str) -> None:
-        """Take a job's share back; nothing happens when it has none."""
+        """Free a job's share; nothing happens when it has none."""
         self.shares.pop(job_id, None)
         self._recount()
 

@@ -1,4 +1,4 @@
-"""Binding a held job to nodes, and undoing it, in the words of scontrol update; every change is read back."""
+"""Binding a held job to nodes, and undoing it, with the words of scontrol update; every change is read back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_SHOWN = "Slurm accepted the change, but the job does not show it"
 
 
 def pin(ctld: Slurmctld, job: Job, order: Pin, now_s: float) -> str | None:
-    """Change the request so that Slurm has no choice left; None, or why it did not work. `now_s`: by the client's clock."""
+    """Change the request so that only these nodes satisfy it. Returns None, or why it failed. `now_s`: by the client's clock."""
     if error := _cannot_change(job) or _contradicts(order):
         return error
     count = len(order.nodes)
@@ -84,7 +84,7 @@ def _contradicts(order: Pin) -> str:
 
 
 def _tasks_per_node(order: Pin) -> int | None:
-    """Tasks with GPUs of their own lie evenly only when the request says so: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    """Return the tasks for each node to request: without a number, Slurm would put 3 and 1 of 4 tasks with GPUs on two nodes."""
     if order.original.gpus_per_task is None or order.gpus_per_node is None:
         return order.original.tasks_per_node
     return order.gpus_per_node // order.original.gpus_per_task

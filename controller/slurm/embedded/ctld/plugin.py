@@ -1,4 +1,4 @@
-"""The emulated job_submit.lua: the same effect, from the same lease."""
+"""The emulated job_submit.lua, with the same effects, driven by the same lease."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.slurm.embedded.ctld.job import Job, Submission
 from controller.slurm.user_holds import HoldFolder
 
 USER_RELEASE_GRACE_S = 5.0
-"""Head start that Headway gets before a job that its user released becomes eligible."""
+"""Time that Headway has to hold a job again before the job, released by its user, becomes eligible."""
 
 Wake = Callable[[str], None]
 
@@ -36,7 +36,7 @@ class ReleaseEffect:
     refusal: str = ""
     begin_time_s: float | None = None
     swallowed: bool = False
-    """The release took back a hold that had no effect yet: it succeeds, and changes nothing in Slurm."""
+    """True: the release cancelled a hold that had no effect yet. It succeeds, and changes nothing in Slurm."""
 
 
 class SubmitPlugin:
@@ -51,7 +51,7 @@ class SubmitPlugin:
         self._holds = holds
 
     def on_submit(self, submission: Submission, partition: str, now_s: float) -> SubmitEffect:
-        """Hold and mark what Headway manages; a user's own -H gets the other mark."""
+        """Hold and mark jobs that Headway manages; a job submitted with -H gets the mark of a user's hold."""
         if not self._manages(submission, partition, now_s):
             return SubmitEffect(submission.hold, submission.admin_comment)
         mark = USER_HOLD_MARK if submission.hold else HOLD_MARK
@@ -59,7 +59,7 @@ class SubmitPlugin:
         return SubmitEffect(True, f"{submission.admin_comment} {mark}".strip())
 
     def on_user_release(self, job: Job, now_s: float) -> ReleaseEffect:
-        """Refuse for jobs that Headway holds; put off for those that the user held."""
+        """Refuse the release of jobs that Headway holds, and delay that of jobs that the user held."""
         marks = job.admin_comment.split()
         fresh = self._manages(job.submission, job.partition, now_s)
         held = fresh and HOLD_MARK in marks and job.held
@@ -77,7 +77,7 @@ class SubmitPlugin:
         return ReleaseEffect(begin_time_s=max(job.begin_time_s or 0.0, now_s + USER_RELEASE_GRACE_S))
 
     def on_user_hold(self, job: Job, now_s: float) -> str | None:
-        """Write the hold down for the controller, which keeps the marks; why it is refused, if so."""
+        """Record the hold for the controller, which keeps the marks. Returns why the hold is refused, or None."""
         manages = self._manages(job.submission, job.partition, now_s)
         marks = job.admin_comment.split()
         ours = HOLD_MARK in marks or (job.held and PIN_MARK in marks)
@@ -85,7 +85,7 @@ class SubmitPlugin:
             try:
                 self._holds.write(job.job_id, now_s)
             except OSError:
-                return "Headway cannot write down the hold just now: try again in a few seconds" if ours else None
+                return "Headway cannot record the hold now; try again in a few seconds" if ours else None
         if manages:
             self._wake(f"user-hold {job.job_id}")
         return None
@@ -97,7 +97,5 @@ class SubmitPlugin:
         lease = self._lease()
         if lease is None or is_stale(lease, now_s):
             return False
-        request = submission.request
-        wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
         plain = submission.batch and not submission.het_components
-        return wants_gpus and plain and all(name in lease.partitions for name in partition.split(","))
+        return submission.request.has_gpus and plain and all(name in lease.partitions for name in partition.split(","))

@@ -34,21 +34,21 @@ class JobProgress:
         """Jobs whose work is done and has not been reported yet."""
 
     def next_done_s(self) -> float:
-        """Time at which the next job finishes if nothing else happens before; infinite when none ever does."""
+        """Return the time at which the next job finishes if nothing else happens before; infinite when none will."""
         if self._done:
             return self._start_s
         next_ns = self._work.next_finish_ns()
         return float("inf") if next_ns == NEVER else self._start_s + next_ns / _NS_PER_S
 
     def take_done(self) -> list[str]:
-        """Ids of the jobs that are done next, all at one time; they have left."""
+        """Return the ids of the jobs that finish next, all at one time, and remove these jobs."""
         if not self._done:
             self._advance(self._work.next_finish_ns())
         done, self._done = self._done, []
         return done
 
     def begin(self, job: Job, now_s: float) -> None:
-        """The job begins its work from the beginning, on what it was allocated."""
+        """Begin the job's work from its beginning, on the job's allocated GPUs."""
         self._advance(self._ns(now_s))
         submission = job.submission
         gpus_of = {self._nodes[share.node]: share.gpus for share in job.allocated if share.gpus}
@@ -63,18 +63,18 @@ class JobProgress:
         self._ids[number] = job.job_id
 
     def pause(self, job: Job, now_s: float) -> None:
-        """The job stands still, and keeps its GPUs."""
+        """Pause the job; it keeps its GPUs."""
         self._advance(self._ns(now_s))
         if job.job_id in self._numbers:  # else it is done in this very nanosecond
             self._work.pause(self._numbers[job.job_id])
 
     def resume(self, job: Job, now_s: float) -> None:
-        """The job goes on where it stood."""
+        """Continue the job where it was paused."""
         self._advance(self._ns(now_s))
         self._work.resume(self._numbers[job.job_id])
 
     def end(self, job: Job, now_s: float) -> None:
-        """The job is at work no more, wherever it stands; nothing happens if it is not here."""
+        """End the job's work, finished or not; nothing happens if the job is unknown."""
         self._advance(self._ns(now_s))
         number = self._numbers.pop(job.job_id, None)
         if number is not None:

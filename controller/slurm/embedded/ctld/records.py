@@ -1,4 +1,4 @@
-"""Data of the emulated slurmctld: nodes, partitions, reservations, jobs, and what follows from them alone."""
+"""Data of the emulated slurmctld: nodes, partitions, reservations and jobs, with queries that need only them."""
 
 from __future__ import annotations
 
@@ -57,30 +57,30 @@ class Records:
         """Job id → end state of every job that ended, forgotten ones too."""
         self.next_id = 1
         self.down_until_s = 0.0
-        """slurmctld is away until then."""
+        """Time until which slurmctld does not answer."""
         self.unregistered_until_s = 0.0
-        """After a restart the nodes are UNKNOWN until then."""
-        self._holders: dict[str, Job] = {}
+        """Time until which the nodes are UNKNOWN after a restart."""
+        self._occupants: dict[str, Job] = {}
         self._numbers = itertools.count()
         self._priority = _FIRST_PRIORITY
 
     def next_number(self) -> int:
-        """A number greater than every one before."""
+        """Return a number greater than all before."""
         return next(self._numbers)
 
     def next_priority(self) -> int:
-        """Priority behind everybody in the queue (priority/basic)."""
+        """Return a priority lower than those of all jobs in the queue (priority/basic)."""
         self._priority -= 1
         return self._priority + 1
 
     def queue(self) -> list[Job]:
-        """Pending jobs that are not held, first come first."""
+        """Return the pending jobs that are not held, by priority."""
         waiting = [job for job in self.jobs.values() if job.phase is Phase.PENDING and not job.held]
         return sorted(waiting, key=lambda job: (-job.priority, job.sequence))
 
-    def holders(self) -> list[Job]:
-        """Jobs that occupy nodes, in the order of their starts."""
-        return list(self._holders.values())
+    def occupants(self) -> list[Job]:
+        """Return the jobs that occupy nodes, in the order of their starts."""
+        return list(self._occupants.values())
 
     def may_start_jobs(self, node: Node) -> bool:
         """Return whether the node's state lets it start jobs, with no regard to reservations."""

@@ -17,10 +17,10 @@ from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.records import Records
 
 _MAX_PLANS = 8
-"""Waiting jobs whose start backfill protects."""
+"""Maximum number of waiting jobs whose planned start backfill does not delay."""
 RESOURCES, PRIORITY = "Resources", "Priority"
 Start = Callable[[Job, tuple[NodeShare, ...], str], None]
-"""Job, what it gets, and in which partition."""
+"""Starts a job: the job, its shares of nodes, and the partition."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Scheduler:
     def backfill_pass(self) -> None:
         """Start the jobs that fit beside the plans of the jobs before them.
 
-        Within a pass room only shrinks: what one job did not get, no later one of the same kind gets.
+        Within a pass free resources only shrink: where one job found none, no later job of the same kind finds any.
         """
         plans: list[_Plan] = []
         no_room: set[_Kind] = set()
@@ -105,14 +105,14 @@ class Scheduler:
         return False
 
     def _plan(self, job: Job) -> _Plan | None:
-        """The earliest start, as far as time limits tell: a search over the times at which running jobs must end."""
-        holders = sorted(self._records.holders(), key=lambda holder: (_latest_end(holder), holder.sequence))
-        low, high = 1, len(holders)
+        """Return the earliest start by the time limits: a search over the times at which running jobs must end."""
+        occupants = sorted(self._records.occupants(), key=lambda occupant: (_latest_end(occupant), occupant.sequence))
+        low, high = 1, len(occupants)
         found: tuple[NodeShare, ...] | None = None
         found_at: tuple[int, dict[str, Capacity]] | None = None
         while low <= high:
             middle = (low + high) // 2
-            gone = frozenset(holder.job_id for holder in holders[:middle])
+            gone = frozenset(occupant.job_id for occupant in occupants[:middle])
             free = {
                 name: self._records.nodes[name].without(gone) for name in self._free(job, job.partition.split(",")[0])
             }
@@ -123,14 +123,14 @@ class Scheduler:
         if found is None or found_at is None:
             return None
         count, free = found_at
-        return _Plan(_latest_end(holders[count - 1]), {share.node: free[share.node].less(share) for share in found})
+        return _Plan(_latest_end(occupants[count - 1]), {share.node: free[share.node].less(share) for share in found})
 
     def _allocate(self, job: Job, free: Mapping[str, Capacity]) -> tuple[NodeShare, ...] | None:
         memory = self._records.description.default_memory_mib_per_cpu
         return allocate(job.request, job.submission.exclusive, free, memory)
 
     def _free(self, job: Job, partition_name: str) -> dict[str, Capacity]:
-        """Nodes that the job may use, and what is free of each."""
+        """Return the free resources of each node that the job may use."""
         partition = self._records.partitions[partition_name]
         if not partition.up:
             return {}
@@ -157,7 +157,7 @@ class Scheduler:
         )
 
     def _why_not(self, job: Job) -> str:
-        """Return Slurm's reason for the lack of room."""
+        """Return Slurm's reason why no nodes are found."""
         required = job.request.required_nodes
         away = [name for name in required if not self._records.may_start_jobs(self._records.nodes[name])]
         if away:
@@ -184,7 +184,7 @@ _Kind = tuple[ResourceRequest, bool, str, str, str, float | None, frozenset[str]
 
 
 def _kind(job: Job) -> _Kind:
-    """All that decides where a job fits."""
+    """Return all values that decide where a job fits."""
     how = job.submission
     where = (how.features, how.reservation, job.partition)
     return (job.request, how.exclusive, *where, job.time_limit_s, how.unfit_nodes)
@@ -201,7 +201,7 @@ def _latest_end(job: Job) -> float:
 
 
 def _beside(free: dict[str, Capacity], plans: list[_Plan]) -> dict[str, Capacity]:
-    """Return what is free now and stays free when the plans are carried out."""
+    """Return the resources that are free now and stay free when the plans are carried out."""
     for plan in plans:
         for name, left in plan.left.items():
             if name in free:

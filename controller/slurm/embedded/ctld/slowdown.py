@@ -1,4 +1,4 @@
-"""The simulator's models of slowdown for the described cluster: why jobs that run side by side take longer."""
+"""The simulator's slowdown models for the described cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from simulator.slowdown.api import SlowdownModel
 
 
 def slowdown_models(description: ClusterDescription) -> list[SlowdownModel]:
-    """New models; they number the nodes that have GPUs, in order. Raises ConfigurationError that names key and mend."""
+    """Return new models; they number the nodes that have GPUs, in order. Raises ConfigurationError that names key and mend."""
     if not any(_has_gpus(kind) for kind in description.nodes):
         if description.slowdown:
-            raise ConfigurationError("slowdown: no node has GPUs; leave it out, or give one some")
+            raise ConfigurationError("slowdown: no node has GPUs; remove this key, or give a node GPUs")
         return []
     try:
         cluster = _cluster(description)
@@ -36,7 +36,7 @@ def slowdown_models(description: ClusterDescription) -> list[SlowdownModel]:
 
 
 def _cluster(description: ClusterDescription) -> Cluster:
-    """The nodes with GPUs, and their network, as the simulator has them."""
+    """Return the nodes with GPUs and their network as the simulator's cluster."""
     return cluster_of(
         {
             "nodes": [_block(kind) for kind in description.nodes if _has_gpus(kind)],

@@ -1,9 +1,9 @@
 """The emulated slurmctld: its clock, and the life of a job.
 
-Nothing runs in the background: events lie in a heap, and every call on the cluster first lets it catch up with the clock,
-each event at its own time. So a real clock, a virtual one and a clock that jumps give the same history. When the work of
-running jobs is done, the simulator's engine says (`progress`): that is no event of the heap, because it moves with every
-job that starts or stops on the same links.
+Nothing runs in the background: events are in a heap, and every call on the cluster first lets it catch up with the clock,
+each event at its own time. So a real clock, a virtual one and a clock that jumps give the same history. The simulator's
+engine (`progress`) gives the time at which the work of a running job is done. That is no event of the heap, because it
+changes with every job that starts or stops on the same links.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _account_nothing(what: str, job: Job) -> None:
 
 
 class Slurmctld(Records):
-    """Records and life cycle. Invariant: `_progress` has exactly the jobs that run or are suspended."""
+    """The records, and the life cycle of jobs. Invariant: `_progress` has exactly the jobs that run or are suspended."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Slurmctld(Records):
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Let everything happen that was due by now, each thing at its own time; at one time, first whose work is done."""
+        """Carry out all events that are due, each at its own time; at the same time, jobs whose work is done come first."""
         until_s = self._clock.now()
         while (due_s := self._due_s()) <= until_s:
             self.now_s = max(self.now_s, due_s)
@@ -74,20 +74,20 @@ class Slurmctld(Records):
         self.now_s = max(self.now_s, until_s)
 
     def _due_s(self) -> float:
-        """Time of the next event."""
+        """Return the time of the next event."""
         return min(self._events[0][0] if self._events else float("inf"), self._progress.next_done_s())
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Do something at that time."""
+        """Plan an action at that time."""
         heapq.heappush(self._events, (time_s, self.next_number(), action))
         self._changed.set()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something so much later."""
+        """Plan an action after so many seconds."""
         self.at(self.now_s + delay_s, action)
 
     async def keep_up(self) -> None:
-        """Catch up at every event, for ever: needed only where somebody waits to be woken by the cluster."""
+        """Catch up at every event, for ever: needed only where a controller waits for the cluster to wake it."""
         while True:
             self._changed.clear()
             self.catch_up()
@@ -97,13 +97,13 @@ class Slurmctld(Records):
     # -- queue --------------------------------------------------------------------------------------------------------
 
     def kick(self) -> None:
-        """Something changed: a scheduling pass follows."""
+        """Plan a scheduling pass, because something has changed."""
         if not self._pass_planned:
             self._pass_planned = True
             self.after(self.delays.schedule_s, self._main_pass)
 
     def kick_at(self, time_s: float) -> None:
-        """Something will change then."""
+        """Plan a scheduling pass at that time, because something will change then."""
         self.at(time_s, self.kick)
 
     def _main_pass(self) -> None:
@@ -128,7 +128,7 @@ class Slurmctld(Records):
             job.raw_id, self.next_id = self.next_id, self.next_id + 1
         for share in shares:
             self.nodes[share.node].take(job.job_id, share)
-        self._holders[job.job_id] = job
+        self._occupants[job.job_id] = job
         job.partition, job.allocated = partition, shares
         job.phase, job.state, job.reason = Phase.CONFIGURING, "CONFIGURING", "None"
         job.start_time_s, job.end_time_s = self.now_s, None
@@ -155,7 +155,7 @@ class Slurmctld(Records):
         self.kick()  # "after" dependencies
 
     def _limit(self, job: Job, left_s: float) -> None:
-        """The time limit of the present run is reached so much later."""
+        """Set the time until the present run reaches its time limit."""
         job.limit_at_s, run = self.now_s + left_s, job.run
         self.after(max(left_s, 0.0), lambda: self._limit_reached(job, run))
 
@@ -167,14 +167,14 @@ class Slurmctld(Records):
         self._tasks_ended(job, job.run, "FAILED" if job.submission.exit_code else "COMPLETED")
 
     def suspend(self, job: Job) -> None:
-        """The job stands still, and so does its time limit; it keeps its GPUs."""
+        """Suspend the job and its time limit; it keeps its GPUs."""
         job.phase, job.state = Phase.SUSPENDED, "SUSPENDED"
         job.suspended_at_s = self.now_s
         self._progress.pause(job, self.now_s)
         self._changed.set()
 
     def resume(self, job: Job) -> None:
-        """The job goes on where it stood."""
+        """Continue the job where it was paused."""
         job.phase, job.state = Phase.RUNNING, "RUNNING"
         self._progress.resume(job, self.now_s)
         self._changed.set()
@@ -182,7 +182,8 @@ class Slurmctld(Records):
             self._limit(job, job.limit_at_s - job.suspended_at_s)
 
     def terminate(self, job: Job, verdict: str, after: Requeue = Requeue.NO) -> None:
-        """TERM, then KILL after KillWait for jobs that do not heed it; what they still did would be lost, so they do nothing."""
+        """End the tasks with TERM, and after KillWait with KILL if the job traps TERM. The job makes no more progress
+        meanwhile."""
         self._progress.end(job, self.now_s)
         run, job.after = job.run, after
         job.phase, job.state = Phase.COMPLETING, "COMPLETING"
@@ -201,7 +202,7 @@ class Slurmctld(Records):
             self.leave_nodes(job, verdict)
 
     def leave_nodes(self, job: Job, verdict: str) -> None:
-        """The job's nodes are free; it ends, or goes back into the queue."""
+        """Free the job's nodes; the job ends, or goes back into the queue."""
         self._free_nodes(job)
         self._wake(f"end {job.job_id}")
         if job.after is Requeue.NO:
@@ -216,10 +217,10 @@ class Slurmctld(Records):
         self._progress.end(job, self.now_s)
         for share in job.allocated:
             self.nodes[share.node].give_back(job.job_id)
-        self._holders.pop(job.job_id, None)
+        self._occupants.pop(job.job_id, None)
 
     def end(self, job: Job, verdict: str) -> None:
-        """The job is over; slurmctld forgets it after MinJobAge."""
+        """End the job; slurmctld forgets it after MinJobAge."""
         job.phase, job.state, job.allocated = Phase.ENDED, verdict, ()
         job.end_time_s = self.now_s if job.end_time_s is None else job.end_time_s
         self.outcomes[job.job_id] = verdict
@@ -234,8 +235,8 @@ class Slurmctld(Records):
             del self.jobs[job.job_id]
 
     def back_into_queue(self, job: Job) -> None:
-        """Pending again, under its old request and with a begin time in the future."""
-        held = job.after is Requeue.HELD or job.held  # somebody may have held it while it was ending
+        """Put the job back into the queue, with its old request and a begin time in the future."""
+        held = job.after is Requeue.HELD or job.held  # it may have been held while it was ending
         self._accounting(REQUEUED, job)
         self.outcomes.pop(job.job_id, None)
         job.run += 1
@@ -251,14 +252,14 @@ class Slurmctld(Records):
         self.kick_at(begin_s)
 
     def deliver(self, job: Job, signal: str) -> None:
-        """A signal reaches batch shell and tasks; it ends a running job that does not expect it."""
+        """Deliver a signal to batch shell and tasks; it ends a running job that does not trap it."""
         job.signals.append(signal)
         survives = signal in job.submission.traps and signal != "KILL"
         if signal in _FATAL_SIGNALS and not survives and job.phase is Phase.RUNNING:
             self._tasks_ended(job, job.run, "FAILED")
 
     def fail_node(self, node: Node, state: str, reason: str) -> None:
-        """The node is gone: its jobs are requeued, not held, as they were; those that may not be requeued have failed.
+        """Take the node down. Its jobs are requeued, not held unless they were; those that may not be requeued fail.
 
         A job that is completing ends as it would have: a cancelled one is not requeued.
         """
@@ -274,7 +275,7 @@ class Slurmctld(Records):
         self.kick()
 
     def crash(self, lose_newest: int, away_s: float | None) -> list[JobKey]:
-        """Away for a while; the newest jobs are as if they had never been, and their ids are free again.
+        """Take slurmctld away for a while; the newest jobs are lost without a trace, and their ids are free again.
 
         Processes of a lost job are killed when its nodes register again, and until they do no node starts anything.
         """
@@ -290,7 +291,7 @@ class Slurmctld(Records):
             del self.jobs[job.job_id]
         self.next_id = min([self.next_id, *(_number(job.job_id)[0] for job in lost)])
         for name in [name for name in self.outcomes if _number(name)[0] >= self.next_id]:
-            del self.outcomes[name]  # of another job than the next with this id
+            del self.outcomes[name]  # the next job with this id is another job
         self.kick_at(self.unregistered_until_s)
         return [JobKey(job.job_id, job.submit_time_s) for job in lost]
 

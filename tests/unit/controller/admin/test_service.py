@@ -140,7 +140,7 @@ async def test_the_queue_has_waiting_jobs_first_in_the_policys_order(folder):
         (held.job_id, "ineligible"),
     ]
     assert (found[1].user, found[1].name, found[1].partition, found[1].num_gpus) == ("bob", "slow", "dl", 8)
-    assert found[1].why.startswith("needs 8 GPUs on one node; nothing is free")
+    assert found[1].why.startswith("needs 8 GPUs on one node; no GPU is free")
     assert found[2].placement == "n1:8,n2:8,n3:8,n4:8"
 
 
@@ -169,7 +169,7 @@ async def test_why_shows_past_decisions_too(folder):
     assert found.facts["num_gpus"] == "8"
 
 
-async def test_why_of_a_job_given_to_slurm_says_what_for(folder):
+async def test_why_of_a_job_given_to_slurm_has_the_reason(folder):
     world = world_in(folder)
     world.sbatch(gpus_per_node=8, nodes=4, duration_s=500.0)
     await world.go_on(2)
@@ -195,7 +195,7 @@ async def test_why_finds_jobs_that_slurm_has_forgotten(folder):
     assert len(found.decisions) == 1
 
 
-async def test_why_says_so_when_its_picture_is_old(folder):
+async def test_why_warns_when_its_snapshot_is_old(folder):
     world = world_in(folder)
     key = world.sbatch(gpus_per_node=8)
     await world.turn()
@@ -434,7 +434,7 @@ async def test_a_socket_that_a_dead_controller_left_is_replaced(folder):
         assert (await admin.GetStatus(pb.GetStatusRequest())).version
 
 
-async def test_a_second_controller_is_refused_and_the_first_goes_on(folder):
+async def test_a_second_controller_is_refused_and_the_first_continues(folder):
     world = world_in(folder)
     async with served(world) as (admin, _):
         with pytest.raises(ConfigurationError, match=r"admin\.sock: another server listens there.*another controller"):
@@ -452,7 +452,7 @@ async def test_what_is_no_socket_is_left_alone(folder):
     assert not (folder / "admin.sock").exists()
 
 
-def test_errors_of_sockets_name_the_mend(folder):
+def test_errors_of_sockets_name_the_remedy(folder):
     with pytest.raises(ConfigurationError, match=r"set runtime_dir"):
         bind(folder / ("x" * 120), 0o600, None, lambda _: None)
     with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; make it"):
@@ -484,7 +484,7 @@ def test_no_user_can_connect_before_the_mode_is_set(folder):
 # --- with the controller itself
 
 
-async def test_a_real_controller_is_asked_while_it_works(folder):
+async def test_a_real_controller_answers_while_it_works(folder):
     # given the daemon beside an embedded Slurm on the real clock
     clock = RealClock()
     settings = ControllerSettings(partitions=("dl",), runtime_dir=folder, state_dir=folder / "state")

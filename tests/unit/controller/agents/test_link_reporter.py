@@ -111,10 +111,10 @@ async def test_reports_reach_the_store_and_commands_reach_the_agent(store: Profi
     go_on = agent_pb2.GoOnRequest(save_id="p1.2")
     assert server.send_command("n1", agent_pb2.AgentCommand(id="p1.2.off", job=name, go_on=go_on))
 
-    async def told() -> bool:
+    async def is_answered() -> bool:
         return len(answers) == 5
 
-    await eventually(told)
+    await eventually(is_answered)
     assert agent.saves == [
         SaveRequest(f"p1.{number}", 7, 2, within_s, 120.0) for number, within_s in ((1, 0.0), (2, 60.0))
     ]

@@ -35,18 +35,25 @@ def munge() -> Iterator[Path]:
 class Process:
     """One of the two programs of agent_process.py, and what it says of itself."""
 
-    def __init__(self, role: str, told: Path, *argv: object) -> None:
-        self.told = told
-        told.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.unit.controller.worlds.agent_process", role, str(told), *map(str, argv)]
-        self._log = told.with_suffix(".log").open("ab")
+    def __init__(self, role: str, state_file: Path, *argv: object) -> None:
+        self.state_file = state_file
+        state_file.unlink(missing_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.unit.controller.worlds.agent_process",
+            role,
+            str(state_file),
+            *map(str, argv),
+        ]
+        self._log = state_file.with_suffix(".log").open("ab")
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
 
     def state(self) -> dict[str, Any]:
         if self._process.poll() is not None and self._process.returncode != -signal.SIGKILL:
-            raise AssertionError(self.told.with_suffix(".log").read_text()[-3000:])
+            raise AssertionError(self.state_file.with_suffix(".log").read_text()[-3000:])
         try:
-            return dict(json.loads(self.told.read_text()))
+            return dict(json.loads(self.state_file.read_text()))
         except FileNotFoundError:
             return {}
 
@@ -142,8 +149,8 @@ class World:
         self._processes: list[Process] = []
 
     async def serve(self) -> Process:
-        told = self.folder / f"server{len(self._processes)}"
-        server = Process("server", told, self.folder / "state", self.munge, self.silence_s)
+        state_file = self.folder / f"server{len(self._processes)}"
+        server = Process("server", state_file, self.folder / "state", self.munge, self.silence_s)
         self._processes.append(server)
 
         async def listening() -> str:
@@ -153,8 +160,8 @@ class World:
         return server
 
     def agent(self, uid: int, reports: int, *more: object) -> Process:
-        told = self.folder / f"agent{len(self._processes)}"
-        process = Process("agent", told, self.line.address, self.munge, self.silence_s, uid, reports, *more)
+        state_file = self.folder / f"agent{len(self._processes)}"
+        process = Process("agent", state_file, self.line.address, self.munge, self.silence_s, uid, reports, *more)
         self._processes.append(process)
         return process
 
@@ -308,16 +315,19 @@ async def test_a_caller_that_is_not_root_is_no_agent(world: World) -> None:
     )
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        told = Path(folder) / "told"
+        state_file = Path(folder) / "told"
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(told), world.line.address, str(world.munge), "30", "1", "5"],
+            [sys.executable, "-c", code, str(state_file), world.line.address, str(world.munge), "30", "1", "5"],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
 
             async def refused() -> bool:
                 assert process.poll() is None, process.communicate()[0].decode()
-                return told.exists() and "PERMISSION_DENIED: uid 65534" in json.loads(told.read_text())["error"]
+                return (
+                    state_file.exists()
+                    and "PERMISSION_DENIED: uid 65534" in json.loads(state_file.read_text())["error"]
+                )
 
             await eventually(refused)
         finally:

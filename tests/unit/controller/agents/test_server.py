@@ -92,15 +92,15 @@ async def started(server: AgentsServer) -> AgentsServer:
 
 
 class Agent:
-    """A link with what it was told."""
+    """A link, with the settings that it received."""
 
     def __init__(self, address: str, node: str = "n1", seal: PaperSeal | None = None, **settings: Any) -> None:
         self.outbox = Outbox()
         self.commands: list[agent_pb2.AgentCommand] = []
-        self.told: list[agent_pb2.AgentSettings] = []
+        self.settings: list[agent_pb2.AgentSettings] = []
         self.node = node
         self.link = ControllerStream(
-            StreamSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
+            StreamSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.settings.append, seal,
             random.Random(1),
         )  # fmt: skip
 
@@ -131,19 +131,19 @@ class Agent:
         return self.link.status.connected
 
     async def failed(self, text: str) -> None:
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return text in self.link.status.last_error
 
         try:
-            await eventually(told)
+            await eventually(is_reported)
         except AssertionError:
             raise AssertionError(f"{text!r} not in {self.link.status.last_error!r}") from None
 
     async def failed_somehow(self) -> None:
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return self.link.status.last_error != ""
 
-        await eventually(told)
+        await eventually(is_reported)
 
     async def emptied(self) -> None:
         async def empty() -> bool:
@@ -167,7 +167,7 @@ async def test_reports_arrive_once_and_are_acknowledged(store: ProfileStore, add
             status = server.nodes["n1"]
             assert (status.connected, status.version, status.boot_id, status.reports) == (True, "1.0", "boot", 300)
             assert abs(status.clock_behind_s) < 5
-            assert agent.told[0].profile_steps == 20
+            assert agent.settings[0].profile_steps == 20
 
         async def gone() -> bool:
             return not server.nodes["n1"].connected
@@ -197,7 +197,7 @@ async def test_a_clock_that_is_set_on_a_node_moves_nothing_that_it_reports(store
         assert 3600 <= server.nodes["n1"].clock_behind_s <= 3600 + ended_s - begun_s
 
 
-async def test_the_socket_is_the_controller_s_alone_and_goes_with_it(store: ProfileStore, address: str) -> None:
+async def test_the_socket_is_the_controllers_alone_and_is_removed_at_its_end(store: ProfileStore, address: str) -> None:
     path = Path(address.removeprefix("unix://"))
     async with serving(AgentsServer(AgentsSettings(address), store, None)):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -315,7 +315,7 @@ async def test_with_credentials_over_loopback(store: ProfileStore) -> None:
             agent.put()
             await agent.emptied()
         async with Agent(server.address).running() as agent:
-            await agent.failed("UNAUTHENTICATED: one headway-credential is needed")
+            await agent.failed("UNAUTHENTICATED: the call needs one headway-credential")
         async with Agent(server.address, seal=PaperSeal()).running() as agent:
             await agent.failed("UNAUTHENTICATED: MUNGE: invalid")
         async with Agent(server.address, seal=seal, controller_uid=77).running() as agent:
@@ -544,7 +544,7 @@ async def test_a_caller_that_sends_nothing_is_not_waited_for(store: ProfileStore
         assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
 
 
-async def test_a_caller_that_holds_calls_open_gets_no_more_room_and_takes_others_room_only_briefly(
+async def test_a_caller_that_keeps_calls_open_blocks_other_callers_only_briefly(
     store: ProfileStore,
 ) -> None:
     # Given a machine with as many calls that say nothing as it may have
@@ -567,7 +567,7 @@ async def test_a_caller_that_holds_calls_open_gets_no_more_room_and_takes_others
             try:
                 first = await one.call.read()
             except grpc.aio.AioRpcError as error:
-                return "too many calls of 127.0.0.1" in (error.details() or "")
+                return "too many calls from 127.0.0.1" in (error.details() or "")
             one.call.cancel()
             return first is grpc.aio.EOF and "too many calls" in await one.call.details()
 
@@ -644,7 +644,7 @@ async def test_a_machine_that_opens_connections_without_end_keeps_no_agent_out(
             await asyncio.gather(*holding, return_exceptions=True)
 
 
-async def test_connections_that_carry_an_agent_are_not_cut_off() -> None:
+async def test_connections_with_an_agent_are_not_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         ours, theirs = [], []
@@ -653,7 +653,7 @@ async def test_connections_that_carry_an_agent_are_not_cut_off() -> None:
             theirs.append(listener.accept()[0])
         ends = {client.getsockname() for client in ours[:3]}
         connections = Connections(port, 4, 0, lambda: ends)
-        assert connections.look(ends) == {"127.0.0.1": 3}
+        assert connections.close_excess(ends) == {"127.0.0.1": 3}
         for number, client in enumerate(ours):
             client.setblocking(False)
             if 3 <= number < 6:  # the oldest that carry none
@@ -663,7 +663,7 @@ async def test_connections_that_carry_an_agent_are_not_cut_off() -> None:
                     client.recv(1)
         for server_end in theirs[3:6]:  # as gRPC does
             server_end.close()
-        assert connections.look(ends) == {}
+        assert connections.close_excess(ends) == {}
         for each in (*ours, *theirs):
             each.close()
 
@@ -732,14 +732,14 @@ async def test_a_stream_that_breaks_at_its_beginning_leaves_nothing_behind(store
             await eventually(gone)
         finally:
             let_go.set()
-        server.greeters.append(broken)
+        server.on_connect.append(broken)
         async with Agent(address, node="n2").running():
 
             async def seen() -> bool:
                 return "n2" in server.nodes and server.nodes["n2"].streams > 1
 
             await eventually(seen)
-            server.greeters.remove(broken)
+            server.on_connect.remove(broken)
         assert not server._table.streams()
 
 
@@ -825,7 +825,7 @@ async def test_throughputs_are_calculated_from_agents_reports(store: ProfileStor
                 for at_s in range(-300, 0, 5):
                     agent.outbox.put(job.report(node, now_s + at_s))
                 await agent.emptied()
-        assert await server.use_store(lambda store: store.work_out(time.time() + 60)) >= 8
+        assert await server.use_store(lambda store: store.compute_windows(time.time() + 60)) >= 8
         found = await server.use_store(lambda store: list(store.throughputs()))
     assert len(found) >= 8
     assert all(item.steps_per_s == pytest.approx(4.0, rel=1e-3) and item.shape.nodes == 2 for item in found)

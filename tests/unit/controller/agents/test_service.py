@@ -62,14 +62,14 @@ async def test_served_where_one_is_set_and_only_to_slurm_s_nodes(tmp_path: Path)
         {"agents_address": "unix:///run/none/agents.sock"},
     ],
 )
-async def test_what_cannot_be_served_is_said_with_the_key(tmp_path: Path, wrong: dict[str, Any]) -> None:
+async def test_errors_of_addresses_name_the_key(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="agents_address"):
         beside = Beside(tmp_path, **wrong)
         async with serve_agents(beside.settings, newest(beside)):
             pass
 
 
-async def test_jobs_by_node_are_those_that_hold_something(tmp_path: Path) -> None:
+async def test_jobs_by_node_are_those_with_an_allocation(tmp_path: Path) -> None:
     world = World(tmp_path)
     running = world.sbatch(nodes=2, gpus_per_node=8)
     await world.go_on(30)
@@ -82,8 +82,10 @@ async def test_jobs_by_node_are_those_that_hold_something(tmp_path: Path) -> Non
 
 async def test_the_store_learns_which_jobs_slurm_runs_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.agents.service._PRESENT_EVERY_S", 0.01)
-    told: list[tuple[dict[str, list[int]], list[SlurmRun]]] = []
-    monkeypatch.setattr(ProfileStore, "note_present", lambda _store, _time_s, jobs, runs: told.append((jobs, runs)))
+    passed_on: list[tuple[dict[str, list[int]], list[SlurmRun]]] = []
+    monkeypatch.setattr(
+        ProfileStore, "note_present", lambda _store, _time_s, jobs, runs: passed_on.append((jobs, runs))
+    )
     world = World(tmp_path)
     key = world.sbatch(nodes=1, gpus_per_node=1)
     await world.go_on(30)
@@ -91,11 +93,11 @@ async def test_the_store_learns_which_jobs_slurm_runs_where(tmp_path: Path, monk
     beside.last = await world.turn()
 
     async def noted() -> bool:
-        return bool(told)
+        return bool(passed_on)
 
     async with serve_agents(beside.settings, newest(beside)):
         await eventually(noted)
-    jobs, runs = told[0]
+    jobs, runs = passed_on[0]
     (started,) = (job for job in beside.last.observation.snapshot.jobs if job.key == key)
     assert list(jobs.values()) == [[int(key.job_id)]]
     assert runs == [SlurmRun(RunKey(int(key.job_id), 0), started.start_time_s)]

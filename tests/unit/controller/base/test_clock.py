@@ -32,7 +32,7 @@ async def test_sleepers_wake_in_order_of_time_then_of_arrival() -> None:
     assert clock.now() == 13.0
 
 
-async def test_what_a_sleeper_sets_off_is_done_before_the_next_wakes() -> None:
+async def test_tasks_that_a_sleeper_starts_run_before_the_next_sleeper_wakes() -> None:
     clock, seen = VirtualClock(0.0), list[str]()
 
     async def chain() -> None:
@@ -72,30 +72,6 @@ async def test_run_lets_errors_through_and_cancels_what_it_ran() -> None:
 
     with pytest.raises(LookupError, match="broken"):
         await clock.run(breaks())
-
-
-async def test_work_in_threads_is_waited_for_while_time_is_held() -> None:
-    clock = VirtualClock(0.0)
-    gate = asyncio.Event()
-
-    async def works() -> float:
-        with clock.hold():
-            await asyncio.to_thread(lambda: None)
-            gate.set()
-            return clock.now()
-
-    async def sleeps() -> None:
-        await clock.sleep(60.0)
-
-    async def both() -> float:
-        other = asyncio.create_task(sleeps())
-        try:
-            return await works()
-        finally:
-            await other
-
-    assert await clock.run(both()) == 0.0
-    assert gate.is_set()
 
 
 async def test_cancelled_sleepers_do_not_move_time() -> None:

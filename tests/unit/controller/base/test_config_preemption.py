@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_nothing_is_stopped_unless_somebody_says_so(tmp_path: Path) -> None:
+def test_preemption_is_off_by_default(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, ""))
     assert (settings.preemption, settings.preemption_partitions) == ("off", {})
 
@@ -34,7 +34,7 @@ def test_all_of_it_can_be_changed_by_a_reload() -> None:
     assert not about & RESTART_KEYS
 
 
-def test_a_table_says_it_by_partition(tmp_path: Path) -> None:
+def test_a_table_sets_the_mode_by_partition(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, '[preemption_partitions]\ngpu = "automatic"\nbig = "advise"'))
     assert settings.preemption_partitions == {"gpu": "automatic", "big": "advise"}
 
@@ -54,7 +54,7 @@ def test_a_table_says_it_by_partition(tmp_path: Path) -> None:
         ("preemption_moves_per_hour = -1", "preemption_moves_per_hour: Input should be greater than or equal to 0"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_the_mend(tmp_path: Path, text: str, said: str) -> None:
+def test_contradictory_settings_are_refused_with_the_remedy(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(written(tmp_path, text))
     assert said in str(caught.value)

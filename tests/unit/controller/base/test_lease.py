@@ -27,7 +27,7 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
     )
 
 
-def test_slurmctlds_user_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+def test_slurmctlds_user_can_read_the_lease_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         write_lease(tmp_path / "lease", LEASE)
@@ -114,7 +114,7 @@ def test_a_lease_that_could_not_be_read_again_is_refused(field: str, value: obje
         replace(LEASE, **{field: value})  # type: ignore[arg-type]
 
 
-def test_the_room_in_a_pipe_is_what_has_not_been_written_yet() -> None:
+def test_the_room_of_a_pipe_is_its_size_without_unread_bytes() -> None:
     reader, writer = os.pipe()
     try:
         empty = wake_room(reader)

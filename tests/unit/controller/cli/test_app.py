@@ -94,7 +94,7 @@ async def cluster(folder, **changes):
 # --- for people
 
 
-async def test_status_shows_nodes_policy_and_jobs_without_colour_off_a_terminal(folder):
+async def test_status_shows_nodes_policy_and_jobs_without_colour_outside_a_terminal(folder):
     async with cluster(folder) as (_, where):
         ran = await headway("status", *where)
     assert ran.code == 0
@@ -121,7 +121,7 @@ async def test_queue_shows_names_that_others_chose_without_their_tricks(folder):
     assert ran.code == 0
     assert "big?[31m[red]" in ran.out
     assert [line.split()[0] for line in ran.out.splitlines()] == ["JOB", "2", "1", "3"]
-    assert "needs 8 GPUs on one node; nothing is free" in ran.out
+    assert "needs 8 GPUs on one node; no GPU is free" in ran.out
     assert short.out.splitlines()[-1] == "2 more; --limit 0 shows all"
 
 
@@ -234,14 +234,14 @@ def _closed_to_others() -> str:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run the program as somebody else")
 @pytest.mark.skipif(bool(_closed_to_others()), reason=f"nobody else may enter {_closed_to_others()}")
-async def test_users_may_ask_and_not_change(folder):
+async def test_users_may_read_and_not_change(folder):
     async with cluster(folder) as (_, where):
         status = await headway("status", *where, program=AS_NOBODY)
         use = await headway("policy", "use", "unix:///new", *where, program=AS_NOBODY)
         through = await headway("policy", "use", "x", "--socket", str(folder / "status.sock"), program=AS_NOBODY)
     assert status.code == 0
     assert use.code == 1
-    assert "admin.sock: only root and the controller's user may ask there (try with sudo)" in use.err
+    assert "admin.sock: only root and the controller's user may use this socket (try with sudo)" in use.err
     assert through.code == 1
     assert "only root and the controller's user may change the policy" in through.err
 
@@ -254,8 +254,8 @@ async def test_exit_codes_of_jobs_that_are_not_there(folder):
         unknown, no_id = await asyncio.gather(headway("why", "99", "--json", *where), headway("why", "x1", *where))
     assert unknown.code == 1
     assert unknown.json["exit_code"] == 1
-    assert "job 99 is not known" in unknown.json["error"]
-    assert unknown.err.startswith("headway: job 99 is not known")
+    assert "neither Slurm nor Headway's journal knows job 99" in unknown.json["error"]
+    assert unknown.err.startswith("headway: neither Slurm nor Headway's journal knows job 99")
     assert no_id.code == 2
 
 
@@ -293,16 +293,16 @@ async def test_a_controller_that_hangs(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("runtime_dir = 7", "runtime_dir: must be a string"), ("[", "check-config"), (None, "No such file")],
 )
-async def test_a_settings_file_that_cannot_be_used(folder, text, told):
+async def test_a_settings_file_that_cannot_be_used(folder, text, message):
     config = folder / "c.toml"
     if text is not None:
         config.write_text(text)
     ran = await headway("status", "--config", str(config))
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
     assert str(config) in ran.err
 
 
@@ -321,19 +321,19 @@ async def test_help_loads_nothing_heavy():
     assert (await headway(program=program)).err == ""
 
 
-async def test_doctor_says_what_is_wrong_with_the_settings(folder):
+async def test_doctor_reports_errors_of_the_settings(folder):
     config = folder / "controller.toml"
     config.write_text('partitons = ["dl"]\n')
-    told, read = await asyncio.gather(
+    checked, read = await asyncio.gather(
         headway("doctor", "-c", str(config)), headway("doctor", "--json", "-c", str(config))
     )
-    assert told.code == read.code == 1
-    assert "partitons: no such key" in told.out
+    assert checked.code == read.code == 1
+    assert "partitons: no such key" in checked.out
     (finding,) = read.json["findings"]
     assert (finding["check"], finding["level"]) == ("settings", "error")
 
 
-async def test_doctor_looks_at_everything_else(folder):
+async def test_doctor_checks_everything_else(folder):
     config = folder / "controller.toml"
     config.write_text(
         f'partitions = ["dl"]\nruntime_dir = "{folder}"\nstate_dir = "{folder}"\nslurm_client = "embedded"\n'

@@ -70,10 +70,12 @@ def test_without_a_tree_plugin_the_network_is_flat_and_no_file_is_read() -> None
     found = live_cluster(facts(TopologyPlugin="topology/flat"), LINES, ["dl", "other"], read=files())
     assert found.cluster.names == ("g1", "g2", "g3", "g4", "x1")
     assert found.cluster.topology.kind == "flat"
-    assert "TopologyPlugin is topology/flat: a flat network, one switch that never limits, is assumed." in found.notes
+    assert (
+        "TopologyPlugin is topology/flat: a flat network with one switch of unlimited speed is assumed." in found.notes
+    )
 
 
-def test_a_file_that_is_named_is_taken_whatever_the_plugin() -> None:
+def test_a_file_that_is_named_is_read_with_any_plugin() -> None:
     named = Path("/root/mine.conf")
     found = live_cluster(facts(TopologyPlugin="topology/flat"), LINES, ["dl"], named, files(mine_conf=TREE))
     assert found.cluster.racks == (0, 0, 1, 1)
@@ -88,9 +90,9 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
     lines = [*LINES, node_line("h1", gres="gpu:h100:8(S:0-1)")]
     found = live_cluster(facts(), lines, ["dl"], read=files(topology_conf=TREE))
     assert found.cluster.racks == (0, 0, 1, 1, 2)
-    assert "No switch is above h1: taken as one more rack, that no uplink limits." in found.notes
+    assert "No switch is above h1; one more rack with an unlimited uplink is assumed there." in found.notes
     assert "LinkSpeed is not known of spine,leaf2: uplink_gbs = 6.25 is assumed." in found.notes
-    assert found.notes[-1].startswith("GPUs differ (a100 on g[1-4]; h100 on h1), and are taken as equally fast")
+    assert found.notes[-1].startswith("GPUs differ (a100 on g[1-4]; h100 on h1), and are assumed to be equally fast")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
         ("include gone.conf", f"gone.conf: no such file, included by {CONF}"),
     ],
 )
-def test_a_topology_conf_that_cannot_be_read_is_named_with_the_mend(text: str | None, says: str) -> None:
+def test_a_topology_conf_that_cannot_be_read_is_named_with_the_remedy(text: str | None, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
         live_cluster(facts(), LINES, ["dl"], read=files(**({"topology_conf": text} if text else {})))
     assert "\n" not in str(caught.value)
@@ -112,7 +114,7 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
     def read(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    with pytest.raises(ConfigurationError, match=f"^{CONF}: cannot be read: .*run as a user who may"):
+    with pytest.raises(ConfigurationError, match=f"^{CONF}: cannot be read: .*run this as a user who may"):
         live_cluster(facts(), LINES, ["dl"], read=read)
 
 

@@ -62,7 +62,7 @@ def busy_days(store: ProfileStore) -> None:
     # Each alone makes 3 steps/s in the median over both localities.
     together = [training(301 + which, ("n1", "n2"), 1.5, **model) for which, model in enumerate(models)]
     store.take(agents.watch(together, T0 + 12_000, T0 + 12_120))
-    store.work_out(T0 + 90_000)
+    store.compute_windows(T0 + 90_000)
 
 
 def exported(store: ProfileStore, to: Path, folder: Path | None = None) -> dict[str, object]:
@@ -123,7 +123,7 @@ def test_one_profile_is_enough_and_what_was_not_measured_is_left_to_the_papers(
     agents, job = Agents(), training(1, ("n1", "n2"), 4.0)
     profile(agents, store, job, T0 + 5, 0.05)
     store.take(agents.watch([job], T0, T0 + 30))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     done = exported(store, tmp_path / "here.json")
     found = load_profiles(tmp_path / "here.json")
     assert found.models[NAME].compute_s == pytest.approx(0.1)
@@ -132,7 +132,7 @@ def test_one_profile_is_enough_and_what_was_not_measured_is_left_to_the_papers(
     assert done["fits"]["pairs"].startswith("not fitted")  # type: ignore[index]
 
 
-def test_nothing_measured_and_nowhere_to_write_are_said(store: ProfileStore, tmp_path: Path) -> None:
+def test_missing_measurements_and_unwritable_files_are_reported(store: ProfileStore, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="no job was profiled"):
         exported(store, tmp_path / "here.json")
     busy_days(store)

@@ -84,11 +84,11 @@ async def test_the_slowdown_of_two_jobs_that_share_nodes_is_shown_everywhere(
             assert {job: each.source for job, each in now.items()} == {first.job_id: "alone", second.job_id: "store"}
             assert now[second.job_id].sensitivity == pytest.approx(2.0)
             assert list(now[second.job_id].beside) == [first.job_id]
-            told = await admin.GetProfile(pb.GetProfileRequest(job_id=first.job_id))
-            assert [round(window.steps_per_s, 6) for window in told.windows] == [3.0, 6.0]
-            assert [[other.job_id for other in window.beside] for window in told.windows] == [[second.job_id], []]
-            assert dict(told.steps[0].bytes) == {"all_reduce": 4e6, "all_gather": 1e6}
-            assert told.now.sensitivity == pytest.approx(2.0)
+            profile = await admin.GetProfile(pb.GetProfileRequest(job_id=first.job_id))
+            assert [round(window.steps_per_s, 6) for window in profile.windows] == [3.0, 6.0]
+            assert [[other.job_id for other in window.beside] for window in profile.windows] == [[second.job_id], []]
+            assert dict(profile.steps[0].bytes) == {"all_reduce": 4e6, "all_gather": 1e6}
+            assert profile.now.sensitivity == pytest.approx(2.0)
         # and Prometheus counts it
         assert registry.get_sample_value("headway_agents_connected") == 2
         assert registry.get_sample_value("headway_agent_reports_total") == 12 + 24 + 1
@@ -135,8 +135,8 @@ async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, mon
         await known(world, 1)
         async with asking(folder / "admin.sock") as admin:
             await world.turn()
-            told = await admin.GetProfile(pb.GetProfileRequest(job_id=name))
-            assert (told.job_id, told.now.job_id, told.now.sensitivity) == (name, name, pytest.approx(1.0))
+            profile = await admin.GetProfile(pb.GetProfileRequest(job_id=name))
+            assert (profile.job_id, profile.now.job_id, profile.now.sensitivity) == (name, name, pytest.approx(1.0))
             assert "as fast as alone, with no job beside it" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
 
 
@@ -164,7 +164,7 @@ async def test_the_command_line_shows_the_same(folder: Path, monkeypatch: pytest
         assert f"{second.job_id} (resnet.py)" in shown.out
         assert (await headway("profile", "show", second.job_id, "--json", *where)).json["now"]["source"] == "store"
         unknown = await headway("profile", "show", "999", *where)
-        assert (unknown.code, "nothing was measured of job 999" in unknown.err) == (1, True)
+        assert (unknown.code, "there are no measurements of job 999" in unknown.err) == (1, True)
         written = await headway(
             "profile", "export", "--to", str(folder / "here.json"), "--rows", str(folder / "rows"), *where
         )
@@ -218,13 +218,13 @@ async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, m
             await agent.failed("there is no node stranger")
         async with asking(folder / "status.sock") as status:
 
-            async def told() -> bool:
+            async def is_reported() -> bool:
                 silent = {
                     node.name: node.since_s for node in (await status.GetStatus(pb.GetStatusRequest())).agents.silent
                 }
                 return silent["n1"] == 0 and begun_s <= silent["n2"] <= time.time()
 
-            await eventually(told)
+            await eventually(is_reported)
             assert (await status.GetStatus(pb.GetStatusRequest())).agents.refused >= 1
         refusals = registry.get_sample_value("headway_agent_streams_refused_total", {"code": "PERMISSION_DENIED"})
         assert refusals is not None
@@ -234,14 +234,14 @@ async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, m
 async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, broken, complaints = Measurement.look, False, []
+    update, broken, complaints = Measurement.update, False, []
 
     async def fail(*arguments: Any) -> None:
         if broken:
             raise sqlite3.OperationalError("disk I/O error")
-        await look(*arguments)
+        await update(*arguments)
 
-    monkeypatch.setattr(Measurement, "look", fail)
+    monkeypatch.setattr(Measurement, "update", fail)
     monkeypatch.setattr(
         "controller.contention.measurement.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said))
     )
@@ -259,7 +259,7 @@ async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
         await known(world, 2)
 
 
-async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
+async def test_without_agents_the_controller_is_not_queried_about_them(folder: Path) -> None:
     from tests.unit.controller.admin.test_service import served
     from tests.unit.controller.worlds.controller_world import world_in
 

@@ -68,7 +68,7 @@ def test_its_own_nodes_without_other_jobs_are_as_good_as_others() -> None:
     assert found.nodes == ("n2", "n5")
 
 
-def test_who_waits_and_fits_comes_first() -> None:
+def test_waiting_jobs_that_fit_come_first() -> None:
     waiting = job("9", request=request(gpus_per_node=8, min_nodes=2))
     assert place(A, B, waiting) is None
     # who does not fit in any case is in nobody's way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import ContentionService, judge_contention
 from controller.cycle.decision.plan import Plan
 from controller.preempt.preemptibility import Preemptibility
-from controller.profiles.windows import RunKey
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import RunKey, own_nodes
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
@@ -29,10 +31,10 @@ EIGHT = NodeDescription(names="n[1-8]", gpus=8)
 
 @dataclass
 class Begun:
-    """Stands for `PreemptionManager`: writes down what it is asked."""
+    """Stands for `PreemptionManager`: records the requests."""
 
     refuse: str = ""
-    asked: list[tuple[str, Cause, str, RelocationConstraint]] = field(default_factory=list)
+    requests: list[tuple[str, Cause, str, RelocationConstraint]] = field(default_factory=list)
     rows: list[Preemption] = field(default_factory=list)
 
     @property
@@ -51,7 +53,7 @@ class Begun:
     def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: RelocationConstraint) -> None:
         if self.refuse:
             raise PreemptionRefusedError(job.key.job_id, self.refuse)
-        self.asked.append((job.key.job_id, cause, why, elsewhere))
+        self.requests.append((job.key.job_id, cause, why, elsewhere))
         assert job.raw_id is not None
         self.rows.append(preemption(len(self.rows) + 1, job.raw_id, 1.7e9 + 100, Stage.ASKED))
 
@@ -90,7 +92,7 @@ class Shared:
 
     async def look(self) -> None:
         assert self.world.last is not None
-        await self.judging.look(self.world.last)
+        await self.judging.judge(self.world.last)
 
     def events(self) -> list[tuple[str, str]]:
         return [(event.job_id, event.text) for event in self.world.events.recent() if event.kind == "advice"]
@@ -100,9 +102,9 @@ async def test_automatic_moves_one_of_two_and_then_waits(tmp_path: Path) -> None
     shared = Shared(tmp_path, "automatic")
     await shared.start()
     await shared.pass_windows(1)
-    assert (shared.begun.asked, shared.judging.stays) == ([], {})
+    assert (shared.begun.requests, shared.judging.stays) == ([], {})
     await shared.pass_windows(3)
-    ((job_id, cause, why, elsewhere),) = shared.begun.asked
+    ((job_id, cause, why, elsewhere),) = shared.begun.requests
     assert (job_id, cause, sorted(elsewhere.avoid)) == ("2", Cause.THRESHOLD, ["n1", "n2"])
     assert why.startswith("it makes 3 steps/s, 1.80 times slower than alone")
     assert not why.endswith(".")
@@ -121,7 +123,7 @@ async def test_advice_is_reported_once_and_removed_when_it_no_longer_holds(tmp_p
     # then it is the same job, though the other is slower now
     (standing,) = shared.judging.advice.values()
     assert (standing.advice.job.key, standing.since_s) == (second, since_s)
-    assert shared.begun.asked == []
+    assert shared.begun.requests == []
     ((job_id, text),) = shared.events()
     assert job_id == "2"
     assert text.startswith("should be moved to n3,n4: it makes 3 steps/s, 1.80 times slower than alone")
@@ -140,14 +142,14 @@ async def test_advice_is_reported_once_and_removed_when_it_no_longer_holds(tmp_p
     assert len(shared.events()) == 2
 
 
-async def test_off_says_nothing(tmp_path: Path) -> None:
+async def test_with_the_mode_off_there_is_no_advice(tmp_path: Path) -> None:
     shared = Shared(tmp_path, "off")
     await shared.start()
     await shared.pass_windows(4)
-    assert (shared.begun.asked, shared.events(), shared.judging.advice, shared.judging.stays) == ([], [], {}, {})
+    assert (shared.begun.requests, shared.events(), shared.judging.advice, shared.judging.stays) == ([], [], {}, {})
 
 
-async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
+async def test_a_move_that_cannot_be_made_is_explained_for_the_job(tmp_path: Path) -> None:
     shared = Shared(tmp_path, "automatic")
     _, second = await shared.start()
     shared.begun.refuse = "could save, but the agent of n1 is not connected"
@@ -160,7 +162,7 @@ async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
-async def test_who_would_have_to_wait_behind_others_is_not_stopped(tmp_path: Path, policy: str) -> None:
+async def test_a_job_that_would_wait_behind_others_is_not_stopped(tmp_path: Path, policy: str) -> None:
     # given one job that waits for all nodes, and came before the two that share some
     shared = Shared(tmp_path, "automatic", policy=policy)
     world = shared.world
@@ -170,10 +172,10 @@ async def test_who_would_have_to_wait_behind_others_is_not_stopped(tmp_path: Pat
     await shared.pass_windows(4)
     if policy == "fifo":
         # then strict order would not let them in again
-        assert shared.begun.asked == []
-        assert shared.judging.stays[RunKey(3, 0)] == "job 3 has room elsewhere, but by the policy it would have to wait"
+        assert shared.begun.requests == []
+        assert shared.judging.stays[RunKey(3, 0)] == "job 3 fits on other nodes, but the policy would let it wait"
     else:
-        assert [job_id for job_id, *_ in shared.begun.asked] == ["3"]
+        assert [job_id for job_id, *_ in shared.begun.requests] == ["3"]
 
 
 async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +189,7 @@ async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: p
         def broken(*_: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr("controller.contention.service.judge", broken)
+        monkeypatch.setattr("controller.contention.service.judge_case", broken)
         await shared.world.turn()
         await eventually(lambda: nothing(shared.judging))
         # and the next look is as ever
@@ -205,10 +207,10 @@ async def something(judging: ContentionService) -> bool:
     return bool(judging.advice)
 
 
-async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a_while(tmp_path: Path) -> None:
+async def test_one_move_is_rehearsed_in_each_judgement_and_none_again_for_a_while(tmp_path: Path) -> None:
     # given two pairs of jobs in each other's way
     shared = Shared(tmp_path, "advise", policy="fifo-skip", description=ClusterDescription(nodes=(EIGHT,)))
-    world, asked = shared.world, []
+    world, states = shared.world, []
     await shared.start()
     others = [world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2)]
     await world.go_on(90)
@@ -216,7 +218,7 @@ async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a
     rehearse = world.decider.rehearse
 
     async def noted(state: ClusterState) -> Plan | None:
-        asked.append(state)
+        states.append(state)
         return await rehearse(state)
 
     world.decider.rehearse = noted  # type: ignore[method-assign]
@@ -230,16 +232,16 @@ async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a
         await shared.look()
         # then after each window one more is advised
         assert len(shared.judging.advice) == min(max(number - 1, 0), 2)
-    assert len(asked) == 2
+    assert len(states) == 2
     assert len({standing.advice.place.nodes for standing in shared.judging.advice.values()}) == 2
     # and after a while again, the oldest first
     for _ in range(5):
         await shared.look()
-    assert len(asked) == 3
+    assert len(states) == 3
     assert len(shared.judging.advice) == 2
 
 
-async def test_with_everything_off_no_places_are_sought_but_slow_jobs_are_remembered(
+async def test_with_preemption_off_no_places_are_searched_but_slow_jobs_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = Shared(tmp_path, "off")
@@ -252,3 +254,35 @@ async def test_with_everything_off_no_places_are_sought_but_slow_jobs_are_rememb
     await shared.look()
     # then the past counts
     assert len(shared.judging.advice) == 1
+
+
+@dataclass
+class StoreOfAgents:
+    """Stands for the agents' server: gives access to a store of profiles."""
+
+    store: ProfileStore
+
+    async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
+        return work(self.store)
+
+
+async def test_the_links_of_the_store_decide_which_places_are_free(tmp_path: Path) -> None:
+    # given agents, and a store of profiles in which all nodes share one link
+    shared = Shared(tmp_path, "advise")
+    await shared.start()
+    store = ProfileStore(tmp_path / "profiles.sqlite")
+    shared.judging = ContentionService(shared.world, WINDOW_S, StoreOfAgents(store))  # type: ignore[arg-type]
+    store.use_links(lambda nodes: {*nodes, "trunk"})
+
+    # when two jobs slow each other down
+    await shared.pass_windows(3)
+
+    # then no place is free of the shared link, and neither is to be moved
+    assert shared.judging.advice == {}
+    assert set(shared.judging.stays) == {RunKey(1, 0), RunKey(2, 0)}
+
+    # when only nodes are shared, a move is advised
+    store.use_links(own_nodes)
+    await shared.pass_windows(1)
+    assert shared.judging.advice
+    store.close()

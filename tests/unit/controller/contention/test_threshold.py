@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.contention.threshold import Advice, Judgement, Slow, judge, still_slow
+from controller.contention.threshold import Advice, Judgement, Slow, judge_case, still_slow
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import FRESH_WINDOWS, Contention
 from controller.profiles.windows import RunKey
@@ -47,7 +47,7 @@ def test_it_begins_at_the_threshold_and_ends_below_clear() -> None:
     assert passes([1.49, 1.5, 1.3, 1.2, 1.19, 1.3, 1.6]) == [0, 30, 60, 90, 0, 0, 30]
 
 
-def test_windows_that_say_nothing_neither_begin_nor_end_it() -> None:
+def test_windows_without_a_sensitivity_neither_begin_nor_end_slowness() -> None:
     assert passes([None, None]) == [0, 0]
     assert passes([1.6, None, None, 1.3]) == [30, 30, 30, 120]
 
@@ -101,13 +101,13 @@ def only(found: Judgement) -> Advice:
     return advice
 
 
-def test_of_two_that_disturb_each_other_the_more_affected_moves_off_the_shared_nodes() -> None:
-    found = judge(case(PAIR, PACES), BOTH)
+def test_of_two_jobs_that_slow_each_other_down_the_slower_one_leaves_the_shared_nodes() -> None:
+    found = judge_case(case(PAIR, PACES), BOTH)
     advice = only(found)
     assert (advice.job.key.job_id, advice.place.nodes, advice.mode) == ("2", ("n3", "n4"), "automatic")
     assert advice.place.constraint.avoid == {"n1", "n2"}
     assert advice.why == (
-        "it makes 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min by now, on n1,n2 beside job 1; "
+        "it makes 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min now, on n1,n2 beside job 1; "
         "n3,n4 are free"
     )
     assert found.stays == {}
@@ -115,54 +115,54 @@ def test_of_two_that_disturb_each_other_the_more_affected_moves_off_the_shared_n
 
 def test_no_job_moves_before_the_slowdown_has_lasted() -> None:
     just = Slow(NOW_S - 119, NOW_S)
-    assert judge(case(PAIR, PACES), {ONE: just, TWO: just}) == Judgement()
-    assert moved(judge(case(PAIR, PACES), {ONE: just, TWO: Slow(NOW_S - 120, NOW_S)})) == ["2"]
+    assert judge_case(case(PAIR, PACES), {ONE: just, TWO: just}) == Judgement()
+    assert moved(judge_case(case(PAIR, PACES), {ONE: just, TWO: Slow(NOW_S - 120, NOW_S)})) == ["2"]
 
 
-def test_nor_when_preemption_is_off() -> None:
-    assert judge(case(PAIR, PACES, preemption="off"), BOTH) == Judgement()
-    assert only(judge(case(PAIR, PACES, preemption="advise"), BOTH)).mode == "advise"
+def test_a_job_in_a_partition_without_preemption_does_not_move() -> None:
+    assert judge_case(case(PAIR, PACES, preemption="off"), BOTH) == Judgement()
+    assert only(judge_case(case(PAIR, PACES, preemption="advise"), BOTH)).mode == "advise"
     parts = {"dl": "advise", "cpu": "automatic"}
-    assert only(judge(case(PAIR, PACES, preemption="off", preemption_partitions=parts), BOTH)).mode == "advise"
+    assert only(judge_case(case(PAIR, PACES, preemption="off", preemption_partitions=parts), BOTH)).mode == "advise"
 
 
 def test_the_smaller_one_moves_even_if_less_affected() -> None:
     pair = (training(1, "n1 n2", gpus=1), PAIR[1])
-    advice = only(judge(case(pair, PACES), BOTH))
+    advice = only(judge_case(case(pair, PACES), BOTH))
     assert advice.job.key.job_id == "1"
     assert "it makes 3 steps/s, 1.90 times slower" in advice.why
     # also one that is not in need of it itself, but in another's way
-    advice = only(judge(case(pair, PACES), {TWO: LONG}))
+    advice = only(judge_case(case(pair, PACES), {TWO: LONG}))
     assert advice.job.key.job_id == "1"
     assert "job 2 makes 3 steps/s, 2.10 times slower" in advice.why
-    assert "this one, 1.90 times slower, is in its way on n1,n2 beside job 2" in advice.why
+    assert "this one, 1.90 times slower, shares resources with it on n1,n2 beside job 2" in advice.why
 
 
 def test_between_equals_the_younger_then_the_lower_number() -> None:
     same = known(pace(1, 2.01, 2), pace(2, 2.02, 1))
-    assert moved(judge(case(PAIR, same), BOTH)) == ["1"]
+    assert moved(judge_case(case(PAIR, same), BOTH)) == ["1"]
     younger = (PAIR[0], training(2, "n1 n2", since=NOW_S - 2000))
-    assert moved(judge(case(younger, same), BOTH)) == ["2"]
+    assert moved(judge_case(case(younger, same), BOTH)) == ["2"]
 
 
-def test_who_was_advised_before_is_chosen_again_while_that_holds() -> None:
-    assert moved(judge(case(PAIR, PACES), BOTH, advised=[ONE])) == ["1"]
-    assert moved(judge(case(PAIR, PACES, history=[preemption(1, 1, NOW_S - 50)]), BOTH, advised=[ONE])) == ["2"]
+def test_a_job_that_was_advised_before_is_chosen_again_while_the_advice_is_valid() -> None:
+    assert moved(judge_case(case(PAIR, PACES), BOTH, advised=[ONE])) == ["1"]
+    assert moved(judge_case(case(PAIR, PACES, history=[preemption(1, 1, NOW_S - 50)]), BOTH, advised=[ONE])) == ["2"]
 
 
 def test_jobs_that_report_their_saves_move_before_jobs_that_are_signalled() -> None:
     def ways(candidate: SlurmJob) -> Preemptibility:
         return Preemptibility(PreemptionMethod.SIGNAL) if candidate.raw_id == 2 else ALWAYS
 
-    assert moved(judge(case(PAIR, PACES, preemptibility=ways), BOTH)) == ["1"]
+    assert moved(judge_case(case(PAIR, PACES, preemptibility=ways), BOTH)) == ["1"]
 
 
-def test_who_cannot_come_back_stays_and_the_other_moves() -> None:
+def test_a_job_that_is_not_preemptible_stays_and_the_other_moves() -> None:
     def never(candidate: SlurmJob) -> Preemptibility:
         return Preemptibility(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
-    assert moved(judge(case(PAIR, PACES, preemptibility=never), BOTH)) == ["1"]
-    found = judge(
+    assert moved(judge_case(case(PAIR, PACES, preemptibility=never), BOTH)) == ["1"]
+    found = judge_case(
         case(PAIR, PACES, preemptibility=lambda _: Preemptibility(PreemptionMethod.NONE, "cannot come back")), BOTH
     )
     words = "job 2 cannot come back; job 1 cannot come back"
@@ -174,16 +174,18 @@ def test_a_job_that_is_hardly_disturbed_is_not_moved_for_another_s_sake() -> Non
         return Preemptibility(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
     paces = known(pace(1, 1.19, 2), pace(2, 2.1, 1))
-    assert judge(case(PAIR, paces, preemptibility=never), {TWO: LONG}) == Judgement((), {TWO: "job 2 cannot come back"})
+    assert judge_case(case(PAIR, paces, preemptibility=never), {TWO: LONG}) == Judgement(
+        (), {TWO: "job 2 cannot come back"}
+    )
     nearly = known(pace(1, 1.2, 2), pace(2, 2.1, 1))
-    assert moved(judge(case(PAIR, nearly, preemptibility=never), {TWO: LONG})) == ["1"]
+    assert moved(judge_case(case(PAIR, nearly, preemptibility=never), {TWO: LONG})) == ["1"]
 
 
 @pytest.mark.parametrize("stage", [Stage.ASKED, Stage.SAVED, Stage.STOPPED])
 def test_while_one_is_about_to_go_the_others_wait(stage: Stage) -> None:
-    found = judge(case(PAIR, PACES, history=[preemption(1, 1, NOW_S - 5, stage)]), BOTH)
+    found = judge_case(case(PAIR, PACES, history=[preemption(1, 1, NOW_S - 5, stage)]), BOTH)
     assert found.advice == ()
-    assert set(found.stays.values()) == {"job 1 is being preempted: how the others do without it is measured first"}
+    assert set(found.stays.values()) == {"job 1 is being preempted; the others are measured without it first"}
 
 
 def test_only_one_of_a_circle_moves() -> None:
@@ -192,61 +194,61 @@ def test_only_one_of_a_circle_moves() -> None:
     paces = known(
         pace(1, 1.6, 2), pace(2, 2.4, 1, 3, nodes=("n2", "n3")), pace(3, 1.7, 2, nodes=("n3", "n4"))
     )  # fmt: skip
-    advice = only(judge(case(three, paces, nodes=8), {ONE: LONG, TWO: LONG, THREE: LONG}))
+    advice = only(judge_case(case(three, paces, nodes=8), {ONE: LONG, TWO: LONG, THREE: LONG}))
     assert (advice.job.key.job_id, advice.place.nodes) == ("2", ("n5", "n6"))
     assert advice.place.constraint.avoid == {"n1", "n2", "n3", "n4"}
 
 
-def test_two_circles_do_not_get_the_same_place() -> None:
+def test_two_groups_do_not_get_the_same_place() -> None:
     four = (*PAIR, training(3, "n3 n4"), training(4, "n3 n4"))
     paces = known(*PACES.values(), pace(3, 3.0, 4, nodes=("n3", "n4")), pace(4, 2.0, 3, nodes=("n3", "n4")))
     slow = dict.fromkeys((RunKey(number, 0) for number in range(1, 5)), LONG)
-    # the one that is in need of it most comes first
-    found = judge(case(four, paces, nodes=6), slow)
+    # the slowest job comes first
+    found = judge_case(case(four, paces, nodes=6), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [("3", ("n5", "n6"))]
-    assert "job 2 has no free place now" in found.stays[TWO]
-    found = judge(case(four, paces, nodes=8), slow)
+    assert "job 2 fits on no free nodes now" in found.stays[TWO]
+    found = judge_case(case(four, paces, nodes=8), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [
         ("3", ("n5", "n6")),
         ("2", ("n7", "n8")),
     ]
     # and no more than the budget allows
-    found = judge(case(four, paces, nodes=8, preemption_budget_per_hour=1), slow)
+    found = judge_case(case(four, paces, nodes=8, preemption_budget_per_hour=1), slow)
     assert moved(found) == ["3"]
     assert "preemption_budget_per_hour is 1" in found.stays[TWO]
 
 
-def test_without_room_all_stay() -> None:
-    found = judge(case((*PAIR, training(3, "n3 n4")), PACES), BOTH)
+def test_without_free_places_all_jobs_stay() -> None:
+    found = judge_case(case((*PAIR, training(3, "n3 n4")), PACES), BOTH)
     assert found.advice == ()
     assert found.stays[TWO] == (
-        "job 2 has no free place now where it would disturb no other job; "
-        "job 1 has no free place now where it would disturb no other job"
+        "job 2 fits on no free nodes now where it would slow down no other job; "
+        "job 1 fits on no free nodes now where it would slow down no other job"
     )
 
 
-def test_who_waits_is_not_passed() -> None:
+def test_waiting_jobs_are_not_passed() -> None:
     waiting = job("9", request=request(gpus_per_node=8, min_nodes=2))
-    assert judge(case((*PAIR, waiting), PACES), BOTH).advice == ()
+    assert judge_case(case((*PAIR, waiting), PACES), BOTH).advice == ()
 
 
-def test_who_ends_soon_is_left_to_end() -> None:
+def test_a_job_that_ends_soon_is_not_moved() -> None:
     # job 2 has run for 3000 s of 3200: it stays, and job 1 stays because job 2 goes
     ending = (PAIR[0], training(2, "n1 n2", time_limit_s=3200))
-    found = judge(case(ending, PACES), BOTH)
+    found = judge_case(case(ending, PACES), BOTH)
     assert found.stays[ONE] == "job 2 is expected to end soon; job 1 has only neighbours that are expected to end soon"
 
 
 def test_others_that_report_nothing_are_escaped_from() -> None:
     paces = known(pace(1, 2.0, 77))
     silent = training(77, "n1 n2", partition="other")
-    advice = only(judge(case((PAIR[0], silent), paces), {ONE: LONG}))
+    advice = only(judge_case(case((PAIR[0], silent), paces), {ONE: LONG}))
     assert (advice.job.key.job_id, advice.place.nodes) == ("1", ("n3", "n4"))
 
 
 def test_links_between_nodes_are_escaped_from_by_leaving_all_nodes() -> None:
     paces = known(pace(1, 2.0, 2), pace(2, 2.0, 1, nodes=("n3", "n4")))
-    advice = only(judge(case((PAIR[0], training(2, "n3 n4")), paces, nodes=6), BOTH))
+    advice = only(judge_case(case((PAIR[0], training(2, "n3 n4")), paces, nodes=6), BOTH))
     assert advice.place.constraint.avoid == {"n1", "n2", "n3", "n4"}
 
 
@@ -259,21 +261,21 @@ def test_a_place_behind_the_same_uplink_is_none() -> None:
     pair = (training(1, "n1 n4"), training(2, "n2 n5"))
     paces = known(pace(1, 2.0, 2, nodes=("n1", "n4")), pace(2, 2.0, 1, nodes=("n2", "n5")))
     # then n3 and n6 are no place, and others are where there are any
-    assert judge(case(pair, paces, nodes=6, links=links), BOTH).advice == ()
-    assert only(judge(case(pair, paces, nodes=6), BOTH)).place.nodes == ("n3", "n6")
-    advice = only(judge(case(pair, paces, nodes=9, links=links), BOTH))
+    assert judge_case(case(pair, paces, nodes=6, links=links), BOTH).advice == ()
+    assert only(judge_case(case(pair, paces, nodes=6), BOTH)).place.nodes == ("n3", "n6")
+    advice = only(judge_case(case(pair, paces, nodes=9, links=links), BOTH))
     assert advice.place.nodes == ("n7", "n8")
     assert advice.place.constraint.avoid >= {"n3", "n6"}
 
 
-def test_an_earlier_run_of_a_job_says_nothing_of_this_one() -> None:
+def test_windows_of_an_earlier_run_do_not_count() -> None:
     again = (replace(PAIR[0], restarts=1), PAIR[1])
-    assert moved(judge(case(again, known(pace(1, 2.0, 2)), nodes=6), {ONE: LONG})) == []
+    assert moved(judge_case(case(again, known(pace(1, 2.0, 2)), nodes=6), {ONE: LONG})) == []
 
 
 def test_a_job_that_is_ending_is_not_moved() -> None:
     ending = (PAIR[0], training(2, "n1 n2", phase=Phase.COMPLETING))
-    assert moved(judge(case(ending, PACES), BOTH)) == ["1"]
+    assert moved(judge_case(case(ending, PACES), BOTH)) == ["1"]
 
 
 jobs_of = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 8), st.floats(0.9, 3.0), st.floats(0, 1)), max_size=7)
@@ -282,7 +284,7 @@ jobs_of = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 8), st.floats(0.9
 @given(
     jobs=jobs_of, budget=st.integers(0, 3), young=st.sets(st.integers(0, 6)), lasted_s=st.integers(60, 200)
 )  # fmt: skip
-def test_whatever_is_measured_no_bound_is_exceeded_and_all_find_room(
+def test_with_any_measurements_no_bound_is_exceeded_and_all_places_are_free(
     jobs: list[tuple[int, int, float, float]], budget: int, young: set[int], lasted_s: int
 ) -> None:
     # given jobs on two neighbouring nodes of eight each, and all near each other that share a node
@@ -304,7 +306,7 @@ def test_whatever_is_measured_no_bound_is_exceeded_and_all_find_room(
         if item.value >= 1.2 and item.confidence >= 0.5
     }
     nodes = tuple(node(f"n{number}") for number in range(1, 9))
-    judged = judge(case(running.values(), paces, nodes=nodes, preemption_budget_per_hour=budget), slow)
+    judged = judge_case(case(running.values(), paces, nodes=nodes, preemption_budget_per_hour=budget), slow)
 
     # then what moves is within all bounds
     assert len(judged.advice) <= budget

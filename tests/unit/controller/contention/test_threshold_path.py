@@ -83,7 +83,7 @@ async def pair_of_jobs(folder: Path, mode: str, **settings: Any) -> AsyncIterato
         yield pair
 
 
-async def test_one_of_two_jobs_is_moved_off_their_shared_nodes(folder: Path) -> None:
+async def test_one_of_two_jobs_leaves_their_shared_nodes(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic") as pair, asking(folder / "admin.sock") as admin:
         # given two jobs that slow each other down, when it has lasted
         for _ in range(3):
@@ -117,8 +117,8 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
         where = ("--config", str(config))
         shown = (await headway("status", *where)).out
         assert f"advice      move job {pair.second} to n3,n4: it makes 3 steps/s" in shown
-        (told,) = (await headway("status", "--json", *where)).json["advice"]
-        assert (told["job_id"], told["nodes"], told["avoid"]) == (pair.second, ["n3", "n4"], ["n1", "n2"])
+        (row,) = (await headway("status", "--json", *where)).json["advice"]
+        assert (row["job_id"], row["nodes"], row["avoid"]) == (pair.second, ["n3", "n4"], ["n1", "n2"])
         why = (await headway("why", pair.second, *where)).out
         assert "It should be moved to n3,n4: it makes 3 steps/s, 1.80 times slower than alone" in why
         async with asking(folder / "status.sock") as status:
@@ -155,7 +155,7 @@ async def test_a_job_that_does_not_save_is_tried_less_and_less_often(folder: Pat
         assert all(pair.nodes(job_id) == {"n1", "n2"} for job_id in (pair.first, pair.second))
 
 
-async def test_a_moved_job_whose_place_is_taken_goes_anywhere_after_a_while(folder: Path) -> None:
+async def test_a_moved_job_whose_new_nodes_are_occupied_may_go_anywhere_after_a_while(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic", preemption_within_s=60) as pair:
         while not pair.world.preemptions.open:
             await pair.pass_window()
@@ -169,7 +169,7 @@ async def test_a_moved_job_whose_place_is_taken_goes_anywhere_after_a_while(fold
         # then it waits for so long as it would have had for saving
         await pair.world.go_on(30)
         assert pair.nodes(pair.second) == {"n1", "n2"}
-        assert "may go anywhere again: its new place has been taken" in pair.cluster.events(pair.second)
+        assert "may go anywhere again: its new nodes are occupied" in pair.cluster.events(pair.second)
 
 
 async def test_after_a_restart_of_the_controller_one_is_still_being_moved_and_the_other_waits(folder: Path) -> None:
@@ -183,5 +183,5 @@ async def test_after_a_restart_of_the_controller_one_is_still_being_moved_and_th
         (row,) = pair.world.preemptions.since(0)
         assert (row.job_id, row.stage) == (pair.second, Stage.ASKED)
         assert set(pair.judging.stays.values()) == {
-            f"job {pair.second} is being preempted: how the others do without it is measured first"
+            f"job {pair.second} is being preempted; the others are measured without it first"
         }

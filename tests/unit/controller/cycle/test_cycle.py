@@ -41,7 +41,7 @@ async def test_a_job_runs_on_the_nodes_that_the_policy_chose(world):
         (sbatch_request(gpus_per_node=2, nodes=(1, 3)), 1),
     ],
 )
-async def test_every_form_of_request_gets_what_it_asks_for(world, asked, count):
+async def test_every_form_of_request_gets_its_gpus(world, asked, count):
     key = world.sbatch(request=asked)
     await world.turn()
     await world.clock.advance(1.0)
@@ -50,7 +50,7 @@ async def test_every_form_of_request_gets_what_it_asks_for(world, asked, count):
     assert len(set(world.nodes(key).values())) == 1
 
 
-async def test_jobs_queue_when_there_is_no_room_and_all_run_once(world):
+async def test_jobs_wait_when_no_nodes_are_free_and_all_run_once(world):
     keys = [world.sbatch(50.0, gpus_per_node=8, nodes=2) for _ in range(7)]
     await world.go_on(300)
     for key in keys:
@@ -174,7 +174,7 @@ async def test_a_job_that_does_not_start_in_time_is_placed_again(world):
     assert world.slurm.job(key.job_id).request.required_nodes == ()
 
 
-async def test_jobs_of_a_dead_node_come_back_and_are_placed_again(world):
+async def test_jobs_of_a_dead_node_are_placed_again(world):
     key = world.sbatch(500.0, gpus_per_node=8)
     await world.go_on(3)
     (lost,) = world.nodes(key)
@@ -277,7 +277,7 @@ async def test_a_batch_cut_short_is_finished_later(world, verb):
 
 
 @pytest.mark.parametrize("verb", ["snapshot", "pin", "release"])
-async def test_a_controller_killed_in_the_middle_goes_on_where_it_was(world, verb):
+async def test_a_controller_killed_in_a_cycle_continues_where_it_was(world, verb):
     # given a controller that dies while Slurm does what it asked
     keys = [world.sbatch(30.0, gpus_per_node=4) for _ in range(3)]
     original = getattr(world.slurm.client, verb)

@@ -114,14 +114,14 @@ async def test_a_cycle_places_a_bounded_number_of_jobs_and_the_next_one_the_rest
 async def test_every_piece_that_slurm_carries_out_is_progress(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     world.cycle.verbs.starts.size = 2
-    told = []
-    world.on_progress = lambda: told.append(world.clock.now())
+    progress = []
+    world.on_progress = lambda: progress.append(world.clock.now())
     for _ in range(6):
         world.sbatch(1000.0, gpus_per_node=1)
     await world.turn()
-    assert len(told) >= 6
-    told.clear()
+    assert len(progress) >= 6
+    progress.clear()
     world.sbatch(1000.0, gpus_per_node=1)
     world.slurm.faults.lose_reply("pin")
     await world.turn()
-    assert told == []
+    assert progress == []

@@ -132,7 +132,7 @@ async def test_the_watchdog_gives_a_requeued_job_its_own_request_back(world):
     world.alive = False
     originals = lambda: read_originals(world.folder / "journal.sqlite")  # noqa: E731
     watchdog = Watchdog(world.slurm.client, world.folder / "no-lease", originals, world.clock, 2.0)
-    look = asyncio.ensure_future(watchdog.look())
+    look = asyncio.ensure_future(watchdog.check())
     await world.clock.advance(5.0)
     assert (await look).away
     # then Slurm may start it anywhere
@@ -273,7 +273,7 @@ async def test_what_can_never_start_is_not_held(world, asked):
     assert (job.admin_comment, job.reason) == ("", "BadConstraints")  # Slurm's own verdict, and its own hold
 
 
-async def test_a_user_may_ask_for_less_after_a_refusal(world):
+async def test_a_user_may_request_less_after_a_refusal(world):
     key = world.sbatch(50.0, gpus_per_node=8, never_starts=True)
     await world.go_on(15)
     assert world.ledger.originals == {}
@@ -329,7 +329,7 @@ async def test_everything_refused_is_noticed(world):
     assert world.cycle.verbs.refused_in_a_row >= 10
 
 
-async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_others(world):
+async def test_repeated_refusals_of_one_job_do_not_affect_the_others(world):
     world.sbatch(50.0, gpus_per_node=1)
     for _ in range(40):
         for verb in ("pin", "hold", "unpin", "release", "unmark"):

@@ -93,7 +93,7 @@ async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp
 # ---- nodes that only look free
 
 
-async def test_a_job_is_placed_elsewhere_after_a_refusal_for_lack_of_room(tmp_path):
+async def test_a_job_is_placed_on_other_nodes_after_a_refusal_that_the_nodes_may_explain(tmp_path):
     # given a node whose GPUs look free, and on which Slurm does not start the job
     world = World(tmp_path, policy="fifo-skip")
     key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
@@ -110,7 +110,7 @@ async def test_a_job_is_placed_elsewhere_after_a_refusal_for_lack_of_room(tmp_pa
     assert key not in world.ledger.refusals
 
 
-async def test_a_job_keeps_off_refused_nodes_only_for_itself_and_only_for_a_while(tmp_path):
+async def test_a_job_avoids_refused_nodes_alone_and_only_for_a_while(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
     await world.go_on(13)
@@ -145,7 +145,7 @@ async def test_a_job_that_is_started_nowhere_is_given_to_slurm(tmp_path):
     assert world.phase(key) is Phase.RUNNING
 
 
-async def test_a_job_that_only_one_node_can_hold_goes_on_being_tried_there(tmp_path):
+async def test_a_job_that_fits_on_one_node_only_is_tried_there_again(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     request = sbatch_request(gpus_per_node=8, nodelist=("n2",))
     key = world.sbatch(1000.0, request=request, unfit_nodes=frozenset({"n2"}))
@@ -157,7 +157,7 @@ async def test_a_job_that_only_one_node_can_hold_goes_on_being_tried_there(tmp_p
     assert list(world.nodes(key)) == ["n2"]
 
 
-async def test_a_refusal_for_a_limit_says_nothing_of_nodes(tmp_path):
+async def test_after_a_refusal_for_a_limit_no_nodes_are_avoided(tmp_path):
     world = World(tmp_path, LIMIT, policy="fifo-skip")
     world.sbatch(10_000.0, gpus_per_node=8)
     refused = world.sbatch(1000.0, gpus_per_node=8)
@@ -217,7 +217,7 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     # when the watchdog looks
     originals = (lambda: read_originals(tmp_path / "journal.sqlite")) if has_journal else dict
     watchdog = Watchdog(world.slurm.client, tmp_path / "no-lease", originals, world.clock, 2.0)
-    look = asyncio.ensure_future(watchdog.look())
+    look = asyncio.ensure_future(watchdog.check())
     await world.clock.advance(5.0)
     assert (await look).released == (key,)
     await world.clock.advance(5.0)
@@ -225,12 +225,12 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     assert world.slurm.job(key.job_id).admin_comment == ""
     assert (world.phase(key) is Phase.RUNNING) is has_journal
     # and it is not released again and again
-    look = asyncio.ensure_future(watchdog.look())
+    look = asyncio.ensure_future(watchdog.check())
     await world.clock.advance(5.0)
     assert (await look).released == ()
 
 
-async def test_a_mark_of_a_placed_job_goes_when_it_starts(tmp_path):
+async def test_the_mark_of_a_placed_job_is_removed_when_it_starts(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     keys = [world.sbatch(1000.0, gpus_per_node=8, admin_comment="ticket 7") for _ in range(2)]
     await world.turn()
@@ -252,7 +252,7 @@ async def test_a_user_that_holds_a_placed_job_keeps_it_on_hold(tmp_path):
     assert HOLD_MARK not in world.slurm.job(key.job_id).admin_comment
 
 
-async def test_what_no_node_can_hold_is_left_to_slurm_with_its_own_words(tmp_path):
+async def test_a_job_that_fits_on_no_node_is_left_to_slurm_with_slurms_reason(tmp_path):
     world = World(tmp_path, policy="fifo-skip")
     key = world.sbatch(1000.0, gpus_per_node=9)
     await world.go_on(5)
@@ -268,7 +268,7 @@ async def test_what_no_node_can_hold_is_left_to_slurm_with_its_own_words(tmp_pat
     assert (await world.turn()).observation.standings[key].role is Role.YIELDED
 
 
-async def test_a_dependency_that_slurm_knows_will_never_be_met_is_left_to_slurm(tmp_path):
+async def test_a_job_whose_dependency_can_never_be_met_is_left_to_slurm(tmp_path):
     # given a job that waits for one that failed so long ago that Slurm no longer shows it
     world = World(tmp_path, policy="fifo-skip")
     failed = world.sbatch(1.0, gpus_per_node=1, exit_code=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cycle.limit_backoff import may_unblock, put_off
+from controller.cycle.limit_backoff import jobs_of_same_limit, may_unblock
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger, PinRecord
 from tests.unit.controller.examples.build import NOW_S, job, request, snapshot
@@ -14,7 +14,7 @@ def spared(reason, refused, *others):
     ledger = Ledger(pins={refused.key: PinRecord(("n1",), (2,), 0, NOW_S - 1, "fifo", "")})
     waiting = [job(str(10 + number), **changes) for number, changes in enumerate(others)]
     observation = Observer().observe(snapshot(refused, *waiting), ledger, frozenset({"dl"}))
-    return [key.job_id for key in put_off(observation, [refused.key], ledger)]
+    return [key.job_id for key in jobs_of_same_limit(observation, [refused.key], ledger)]
 
 
 def gpus(count, **more):
@@ -36,7 +36,7 @@ def gpus(count, **more):
         (gpus(2) | {"time_limit_s": 60.0}, True),
     ],
 )
-def test_a_limit_on_gpus_concerns_jobs_of_the_same_association_that_ask_for_no_less(other, concerned):
+def test_a_limit_on_gpus_concerns_jobs_of_the_same_association_with_equal_or_larger_requests(other, concerned):
     assert spared("AssocGrpGRES", gpus(2), other) == (["10"] if concerned else [])
 
 

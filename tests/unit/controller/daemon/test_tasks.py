@@ -18,7 +18,7 @@ import controller
 from controller.base.clock import Clock, RealClock, VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmReplyError
-from controller.base.events import Happening
+from controller.base.events import LoggedEvent
 from controller.cycle.decision.decider import Decider
 from controller.daemon.assemble import run_controller
 from controller.daemon.daemon import Controller
@@ -45,7 +45,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-async def test_each_task_that_is_killed_once_comes_back_and_is_counted(
+async def test_each_task_that_fails_once_is_restarted_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: Counter[str] = Counter()
@@ -146,23 +146,23 @@ async def test_slurms_settings_are_read_again_at_intervals_and_after_a_reload(fo
 
         daemon.client.facts = facts  # type: ignore[method-assign]
 
-        async def told() -> str:
+        async def event_text() -> str:
             await daemon._one_cycle(wake)
             assert daemon.facts is not None
             return daemon.facts.settings["PrivateData"]
 
-        assert await told() == "none"
+        assert await event_text() == "none"
         said["PrivateData"] = "jobs"
-        assert await told() == "none"
+        assert await event_text() == "none"
         await clock.advance(60)
-        assert await told() == "jobs"
+        assert await event_text() == "jobs"
         said["PrivateData"] = "all"
         daemon.reload(daemon.settings)
         away = True
-        assert await told() == "jobs"
+        assert await event_text() == "jobs"
         await clock.advance(60)
         away = False
-        assert await told() == "all"
+        assert await event_text() == "all"
         assert daemon.health.cycles == 5
 
 
@@ -191,11 +191,11 @@ async def test_a_server_that_became_another_policy_is_reported_without_a_request
             endpoint.away = False
             assert await shown() == "two"
             assert daemon.decider.last_error == ""
-            (told,) = [event.text for event in _all(events) if event.kind == "policy"]
-            assert told == "two answers at unix:///fake now, in place of one"
+            (event_text,) = [event.text for event in _all(events) if event.kind == "policy"]
+            assert event_text == "two decides now at unix:///fake, in place of one"
 
 
-def _all(events: asyncio.Queue[Happening]) -> list[Happening]:
+def _all(events: asyncio.Queue[LoggedEvent]) -> list[LoggedEvent]:
     return [events.get_nowait() for _ in range(events.qsize())]
 
 
@@ -208,9 +208,9 @@ async def test_jobs_that_end_while_the_policy_learns_of_others_are_reported_next
     let_go, endpoint = asyncio.Event(), Slow()
     with closing(Journal(folder / "journal.sqlite")) as journal:
         daemon = daemon_in(folder, journal, endpoint)
-        async with daemon.tasks.running("learn", lambda: daemon.lessons.teach(daemon.decider)):
+        async with daemon.tasks.running("learn", lambda: daemon.outcomes.report_to(daemon.decider)):
             for number in range(1, 4):
-                daemon.lessons.add((ended(str(number)),))
+                daemon.outcomes.add((ended(str(number)),))
                 await asyncio.sleep(0.01)
             let_go.set()
 

@@ -11,7 +11,7 @@ from controller.cycle.decision.decider import Decided
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.cycle.result import CycleResult
 from controller.observe.observer import Observer
-from controller.profiles.current import NOTHING, Known
+from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
 from policies.api import load_policy
@@ -26,7 +26,7 @@ def scene(
     by: str = "",
     ledger: Ledger | None = None,
     problem: str = "",
-    measured: Known = NOTHING,
+    measured: ContentionByRun = NO_CONTENTION,
     **cluster: Any,
 ) -> CycleView:
     """One cycle over these jobs, decided by that policy (named `by`), and not carried out yet."""

@@ -11,7 +11,7 @@ from controller.contention.relocation import Relocations
 from controller.contention.threshold import Case
 from controller.observe.observer import Observer
 from controller.preempt.preemptibility import Preemptibility
-from controller.profiles.current import Contention, Known
+from controller.profiles.current import Contention, ContentionByRun
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
 from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Throughput, Trained, own_nodes
 from controller.slurm.client import SlurmJob
@@ -55,7 +55,7 @@ def pace(
     return Contention(window, Sensitivity(value, 3.0, Ideal(3.0 * value, IdealSource.STORE, confidence, 3)))
 
 
-def known(*items: Contention) -> Known:
+def known(*items: Contention) -> ContentionByRun:
     """Return contentions by run."""
     return {item.window.run: item for item in items}
 
@@ -73,7 +73,7 @@ def preemption(number: int, raw_id: int, asked_s: float, stage: Stage = Stage.RE
 
 def case(
     jobs: Iterable[SlurmJob],
-    measured: Known,
+    measured: ContentionByRun,
     *,
     history: Collection[Preemption] = (),
     preemptibility: Callable[[SlurmJob], Preemptibility] = lambda _: ALWAYS,

@@ -16,7 +16,7 @@ from controller.contention.measurement import Measurement
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observer
-from controller.profiles.current import NOTHING, Contention, Known
+from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
@@ -50,11 +50,11 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
         store.take(agents.watch(together, T0 + 60, T0 + 150))
         store.note_node("n1", 10_000_000_000)
         store.note_node("n2", None)
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         yield store
 
 
-def measured(store: ProfileStore, job_id: int) -> Known:
+def measured(store: ProfileStore, job_id: int) -> ContentionByRun:
     """The newest window of that job."""
     window = store.throughputs_of(job_id, 1)[0]
     return {RunKey(job_id, 0): Contention(window, None)}
@@ -62,17 +62,17 @@ def measured(store: ProfileStore, job_id: int) -> Known:
 
 def observer_of(models: KnownModels) -> Observer:
     knowledge = Knowledge()
-    knowledge.set_measured(NOTHING, models)
+    knowledge.set_measured(NO_CONTENTION, models)
     return Observer(knowledge)
 
 
-def seen(observer: Observer, known: Known, *waiting: str) -> ClusterState:
+def seen(observer: Observer, known: ContentionByRun, *waiting: str) -> ClusterState:
     runs = running("1", on={"n1": 4, "n2": 4}, raw_id=1, name="mine")
     shot = snapshot(runs, *(job(str(10 + at), name=name) for at, name in enumerate(waiting)))
     return observer.observe(shot, Ledger(), frozenset({"dl"}), known).state
 
 
-def test_nothing_is_said_before_anything_is_known(store: ProfileStore) -> None:
+def test_before_the_first_measurement_states_have_no_profiles(store: ProfileStore) -> None:
     state = seen(Observer(), measured(store, 1), "mine")
     assert state.profiles is None and state.nodes.nic_gbyte_s is None
 
@@ -98,12 +98,12 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
 
 
-def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
+def test_speeds_of_nics_are_those_that_agents_report(store: ProfileStore) -> None:
     observer = observer_of(KnownModels.of(store, 0.0))
     nodes = seen(observer, {}).nodes
     assert nodes.nic_gbyte_s is not None and nodes.uplink_gbyte_s is None
-    told = dict(zip(nodes.names, nodes.nic_gbyte_s.tolist(), strict=True))
-    assert told["n1"] == 1.25 and all(math.isnan(speed) for name, speed in told.items() if name != "n1")
+    shown = dict(zip(nodes.names, nodes.nic_gbyte_s.tolist(), strict=True))
+    assert shown["n1"] == 1.25 and all(math.isnan(speed) for name, speed in shown.items() if name != "n1")
 
 
 def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
@@ -118,7 +118,7 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
     assert set(ContentionGreedy().decide(served).allocation) == {0, 1, 2}
 
 
-def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
+def test_an_empty_store_has_no_profiles(tmp_path: Path) -> None:
     with closing(ProfileStore(tmp_path / "empty.sqlite")) as empty:
         observer = observer_of(KnownModels.of(empty, 0.0))
         state = seen(observer, {}, "mine")
@@ -149,7 +149,7 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         nonlocal now_s
         jobs = [running(str(job.job_id), on=dict.fromkeys(job.nodes, 4), raw_id=job.job_id) for job in training]
         seen._seen = None
-        await seen.look(worker, reader, snapshot(*jobs))
+        await seen.update(worker, reader, snapshot(*jobs))
         assert seen.models is not None
         return seen.models.models
 
@@ -158,7 +158,7 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         late = Training(8, ("n3", "n4"), 6.0, start_s=T0 - 10_000, script="late.py")
         store.take(agents.watch([mine, late], T0 + 690, T0 + 820))
         store.take([agents.arrival("n1", mine.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
-        store.work_out(T0 + 1300)
+        store.compute_windows(T0 + 1300)
         assert await look(mine) == (NAME,)
         # When a job is profiled whose model was not trained before
         store.take([agents.arrival("n3", late.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])

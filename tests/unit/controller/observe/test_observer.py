@@ -43,7 +43,7 @@ def test_a_starting_job_holds_what_it_was_pinned_to():
     assert seen.state.jobs.service_s[0] == 0.0
 
 
-def test_jobs_that_are_not_ours_only_take_room():
+def test_foreign_jobs_only_occupy_nodes():
     foreign = running("1", on={"n1": 3}, batch=False)
     seen = observe(snapshot(foreign, job("2")))
     assert seen.state.nodes.foreign_gpus.tolist() == [3, 0, 0, 0]
@@ -147,7 +147,7 @@ def test_the_original_request_counts_not_what_headway_made_of_it():
     assert (jobs.num_gpus[0], jobs.split[0], jobs.node_set[0]) == (12, Split.EVEN, -1)
 
 
-def test_a_second_look_at_the_same_jobs_gives_the_same_columns():
+def test_observing_the_same_jobs_twice_gives_the_same_columns():
     observer, shot = Observer(), snapshot(running("1", on={"n1": 2}), job("2"), job("3", features="x"))
     first = observer.observe(shot, Ledger(), DL).state
     second = observer.observe(shot, Ledger(), DL).state
@@ -175,7 +175,7 @@ def test_a_changed_node_is_noticed():
         request(gpus_per_node=2, memory_mib_per_node=300_000),
     ],
 )
-def test_what_can_never_start_is_for_slurm_to_say(asked):
+def test_a_job_that_can_never_start_is_left_to_slurm(asked):
     big = job("1", request=asked)
     seen = observe(snapshot(big))
     assert list(seen.to_yield) == [big.key]

@@ -97,5 +97,5 @@ def test_a_job_given_to_slurm_is_left_to_it_for_this_run():
     assert standing(given, DL, ledger, NOW_S).role is Role.YIELDED
 
 
-def test_a_running_job_is_running_whatever_its_marks():
+def test_a_running_job_is_running_with_any_marks():
     assert standing(running(on={"n1": 2}), DL, Ledger(), NOW_S).role is Role.RUNNING

@@ -49,7 +49,7 @@ def test_a_request_that_never_fits_has_no_shape(asked):
 @given(
     st.integers(1, 300), st.integers(0, 40), st.integers(0, 80), st.integers(1, 16), st.integers(0, 12), st.booleans()
 )
-def test_the_fewest_nodes_are_found_whatever_the_search(total, least, most, node_gpus, gpus_per_task, by_task):
+def test_the_fewest_nodes_are_found_with_any_bounds(total, least, most, node_gpus, gpus_per_task, by_task):
     """Return the shape found by trying every number of nodes."""
     if by_task:
         asked = ResourceRequest(least, most, total, total, gpus_per_task=gpus_per_task)

@@ -20,12 +20,12 @@ from controller.observe.user_options import NO_OPTIONS, UserOptions, read_user_o
         ("headway=+preemptible+", UserOptions(preemptible=True)),
     ],
 )
-def test_wishes_are_words_of_the_comment(comment, options):
+def test_options_are_words_of_the_comment(comment, options):
     assert read_user_options(comment) == options
 
 
 @pytest.mark.parametrize("comment", ["headway", "myheadway=preemptible", "x/headway=off", "HEADWAY=off"])
-def test_other_words_are_the_users_own(comment):
+def test_other_words_of_the_comment_are_the_users_own(comment):
     assert read_user_options(comment) == NO_OPTIONS
 
 
@@ -45,7 +45,7 @@ def test_a_least_above_the_most_counts_for_nothing():
     assert found.unknown == ("min-gpus:8+max-gpus:2",)
 
 
-def test_sizes_within_the_wishes():
+def test_sizes_within_the_options():
     assert [n for n in range(10) if read_user_options("headway=min-gpus:2+max-gpus:4").allows(n)] == [2, 3, 4]
     assert not NO_OPTIONS.allows(0)
     assert NO_OPTIONS.allows(10_000)

@@ -30,9 +30,7 @@ ENDS = (Stage.RESUMED, Stage.CALLED_OFF, Stage.OVER)
         ("off", {"cpu": "automatic"}, "dl,cpu", "off"),
     ],
 )
-def test_a_partition_s_own_word_goes_before_the_common_one(
-    whole: str, parts: dict[str, str], partition: str, mode: str
-) -> None:
+def test_a_partitions_mode_takes_precedence(whole: str, parts: dict[str, str], partition: str, mode: str) -> None:
     assert mode_of(settings(preemption=whole, preemption_partitions=parts), partition) == mode
 
 
@@ -73,12 +71,12 @@ def test_the_runs_that_policies_may_stop() -> None:
         (training(7, "n1", since=NOW_S - 300), ""),
     ],
 )
-def test_who_has_only_just_begun_is_left_alone(stopped: object, said: str) -> None:
+def test_a_job_that_has_just_begun_is_not_stopped(stopped: object, said: str) -> None:
     assert allowance().refusal(stopped) == said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stage", [Stage.ASKED, Stage.SAVED, Stage.STOPPED])
-def test_who_is_about_to_go_is_left_alone(stage: Stage) -> None:
+def test_a_job_that_is_being_stopped_is_not_stopped_again(stage: Stage) -> None:
     assert allowance(preemption(1, 7, NOW_S - 5, stage)).refusal(JOB) == "is being preempted"
 
 
@@ -89,7 +87,7 @@ def test_a_cool_down_begins_when_the_job_runs_again() -> None:
 
 
 @pytest.mark.parametrize(("called_off", "rests_s"), [(1, 600), (2, 1200), (3, 2400), (9, 600 * 32)])
-def test_each_further_one_that_is_called_off_doubles_the_rest(called_off: int, rests_s: float) -> None:
+def test_each_preemption_that_is_called_off_doubles_the_cool_down(called_off: int, rests_s: float) -> None:
     history = [preemption(number, 7, NOW_S - 100, Stage.CALLED_OFF, ended_s=NOW_S) for number in range(called_off)]
     assert allowance(*history).rests_until_s(7) == NOW_S + rests_s
     # one by a policy that went through makes good for those before it
@@ -129,7 +127,7 @@ def test_preemptions_are_looked_up_as_far_back_as_they_matter() -> None:
     moves=st.integers(0, 3),
     cooldown_s=st.sampled_from([0.0, 60.0, 600.0]),
 )
-def test_no_bound_is_exceeded_in_any_hour_whatever_is_wished(
+def test_no_bound_is_exceeded_in_any_hour(
     wishes: list[tuple[int, float, Stage]], budget: int, moves: int, cooldown_s: float
 ) -> None:
     limits = settings(

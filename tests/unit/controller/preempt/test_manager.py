@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-async def test_a_job_is_asked_to_save_stopped_placed_again_and_trains_on(folder: Path) -> None:
+async def test_a_job_saves_on_request_is_stopped_placed_again_and_trains_on(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "admin.sock") as admin:
         world = cluster.world
         job = await cluster.running()
@@ -80,8 +80,8 @@ async def test_a_job_is_asked_to_save_stopped_placed_again_and_trains_on(folder:
         times = [row.asked_s, row.saved_s, row.stopped_s, row.started_s, row.resumed_s]
         assert times == sorted(times)  # type: ignore[type-var]
         assert row.problem == ""
-        told = cluster.events(job.key.job_id)
-        assert [text.split()[0] for text in told] == ["asked", "saved", "stopped", "runs", "trains"]
+        texts = cluster.events(job.key.job_id)
+        assert [text.split()[0] for text in texts] == ["asked", "saved", "stopped", "runs", "trains"]
         (listed,) = (await admin.ListPreemptions(pb.ListPreemptionsRequest())).preemptions
         assert (listed.stage, listed.open, listed.step) == ("resumed", False, 41)
 
@@ -98,20 +98,20 @@ async def test_a_job_that_does_not_save_in_time_is_left_where_it_is(folder: Path
         await world.go_on(3)
         row = cluster.row()
         assert row.stage is Stage.CALLED_OFF
-        assert row.problem == "it did not save within 20 s: nothing heard from n2"
+        assert row.problem == "it did not save within 20 s: the agents of n2 have not answered"
         assert world.phase(job.key) is Phase.RUNNING
         assert world.slurm.job(job.key.job_id).starts[0][0] == job.start_time_s
 
         # and all ranks are told to train on
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return all(cluster.agents[node].asked("go_on") for node in ("n1", "n2"))
 
-        await eventually(told)
+        await eventually(is_reported)
         (go_on,) = cluster.agents["n1"].asked("go_on")
         assert go_on.go_on.save_id == cluster.agents["n1"].asked()[0].id
 
 
-async def test_who_cannot_come_back_is_not_preempted(folder: Path) -> None:
+async def test_a_job_that_is_not_preemptible_is_refused(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "admin.sock") as admin:
         world = cluster.world
         key = world.sbatch(1e6, gpus_per_node=4, nodes=2)
@@ -195,10 +195,10 @@ async def preempt(folder: Path, job_id: str, **more: Any) -> pb.PreemptionRecord
 async def went_on(cluster: Preempted, *nodes: str) -> None:
     """Those agents have been told to let their ranks train on."""
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return all(cluster.agents[node].asked("go_on") for node in nodes)
 
-    await eventually(told)
+    await eventually(is_reported)
 
 
 async def saved(cluster: Preempted, folder: Path, **more: Any) -> SlurmJob:
@@ -209,7 +209,7 @@ async def saved(cluster: Preempted, folder: Path, **more: Any) -> SlurmJob:
     return job
 
 
-async def test_one_node_that_cannot_save_calls_it_off_at_once(folder: Path) -> None:
+async def test_one_node_that_cannot_save_calls_the_preemption_off_at_once(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running()
         cluster.agents["n2"].answers = lambda _: no("rank 5: could not write: disk full")
@@ -289,7 +289,7 @@ async def test_nodes_without_an_agent_are_named(folder: Path) -> None:
         assert cluster.row().stage is Stage.STOPPED
 
 
-async def test_an_agent_that_is_lost_and_comes_back_is_asked_again(folder: Path) -> None:
+async def test_an_agent_that_reconnects_gets_the_request_again(folder: Path) -> None:
     async with preempted_world(folder, nodes=("n1",)) as cluster:
         world = cluster.world
         job = None
@@ -313,7 +313,7 @@ async def test_an_agent_that_is_lost_and_comes_back_is_asked_again(folder: Path)
             assert row.attempt == 1
 
 
-async def test_an_agent_that_has_lost_sight_of_its_ranks_is_asked_for_another_save(folder: Path) -> None:
+async def test_an_agent_that_has_lost_its_ranks_gets_another_request(folder: Path) -> None:
     async with preempted_world(folder, nodes=("n1",)) as cluster:
         world = cluster.world
         async with SavingAgent(world.settings.agents_address, "n2").running() as second:
@@ -362,7 +362,7 @@ async def test_a_job_that_ends_meanwhile_is_over(folder: Path, stage: str, how: 
         assert len(world.slurm.job(job.key.job_id).starts) == 1
 
 
-async def test_a_job_that_somebody_else_requeues_goes_where_it_was_to_go(folder: Path) -> None:
+async def test_a_job_that_an_operator_requeues_keeps_its_constraint(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await cluster.running()
@@ -417,7 +417,7 @@ async def test_a_slurmctld_that_stays_away_leaves_the_job_to_train_on(folder: Pa
         assert world.phase(job.key) is Phase.RUNNING
 
 
-async def test_a_stop_whose_confirmation_is_lost_is_seen_at_the_next_look(folder: Path) -> None:
+async def test_a_stop_whose_confirmation_is_lost_shows_in_the_next_snapshot(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster, folder, avoid=["n2"])
@@ -446,7 +446,7 @@ async def test_the_queue_is_read_often_until_a_stopped_job_could_be_placed(folde
         assert (await cluster.runs_again(job.key.job_id)).restarts == 1
 
 
-async def test_what_slurm_refuses_is_called_off(folder: Path) -> None:
+async def test_a_stop_that_slurm_refuses_is_called_off(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster, folder)
@@ -511,4 +511,4 @@ async def test_a_run_that_began_before_the_saved_step_is_reported(folder: Path) 
         again = await cluster.runs_again(job.key.job_id)
         await cluster.train(again.key, restored_step=20, first_step_s=0.0)
         row = await cluster.comes_to(Stage.RESUMED)
-        assert row.problem == "it began at step 20, though step 41 was saved"
+        assert row.problem == "it began at step 20, although step 41 was saved"

@@ -55,7 +55,7 @@ def saves(cluster: Preempted, node: str) -> list[str]:
 # --- restarts
 
 
-async def test_a_job_that_was_asked_is_asked_again_and_has_the_rest_of_its_time(folder: Path) -> None:
+async def test_after_a_restart_a_job_gets_the_request_again_with_the_rest_of_its_time(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         await asked_with_silent_n2(cluster)
@@ -74,7 +74,7 @@ async def test_a_job_that_was_asked_is_asked_again_and_has_the_rest_of_its_time(
         assert cluster.row().stage is Stage.CALLED_OFF
 
 
-async def test_a_job_that_had_saved_is_asked_again_as_it_may_have_trained_on(folder: Path) -> None:
+async def test_after_a_restart_a_job_that_had_saved_gets_another_request(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster)
@@ -95,7 +95,7 @@ async def _saved_at(cluster: Preempted, step: int) -> bool:
     return cluster.row().step == step and cluster.row().stage is Stage.SAVED
 
 
-async def test_a_job_that_had_saved_is_asked_again_when_an_agent_was_away(folder: Path) -> None:
+async def test_a_job_that_had_saved_gets_another_request_when_an_agent_was_away(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await saved(cluster)
@@ -110,7 +110,7 @@ async def test_a_job_that_had_saved_is_asked_again_when_an_agent_was_away(folder
         assert (await cluster.runs_again(job.key.job_id)).restarts == 1
 
 
-async def test_a_job_that_had_saved_and_cannot_be_asked_again_at_once_is_not_stopped(
+async def test_a_job_that_had_saved_is_not_stopped_while_another_request_cannot_be_recorded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with preempted_world(folder) as cluster:
@@ -193,7 +193,7 @@ async def test_what_happened_between_two_snapshots_is_seen(folder: Path) -> None
         assert (await cluster.comes_to(Stage.RESUMED)).step == 41
 
 
-async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Path) -> None:
+async def test_a_preemption_whose_deadline_passes_during_a_restart_is_called_off(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         job = await asked_with_silent_n2(cluster)
@@ -210,10 +210,10 @@ async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Pa
 
 
 async def _go_ons(cluster: Preempted) -> list[str]:
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return bool(cluster.agents["n1"].asked("go_on"))
 
-    await eventually(told)
+    await eventually(is_reported)
     return [command.go_on.save_id for command in cluster.agents["n1"].asked("go_on")]
 
 
@@ -282,9 +282,9 @@ async def _told_of(cluster: Preempted, *saves: str) -> bool:
     return sorted(save.rpartition(".")[0] for save in await _go_ons(cluster)) == sorted(saves)
 
 
-@pytest.mark.parametrize(("ago_s", "told"), [(100.0, True), (130.0, False)])
-async def test_what_was_called_off_is_said_by_the_next_controller_if_ranks_may_still_wait(
-    folder: Path, ago_s: float, told: bool
+@pytest.mark.parametrize(("ago_s", "continues"), [(100.0, True), (130.0, False)])
+async def test_the_next_controller_lets_ranks_train_on_that_may_still_be_paused(
+    folder: Path, ago_s: float, continues: bool
 ) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
@@ -296,13 +296,13 @@ async def test_what_was_called_off_is_said_by_the_next_controller_if_ranks_may_s
         assert cluster.row().stage is Stage.CALLED_OFF
         await world.clock.advance(ago_s)
         cluster.restart()
-        if told:
+        if continues:
             (go_on,) = await _go_ons(cluster)
             assert go_on.startswith("p1.1.")
         # an agent takes what it is told in turn
         begin(cluster, await _seen(cluster, job))
         await cluster.heard("n1", times=2)
-        assert bool(cluster.agents["n1"].asked("go_on")) is told
+        assert bool(cluster.agents["n1"].asked("go_on")) is continues
 
 
 async def _seen(cluster: Preempted, job: SlurmJob) -> SlurmJob:
@@ -355,7 +355,7 @@ async def test_few_are_stopped_at_once_and_first_those_that_train_on_first(folde
             assert (await cluster.runs_again(job.key.job_id)).restarts == 1
 
 
-async def test_who_may_train_on_before_slurm_comes_to_it_is_not_stopped(folder: Path) -> None:
+async def test_a_job_whose_ranks_may_train_on_before_the_stop_is_not_stopped(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
         await saved(cluster)

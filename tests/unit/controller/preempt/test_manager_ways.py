@@ -60,7 +60,9 @@ def row_of(world: ControllerWorld, number: int = 1) -> Any:
 # --- by signal
 
 
-async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: ControllerWorld) -> None:
+async def test_a_job_that_declares_itself_preemptible_is_signalled_once_and_requeues_itself(
+    world: ControllerWorld,
+) -> None:
     job = await declared(world)
     row = world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     assert (row.way, row.stage) == (PreemptionMethod.SIGNAL, Stage.ASKED)
@@ -96,7 +98,7 @@ async def test_many_jobs_are_signalled_a_few_at_a_time(world: ControllerWorld, m
     assert [world.slurm.job(job.key.job_id).signals for job in jobs] == [["USR1"]] * 5
 
 
-async def test_who_does_not_requeue_itself_in_time_is_left_alone(world: ControllerWorld) -> None:
+async def test_a_job_that_does_not_requeue_itself_in_time_is_left_alone(world: ControllerWorld) -> None:
     job = await declared(world)
     world.preemptions.begin(job, Cause.OPERATOR, "by hand", within_s=30.0)
     await world.go_on(33)
@@ -111,7 +113,7 @@ async def test_one_that_ends_on_the_signal_instead_is_over(world: ControllerWorl
     await world.go_on(5)
     row = row_of(world)
     assert row.stage is Stage.OVER
-    assert row.problem.startswith("the job ended instead of coming back (")
+    assert row.problem.startswith("the job ended instead of continuing (")
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
@@ -127,7 +129,7 @@ async def test_a_signal_that_may_have_been_lost_is_not_sent_twice(world: Control
     assert row.problem.startswith("it did not requeue itself within 30 s of USR1 (the embedded slurmctld ")
 
 
-async def test_a_signal_that_slurm_refuses_calls_it_off(world: ControllerWorld) -> None:
+async def test_a_signal_that_slurm_refuses_calls_the_preemption_off(world: ControllerWorld) -> None:
     job = await declared(world)
     world.slurm.faults.refuse_next("signal", "Access/permission denied")
     world.preemptions.begin(job, Cause.OPERATOR, "by hand")
@@ -139,7 +141,7 @@ async def test_a_signal_that_slurm_refuses_calls_it_off(world: ControllerWorld) 
 # --- by force
 
 
-async def test_force_stops_what_did_not_save_in_time_and_says_what_is_lost(folder: Path) -> None:
+async def test_force_stops_a_job_that_did_not_save_in_time_and_reports_the_lost_work(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "admin.sock") as admin:
         world = cluster.world
         job = await cluster.running()
@@ -153,7 +155,7 @@ async def test_force_stops_what_did_not_save_in_time_and_says_what_is_lost(folde
         row = cluster.row()
         assert (again.restarts, row.stage, row.step, row.saved_s) == (1, Stage.STARTED, 17, None)
         assert row.problem == (
-            "it did not save within 10 s: nothing heard from n2; stopped by force: what it did after step 17 is lost"
+            "it did not save within 10 s: the agents of n2 have not answered; stopped by force: all work after step 17 is lost"
         )
 
 
@@ -171,7 +173,7 @@ async def test_force_lets_a_save_that_fails_be_tried_again_until_the_deadline(fo
         assert (row.attempt, row.step) == (2, 41)
 
 
-async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: ControllerWorld) -> None:
+async def test_a_job_that_is_not_preemptible_is_stopped_only_by_force_and_at_once(world: ControllerWorld) -> None:
     async with served(world) as (admin, _):
         key = world.sbatch(1e6, gpus_per_node=8)
         await world.go_on(3)
@@ -181,7 +183,7 @@ async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: 
         assert record.way == "none"
         assert record.problem == (
             "by force, although it cannot continue after a stop: the agent of n1 is not connected, so it is not known "
-            "whether it saves, and its comment does not contain headway=preemptible: what it has not saved by itself is lost"
+            "whether it saves, and its comment does not contain headway=preemptible: all work that it has not saved itself is lost"
         )
         await world.go_on(5)
         assert world.slurm.job(key.job_id).restarts == 1
@@ -193,7 +195,7 @@ async def test_what_slurm_would_not_start_again_is_never_stopped(world: Controll
     async with served(world) as (admin, _):
         cases = {
             "was submitted with --no-requeue: Slurm would not start it again": world.sbatch(1e6, requeue=False),
-            "is suspended; `scontrol resume` lets it go on": world.sbatch(1e6),
+            "is suspended; `scontrol resume` lets it continue": world.sbatch(1e6),
             "does not run": world.sbatch(1e6, hold=True),
             "is not among the jobs that Headway schedules": world.sbatch(1e6, batch=False),
             "has ended (COMPLETED)": world.sbatch(1.0),
@@ -212,7 +214,7 @@ async def test_what_slurm_would_not_start_again_is_never_stopped(world: Controll
 # --- where it goes
 
 
-async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) -> None:
+async def test_a_moved_job_runs_on_other_nodes_and_may_return_later(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running()
         where = ("--config", str(write_config(folder)))
@@ -232,18 +234,18 @@ async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) 
         wrong = await headway("move", job.key.job_id, "--to", "n9", *where)
         assert (wrong.code, "no managed node is called n9" in wrong.err) == (2, True)
         small = await headway("move", job.key.job_id, "--to", "n1", *where)
-        assert (small.code, "does not fit on the nodes that are left for it" in small.err) == (2, True)
+        assert (small.code, "would not fit on the remaining nodes" in small.err) == (2, True)
         both = await headway("move", job.key.job_id, "--to", "n1", "--off", "n1,n2", *where)
         assert (both.code, "n1: a node cannot be both required and avoided" in both.err) == (2, True)
 
 
-async def test_a_resized_job_comes_back_with_its_new_size(folder: Path) -> None:
+async def test_a_resized_job_continues_with_its_new_size(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         job = await cluster.running(gpus_per_node=4, nodes=2)
         where = ("--config", str(write_config(folder)))
         wrong = await headway("resize", job.key.job_id, "--gpus", "7", *where)
         assert wrong.code == 1
-        assert "7 GPUs do not go with 4 on each node" in wrong.err
+        assert "7 GPUs do not fit its request for 4 on each node" in wrong.err
         assert (await headway("resize", job.key.job_id, "--gpus", "4", *where)).code == 0
         await cluster.comes_to(Stage.SAVED)
         again = await cluster.runs_again(job.key.job_id)
@@ -276,7 +278,7 @@ async def test_tasks_of_arrays_are_preempted_by_their_own_numbers(folder: Path) 
 # --- told
 
 
-async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
+async def test_status_why_and_prometheus_show_the_preemption(folder: Path) -> None:
     async with preempted_world(folder) as cluster, asking(folder / "status.sock") as status:
         world = cluster.world
         registry = make_registry(world)
@@ -317,15 +319,15 @@ async def test_a_preemption_that_is_called_off_ends_the_waiting_command_with_an_
         assert (ran.code, ran.err) == (1, "")
         assert ran.out.splitlines() == [
             f"Preemption 1 of job {job.key.job_id}: asked to save, within 30 s",
-            f"Preemption 1 of job {job.key.job_id}: called off: n1: rank 0: could not write: [bold]disk[/] full; the job was left "
-            "where it is",
+            f"Preemption 1 of job {job.key.job_id}: called off: n1: rank 0: could not write: [bold]disk[/] full; the job stays "
+            "on its nodes",
         ]
         listed = await headway("preemptions", *where)
         assert "called off" in listed.out
         assert "[bold]disk[/] full" in listed.out
         for within in ("0", "4000", "nan"):
             wrong = await headway("preempt", job.key.job_id, "--within", within, *where)
-            assert (wrong.code, "to save in: give 1 to 3570" in wrong.err) == (2, True)
+            assert (wrong.code, "time limit for the save; give 1 to 3570" in wrong.err) == (2, True)
 
 
 def ends(world: ControllerWorld, job_id: str, verdict: str) -> None:
@@ -370,7 +372,7 @@ async def test_a_job_that_completes_before_its_first_report_had_resumed(folder: 
         )
 
 
-async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: ControllerWorld) -> None:
+async def test_without_an_agent_that_reports_steps_a_minute_suffices(world: ControllerWorld) -> None:
     job = await declared(world)
     world.preemptions.begin(job, Cause.OPERATOR, "by hand")
     await world.go_on(3)

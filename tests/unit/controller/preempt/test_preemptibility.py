@@ -37,7 +37,7 @@ def reports(
     return {"n1": blank, "n2": replace(blank, ranks=(2, 3), saving=second)}
 
 
-def test_a_job_whose_ranks_all_save_is_asked() -> None:
+def test_a_job_whose_ranks_all_save_gets_a_request() -> None:
     found = preemptibility(running(), reports(), NODES, None)
     assert (found.way, found.may) == (PreemptionMethod.CHECKPOINT, True)
 
@@ -63,7 +63,7 @@ def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeReport
     assert (declared.way, declared.may) == (PreemptionMethod.SIGNAL, True)
 
 
-def test_an_agent_that_is_not_there_cannot_be_asked() -> None:
+def test_a_job_whose_agent_is_not_connected_is_not_preemptible() -> None:
     found = preemptibility(running(), reports(), {"n1"}, None)
     assert (found.way, found.why_not) == (
         PreemptionMethod.CHECKPOINT,
@@ -124,7 +124,7 @@ def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
     ("job", "why"),
     [
         (running(phase=Phase.COMPLETING), "is ending"),
-        (running(phase=Phase.CONFIGURING), "is only just starting"),
+        (running(phase=Phase.CONFIGURING), "is still starting"),
         (running(phase=Phase.ENDED, state="FAILED"), "has ended (FAILED)"),
         (running(requeue=False), "was submitted with --no-requeue: Slurm would not start it again"),
         (running(het_job_id=4), "is interactive, or part of a heterogeneous job: Slurm does not requeue it"),
@@ -170,7 +170,7 @@ def test_the_agents_own_reasons_are_understood() -> None:
 @pytest.mark.parametrize(
     "words", ["nobody of job 5 trains here", "rank 0 has trained on since", "another rank is gone", ""]
 )
-def test_words_decide_nothing(reason: agent_pb2.AnswerReason.ValueType, words: str) -> None:
+def test_the_text_of_an_answer_decides_nothing(reason: agent_pb2.AnswerReason.ValueType, words: str) -> None:
     said = agent_pb2.CommandAnswer(accepted=False, problem=words, reason=reason)
     gone, none, on = Reason.RANKS_GONE, Reason.NO_TRAINERS, Reason.TRAINED_ON
     assert no_rank_trains(said) is (reason == reason_message(none))
@@ -227,7 +227,7 @@ def test_an_agent_that_reports_signals_is_recognized() -> None:
     assert known.watching == set()
 
 
-def test_a_node_that_knows_of_no_checkpoint_leaves_it_open_which_is_the_newest() -> None:
+def test_with_a_node_without_a_checkpoint_the_newest_step_is_unknown() -> None:
     blank = NodeReport((0,), 2, (0,), None, None, None)
     assert newest_step({"n1": replace(blank, saved_step=7), "n2": blank}) is None
     assert newest_step({"n1": replace(blank, restored_step=5), "n2": replace(blank, restored_step=5)}) == 5

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
         agents = Agents()
         store.take(agents.watch([training(1, 6.0)], T0, T0 + 30))
         store.take(agents.watch([training(1, 3.0), training(2, 3.0, signature="cd" * 32)], T0 + 60, T0 + 90))
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         yield store
 
 
@@ -55,7 +55,7 @@ def test_a_run_is_known_by_slurm_s_own_number_and_its_restarts() -> None:
     assert run_of(running("7", on={"n1": 1}, raw_id=None)) is None
 
 
-def test_jobs_by_node_are_those_that_hold_something() -> None:
+def test_jobs_by_node_are_those_with_an_allocation() -> None:
     shot = snapshot(
         running("1", on={"n1": 2, "n2": 2}, raw_id=1),
         running("9_3", on={"n2": 1}, raw_id=11, array_job_id=9),
@@ -76,12 +76,12 @@ def test_a_run_that_completes_may_count_as_the_next_and_is_not_noted() -> None:
     assert runs_now(shot) == [SlurmRun(RunKey(1, 1), 50.0)]
 
 
-def test_who_is_alone_is_not_slowed_down_by_others_whatever_it_does(tmp_path: Path) -> None:
+def test_a_job_alone_has_a_sensitivity_of_one(tmp_path: Path) -> None:
     # Given a job that did six steps a second alone, and now evaluates for two thirds of a window, alone as before
     with closing(ProfileStore(tmp_path / "alone.sqlite")) as store:
         store.take((agents := Agents()).watch([training(1, 6.0)], T0, T0 + 60))
         store.take(agents.watch([training(1, 2.0)], T0 + 90, T0 + 120))
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         *_, window = store.throughputs()
         found = contention(store, window, Priors())
     assert window.steps_per_s < 3
@@ -98,7 +98,7 @@ def test_the_newest_window_counts(store: ProfileStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "told"),
+    ("present", "expected"),
     [
         (HERE, {1, 2}),
         ({"n1": [1, 2], "n2": [1, 2], "n3": [3]}, {1, 2}),
@@ -108,16 +108,16 @@ def test_the_newest_window_counts(store: ProfileStore) -> None:
     ],
 )
 def test_it_holds_while_the_same_jobs_are_near(
-    store: ProfileStore, present: dict[str, list[int]], told: set[int]
+    store: ProfileStore, present: dict[str, list[int]], expected: set[int]
 ) -> None:
-    assert {run.job_id for run in newest(store, 0.0, present)} == told
+    assert {run.job_id for run in newest(store, 0.0, present)} == expected
 
 
 def test_it_does_not_hold_for_ever(store: ProfileStore) -> None:
     assert newest(store, T0 + 61, HERE) == {}
 
 
-def test_a_snapshot_has_columns_where_something_is_known(store: ProfileStore) -> None:
+def test_a_snapshot_has_columns_for_known_models(store: ProfileStore) -> None:
     one, two, three = (running(str(at), on={"n1": 2, "n2": 2}, raw_id=at) for at in (1, 2, 3))
     shot, measured = snapshot(one, job("4"), two, three), known(store)
     jobs = Observer().observe(shot, Ledger(), DL, measured).state.jobs
@@ -166,7 +166,7 @@ def test_a_reader_sees_what_is_written_and_writes_nothing(store: ProfileStore, t
     with closing(ProfileReader.open(tmp_path / "profiles.sqlite")) as reader:
         assert known(reader)[RunKey(1, 0)].value == pytest.approx(2.0)
         store.take(Agents("b" * 32).watch([training(1, 3.0)], T0 + 90, T0 + 120))
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         assert reader.newest_s() == T0 + 90
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             reader._db.execute("DELETE FROM observation")

@@ -31,7 +31,7 @@ def training(job_id: int, nodes: tuple[str, ...], steps_per_s: float, **more: ob
     return Training(job_id, nodes, steps_per_s, start_s=T0 - 10_000, **more)  # type: ignore[arg-type]
 
 
-def test_names_have_no_commas_and_tell_models_apart() -> None:
+def test_names_have_no_commas_and_distinguish_models() -> None:
     assert model_name(Trained(1, "train.py", SIGNATURE)) == NAME
     assert model_name(Trained(2, "a,b c.py", "cd" * 32)) == "a_b_c-cdcdcdcd"
     assert model_name(Trained(1, "", SIGNATURE)) == f"unknown-{SIGNATURE[:8]}"
@@ -54,7 +54,7 @@ def test_the_pair_table_is_fitted_from_meetings_of_two(store: ProfileStore) -> N
     )
     together = [training(1, ("n1", "n2"), 3.0), training(2, ("n1", "n2"), 3.1, script="b.py", restart=1)]
     store.take(agents.watch(together, T0 + 60, T0 + 150))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     found = rows(store).pairs
     assert len(found) == 6
     # when the simulator's table is fitted
@@ -75,7 +75,7 @@ def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) 
     store.take(agents.watch(crowd, T0 + 60, T0 + 120))
     store.note_present(T0 + 121, {"n1": [99]})
     store.take(agents.watch([training(1, ("n1",), 3.0)], T0 + 120, T0 + 150))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert len(list(store.throughputs())) == 9
     assert rows(store).pairs == ()
 
@@ -87,7 +87,7 @@ def test_locality_is_fitted_by_shape(store: ProfileStore) -> None:
         near, far = (f"a{2 * at}", f"a{2 * at + 1}"), (f"b{at}", f"c{at}")
         jobs = [training(10 + at, near, 4.0), training(20 + at, far, 1.0)]
         store.take(agents.watch(jobs, T0 + 100 * at, T0 + 100 * at + 60))
-    store.work_out(T0 + 9999)
+    store.compute_windows(T0 + 9999)
     found = rows(store, racks=lambda node: node[0]).locality
     assert sorted({(row.model, row.setting, row.tier) for row in found}) == [(NAME, "2 GPUs", 2), (NAME, "2 GPUs", 3)]
     curves, report = locality.fit(found)
@@ -100,7 +100,7 @@ def test_sockets_come_from_the_nodes_own_topology(store: ProfileStore) -> None:
     for at, (job, numa) in enumerate([(1, ((0, 0), (1, 0))), (2, ((0, 0), (1, 1))), (3, ())]):
         for arrival in agents.watch([training(job, (f"n{at}",), 4.0, gpus=2, ranks=2)], T0, T0 + 60):
             store.take([type(arrival)(arrival.node, arrival.run_id, arrival.report, arrival.time_s, 0.0, numa)])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert sorted((item.run.job_id, item.sockets) for item in store.throughputs(T0 + 30)) == [
         (1, 1),
         (2, 2),
@@ -118,7 +118,7 @@ def test_bytes_of_a_step_are_fitted_from_profiles(store: ProfileStore) -> None:
         step = {"step_s": 0.01 + wait_s, "compute_s": 0.01, "comm_exposed_s": wait_s, "comm_hidden_s": 0.0}
         store.take([agents.arrival("n1", job.profile(T0 + 100 * at, step, {"all_reduce": 4e6}))])
         store.take(agents.watch([job], T0 + 90 * at, T0 + 90 * at + 60))
-    store.work_out(T0 + 9999)
+    store.compute_windows(T0 + 9999)
     found = rows(store).steps
     assert len(found) == 6
     fitted, report = step_fit.fit(found)
@@ -133,7 +133,7 @@ def test_scaling_is_fitted_by_size(store: ProfileStore) -> None:
     for gpus in range(1, 9):
         per_gpu = scaling.speedup(gpus, sigma, kappa) / gpus
         store.take(agents.watch([training(gpus, (f"n{gpus}",), 4.0 * per_gpu, gpus=gpus, ranks=gpus)], T0, T0 + 60))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     curves, _ = scaling.fit(rows(store).scaling)
     assert curves[NAME] == (pytest.approx(sigma, rel=0.01), pytest.approx(kappa, rel=0.05))
 
@@ -142,6 +142,6 @@ def test_unknown_models_and_old_rows_are_left_out(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1, ("n1", "n2"), 6.0, signature="")], T0, T0 + 60))
     store.take(agents.watch([training(2, ("n3", "n4"), 6.0)], T0, T0 + 60))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert {row.model for row in rows(store).locality} == {NAME}
     assert rows(store, since_s=T0 + 600) == type(rows(store))((), (), (), ())

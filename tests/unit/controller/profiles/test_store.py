@@ -99,7 +99,7 @@ def test_a_report_that_comes_again_is_not_taken_again(store: ProfileStore) -> No
     arrivals = Agents().watch([training(1)], T0, T0 + 60)
     assert all(store.take(arrivals))
     assert not any(store.take(arrivals))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert rates(store) == [(1, 6.0, True)] * 2
 
 
@@ -112,7 +112,7 @@ def test_a_restart_of_the_controller_changes_nothing(open_store: Callable[..., P
     again = open_store()
     assert again.take(arrivals) == [False] * half + [True] * (len(arrivals) - half)
     # then it is as if nothing had happened
-    again.work_out(T0 + 600)
+    again.compute_windows(T0 + 600)
     assert rates(again) == [(1, 6.0, True)] * 2
 
 
@@ -147,7 +147,7 @@ def test_runs_of_an_agent_are_numbered_apart(store: ProfileStore) -> None:
     assert store.highest("n2", first.run_id) == 0
 
 
-def test_a_batch_goes_in_whole_or_not_at_all(store: ProfileStore) -> None:
+def test_a_batch_goes_in_all_or_nothing_at_all(store: ProfileStore) -> None:
     agents = Agents()
     good = agents.arrival("n1", training(1).report("n1", T0))
     bad = Arrival("n1", agents.run_id, agent_pb2.AgentReport(number=2**63), T0)  # more than SQLite can keep
@@ -157,7 +157,7 @@ def test_a_batch_goes_in_whole_or_not_at_all(store: ProfileStore) -> None:
     assert store.take([good]) == [True]
 
 
-def test_a_full_disk_is_an_error_with_the_mend(store: ProfileStore) -> None:
+def test_a_full_disk_is_an_error_with_the_remedy(store: ProfileStore) -> None:
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     arrivals = Agents().watch([training(1, script="x" * 200)], T0, T0 + 600, every_s=1.0)
@@ -187,22 +187,22 @@ def test_a_profile_that_no_step_can_have_is_left_out(store: ProfileStore, wrong:
 
 def test_windows_are_worked_out_when_their_reports_have_come(store: ProfileStore) -> None:
     store.take(Agents().watch([training(1)], T0, T0 + 30))
-    assert store.work_out(T0 + 44) == 0
-    assert store.work_out(T0 + 45) == 1
-    assert store.work_out(T0 + 46) == 0
+    assert store.compute_windows(T0 + 44) == 0
+    assert store.compute_windows(T0 + 45) == 1
+    assert store.compute_windows(T0 + 46) == 0
     assert rates(store) == [(1, 6.0, True)]
 
 
-def test_a_late_report_mends_its_window(store: ProfileStore) -> None:
+def test_a_late_report_corrects_its_window(store: ProfileStore) -> None:
     # given a job on one node, and a neighbour whose reports are held up on the way
     here, late = Agents("1" * 32), Agents("2" * 32)
     one, two = training(1, ("n1",)), training(2, ("n1", "n2"), steps_per_s=2.0)
     store.take(here.watch([one], T0, T0 + 30))
-    store.work_out(T0 + 100)
+    store.compute_windows(T0 + 100)
     assert rates(store) == [(1, 6.0, True)]
     # when they come after all
     store.take(late.watch([two], T0, T0 + 30, late_s=1000))
-    store.work_out(T0 + 1100)
+    store.compute_windows(T0 + 1100)
     # then the job was not alone
     assert rates(store) == [(1, 6.0, False), (2, 2.0, False)]
 
@@ -210,17 +210,17 @@ def test_a_late_report_mends_its_window(store: ProfileStore) -> None:
 def test_what_comes_too_late_leaves_what_is_known(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1)], T0, T0 + 30))
-    store.work_out(T0 + 100)
+    store.compute_windows(T0 + 100)
     store.prune(T0 + 3 * 3600)
     store.take(Agents("2" * 32).watch([training(2)], T0, T0 + 30, late_s=3 * 3600))
-    store.work_out(T0 + 4 * 3600)
+    store.compute_windows(T0 + 4 * 3600)
     assert rates(store) == [(1, 6.0, True)]
 
 
 def test_a_job_that_slurm_runs_there_is_a_neighbour(store: ProfileStore) -> None:
     store.note_present(T0 + 10, {"n1": [1, 9], "n2": [1]})
     store.take(Agents().watch([training(1)], T0, T0 + 30))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert rates(store) == [(1, 6.0, False)]
 
 
@@ -231,7 +231,7 @@ def test_processes_on_gpus_are_neighbours(store: ProfileStore) -> None:
     )
     store.take([agents.arrival("n1", agent_pb2.AgentReport(time_s=T0 + 5, telemetry=telemetry))])
     store.take(agents.watch([training(1)], T0, T0 + 30))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert [[other.run.job_id for other in item.neighbours] for item in store.throughputs()] == [[9]]
 
 
@@ -239,7 +239,7 @@ def test_observations_of_one_run(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1), training(2, ("n3",))], T0, T0 + 60))
     store.take(agents.watch([training(1, ("n4",), restart=1), training(2, ("n3",))], T0 + 60, T0 + 120))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert len(list(store.throughputs())) == 8
     found = list(store.throughputs(T0 + 90, RunKey(1, 1)))
     assert [(item.start_s, item.nodes) for item in found] == [(T0 + 90, ("n4",))]
@@ -250,7 +250,7 @@ def test_clocks_of_nodes_are_set_right(store: ProfileStore) -> None:
     for arrival in Agents().watch([training(1, ("n1",))], T0, T0 + 60):
         arrival.report.time_s -= 40
         store.take([Arrival("n1", arrival.run_id, arrival.report, arrival.time_s, offset_s=40.0)])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert [item.start_s for item in store.throughputs()] == [T0, T0 + 30]
 
 
@@ -263,13 +263,13 @@ def test_a_late_report_of_an_earlier_run_counts_to_that(store: ProfileStore) -> 
     store.note_present(T0, {"n1": [1], "n2": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
     store.note_present(T0 + 61, {"n3": [1], "n4": [1]}, [SlurmRun(RunKey(1, 1), T0 + 60)])
     store.take(Agents("1" * 32).watch([later], T0 + 60, T0 + 90))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
 
     # When the agents of its first nodes report at last
     late = Agents("2" * 32)
     store.take(late.watch([earlier], T0, T0 + 30, late_s=1000))
     store.take([late.arrival("n1", earlier.profile(T0 + 20, STEP, {}), late_s=1000)])
-    store.work_out(T0 + 2000)
+    store.compute_windows(T0 + 2000)
 
     # Then each run has its own
     found = [(item.run, item.nodes, round(item.steps_per_s, 3)) for item in store.throughputs()]
@@ -277,11 +277,11 @@ def test_a_late_report_of_an_earlier_run_counts_to_that(store: ProfileStore) -> 
     assert [row.run for row in store.profiles()] == [RunKey(1, 0)]
 
 
-def test_what_came_before_slurm_s_word_is_filed_by_it(store: ProfileStore) -> None:
+def test_earlier_reports_are_assigned_by_slurms_run(store: ProfileStore) -> None:
     agents, job = Agents(), training(1, restart=7)
     store.take(agents.watch([job], T0, T0 + 30))
     store.take([agents.arrival("n1", job.profile(T0 + 10, STEP, {}))])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert [item.run for item in store.throughputs()] == [RunKey(1, 7)]
     store.note_present(T0 + 601, {"n1": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
     assert [item.run for item in store.throughputs()] == [RunKey(1, 0)]
@@ -304,7 +304,7 @@ def alone_and_together(store: ProfileStore) -> None:
     store.take(agents.watch([training(1)], T0, T0 + 60))
     slow = training(1, steps_per_s=3.0, start_s=T0 - 10_000)
     store.take(agents.watch([slow, training(2, steps_per_s=3.1, script="other.py")], T0 + 60, T0 + 120))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
 
 
 def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> None:
@@ -361,7 +361,7 @@ def test_gpus_of_other_models_are_not_compared(open_store: Callable[..., Profile
         store.take([agents.arrival(node, agent_pb2.AgentReport(time_s=T0, telemetry=gpus_of(model)))])
     store = open_store()
     store.take(agents.watch([training(1), training(2, ("n3", "n4"), 2.0)], T0, T0 + 60))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     ideals = {
         model: ideal_of(store, 7, TRAINED, RunShape(2, 2, model), ("n1", "n2"), Priors()) for model in ("H100", "V100")
     }
@@ -393,7 +393,7 @@ def test_jobs_whose_gpus_compute_for_another_time_are_not_compared(store: Profil
     together = [training(job_id, ("n1", "n2"), 1.5) for job_id in (7, 8)]
     store.take(agents.watch(together, T0, T0 + 60))
     store.take([agents.arrival("n1", together[0].profile(T0 + 10, {**STEP, "busy_s": 0.041}, {}))])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
 
     def ideal(job_id: int) -> tuple[float, int] | None:
         found = ideal_of(store, job_id, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
@@ -412,7 +412,7 @@ def test_else_it_is_predicted_from_the_profile(store: ProfileStore) -> None:
     one, two = training(1, steps_per_s=3.0), training(2, steps_per_s=3.0, script="other.py")
     store.take(agents.watch([one, two], T0, T0 + 60))
     store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     # then 4 MB take 160 ms of a free link, and computing 10
     found = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors(prediction_error=0.2))
     assert found is not None
@@ -429,7 +429,7 @@ def test_what_a_job_of_one_node_would_do_alone_is_not_predicted(store: ProfileSt
     one, two = training(1, ("n1",)), training(2, ("n1",), script="other.py")
     store.take(agents.watch([one, two], T0, T0 + 60))
     store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     (seen, *_) = store.throughputs(run=RunKey(1, 0))
     assert store.profiles_like(seen.trained, seen.shape, 1)
     assert ideal_of(store, 1, seen.trained, seen.shape, ("n1",), Priors()) is None
@@ -437,7 +437,7 @@ def test_what_a_job_of_one_node_would_do_alone_is_not_predicted(store: ProfileSt
 
 def test_a_model_that_is_not_known_is_only_compared_with_itself(store: ProfileStore) -> None:
     store.take(Agents().watch([training(1, signature="")], T0, T0 + 60))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     unknown = Trained(1000, "train.py", "")
     assert ideal_of(store, 1, unknown, RunShape(2, 2), ("n1", "n2"), Priors()) is not None
     assert ideal_of(store, 7, unknown, RunShape(2, 2), ("n1", "n2"), Priors()) is None
@@ -448,7 +448,7 @@ def test_a_profile_from_before_the_first_window_learns_its_shape(store: ProfileS
     store.take([agents.arrival("n1", training(1).profile(T0 - 1, STEP, {"all_reduce": 4e6}))])
     assert [row.shape for row in store.profiles()] == [None]
     store.take(agents.watch([training(1)], T0, T0 + 30))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     (row,) = store.profiles()
     assert (row.shape, row.kinds, row.param_bytes) == (RunShape(2, 2), {"all_reduce": 4e6}, 4_000_000)
 
@@ -464,7 +464,7 @@ def test_errors_are_those_that_were_measured(store: ProfileStore) -> None:
         job = training(at, nodes, steps_per_s=5.0, script=f"{at}.py")
         store.take([agents.arrival(nodes[0], job.profile(T0 - 1, STEP, {"all_reduce": 4e6}))])
         store.take(agents.watch([job], T0, T0 + 120))
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     found = measured_priors(store, 0.0)
     assert found.prediction_error == pytest.approx(1 / 0.17 / 5.0 - 1)
     assert found.window_spread == pytest.approx(0.0, abs=1e-6)
@@ -493,7 +493,7 @@ def test_a_file_of_the_first_version_is_taken_over(path: Path) -> None:
     # and new windows come beside the old
     with closing(ProfileStore(path)) as store:
         store.take(Agents().watch([training(1)], T0 + 30, T0 + 60))
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         assert [item.start_s for item in store.throughputs()] == [T0, T0 + 30]
 
 
@@ -512,11 +512,11 @@ def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(
         assert len(list(store.throughputs())) == 1
 
 
-def test_old_things_are_dropped(store: ProfileStore) -> None:
+def test_old_rows_are_dropped(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([training(1)], T0, T0 + 60))
     store.take([agents.arrival("n1", training(1).profile(T0, STEP, {}))])
-    store.work_out(T0 + 600)
+    store.compute_windows(T0 + 600)
     assert store._gpu_models_of("n1") == {}
     store.prune(T0 + 3 * 3600)
     assert store._db.execute("SELECT COUNT(*) FROM sight").fetchone() == (0,)
@@ -604,7 +604,7 @@ def test_damage_while_it_is_open_costs_what_was_measured_and_no_report(path: Pat
     with closing(ProfileStore(path)) as store:
         agents = Agents()
         store.take(agents.watch([training(1)], T0, T0 + 30))
-        store.work_out(T0 + 600)
+        store.compute_windows(T0 + 600)
         reader = ProfileReader.open(path)
         assert reader.newest(path) is reader
         # when a table is gone
@@ -614,7 +614,7 @@ def test_damage_while_it_is_open_costs_what_was_measured_and_no_report(path: Pat
             store.take(late)
         # then what is sent again is stored in a new file, which the reader takes
         assert all(store.take(late))
-        store.work_out(T0 + 1200)
+        store.compute_windows(T0 + 1200)
         reader = reader.newest(path)
         assert [item.start_s for item in reader.throughputs()] == [T0 + 630]
         reader.close()
@@ -626,14 +626,14 @@ def test_values_that_cannot_be_cost_their_window(store: ProfileStore) -> None:
     store._db.execute("UPDATE sight SET steps = 'many', last_step_ns = 'late' WHERE time_s < ?", (T0 + 30,))
     store._db.execute("INSERT INTO node (name, gpu_models) VALUES ('n9', '{')")
 
-    assert store.work_out(T0 + 600) == 2
+    assert store.compute_windows(T0 + 600) == 2
     assert [item.start_s for item in store.throughputs()] == [T0 + 30]
-    assert store.work_out(T0 + 600) == 0
+    assert store.compute_windows(T0 + 600) == 0
     assert store._gpu_models_of("n9") == {}
 
 
 def test_windows_of_another_length(open_store: Callable[..., ProfileStore]) -> None:
     store = open_store(StoreSettings(window_s=10.0, lag_s=1.0))
     store.take(Agents().watch([training(1)], T0, T0 + 30, every_s=2.0))
-    assert store.work_out(T0 + 31) == 3
+    assert store.compute_windows(T0 + 31) == 3
     assert rates(store) == [(1, 6.0, True)] * 3

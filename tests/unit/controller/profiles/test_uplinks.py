@@ -31,7 +31,7 @@ SwitchName=top Switches=row,leaf3
 """
 
 
-def told(text: str | None = TREE, **settings: str) -> Links:
+def tree_links(text: str | None = TREE, **settings: str) -> Links:
     def read(path: Path) -> str:
         if text is None or path != Path("/etc/slurm/topology.conf"):
             raise FileNotFoundError(path)
@@ -53,10 +53,10 @@ def told(text: str | None = TREE, **settings: str) -> Links:
     ],
 )
 def test_a_job_crosses_the_uplinks_between_its_nodes(nodes: list[str], crossed: set[str]) -> None:
-    assert set(told()(nodes)) == {*nodes, *(f"uplink of {switch}" for switch in crossed)}
+    assert set(tree_links()(nodes)) == {*nodes, *(f"uplink of {switch}" for switch in crossed)}
 
 
-def test_who_crosses_the_same_uplink_is_near() -> None:
+def test_jobs_on_the_same_uplink_are_neighbours() -> None:
     links = links_of(parse_switches(TREE))
     used = {
         name: set(links(nodes)) for name, nodes in {"ab": ["a1", "b1"], "ac": ["a2", "c1"], "aa": ["a3", "a4"]}.items()
@@ -65,17 +65,17 @@ def test_who_crosses_the_same_uplink_is_near() -> None:
     assert not used["aa"] & (used["ab"] | used["ac"])
 
 
-def test_where_slurm_knows_no_switches_nodes_are_all_that_is_shared() -> None:
-    assert told(TopologyPlugin="topology/flat") is own_nodes
-    assert told("# no switches yet") is own_nodes
+def test_without_switches_jobs_share_only_nodes() -> None:
+    assert tree_links(TopologyPlugin="topology/flat") is own_nodes
+    assert tree_links("# no switches yet") is own_nodes
 
 
 @pytest.mark.parametrize(
     "text", [None, TREE + "SwitchName=other Nodes=a1", "SwitchName=x Switches=y\nSwitchName=y Switches=x"]
 )
-def test_what_is_no_tree_is_said_with_the_file(text: str | None) -> None:
+def test_switches_that_form_no_tree_are_reported_with_the_file(text: str | None) -> None:
     with pytest.raises(ConfigurationError, match=r"/etc/slurm/topology\.conf"):
-        told(text)
+        tree_links(text)
 
 
 @pytest.mark.parametrize(("text", "warned"), [(TREE, False), (None, True)])
@@ -83,7 +83,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, warned: bool
 ) -> None:
     # Given a Slurm that does not answer at first
-    monkeypatch.setattr("controller.agents.topology._ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("controller.agents.topology._RETRY_S", 0.01)
     warnings: list[str] = []
 
     class Log:
@@ -126,4 +126,4 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
 
 
 def _crossed(store: ProfileStore) -> set[str]:
-    return set(store._links(["a1", "b1"]))
+    return set(store.links(["a1", "b1"]))

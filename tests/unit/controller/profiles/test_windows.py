@@ -26,8 +26,8 @@ def observed(
     present: dict[str, Collection[int]] | None = None,
     runs: Sequence[SlurmRun] = (),
 ) -> dict[int, Throughput]:
-    told = {run.run.job_id: [each for each in runs if each.run.job_id == run.run.job_id] for run in runs}
-    found = window_throughputs(samples(*jobs), 300.0, WINDOW_S, present or {}, runs=told)
+    runs_by_job = {run.run.job_id: [each for each in runs if each.run.job_id == run.run.job_id] for run in runs}
+    found = window_throughputs(samples(*jobs), 300.0, WINDOW_S, present or {}, runs=runs_by_job)
     return {item.run.job_id: item for item in found}
 
 
@@ -134,13 +134,13 @@ def test_the_order_of_samples_does_not_matter() -> None:
 # --- runs
 
 
-def test_slurm_and_not_the_job_says_which_run_it_is() -> None:
+def test_slurm_and_not_the_job_decides_which_run_a_report_belongs_to() -> None:
     # Given a job that inherited the count of the requeued one that submitted it, and one of which each process says another
     inherits, liar = Training(1, ("n1",), 4.0, restart=3), Training(2, ("n2", "n3"), 4.0)
     lies = [replace(sample, claimed_restart=at % 7) for at, sample in enumerate(samples(liar))]
-    told = {1: [run(1, 0, 100.0)], 2: [run(2, 1, 200.0)]}
+    runs_by_job = {1: [run(1, 0, 100.0)], 2: [run(2, 1, 200.0)]}
 
-    found = window_throughputs([*samples(inherits), *lies], 300.0, WINDOW_S, {}, runs=told)
+    found = window_throughputs([*samples(inherits), *lies], 300.0, WINDOW_S, {}, runs=runs_by_job)
 
     # Then both are filed by Slurm's word; and who changes what it says has lost its own windows
     assert [item.run for item in found] == [RunKey(1, 0)]
@@ -173,7 +173,7 @@ def test_late_reports_of_an_earlier_run_do_not_count_for_the_new_one() -> None:
     assert found[2].alone
 
 
-def test_a_run_before_all_that_slurm_knows_is_there_and_not_measured() -> None:
+def test_a_run_before_all_known_ones_is_a_neighbour_and_is_not_measured() -> None:
     # Given late reports of a run from before the controller was there to ask Slurm
     found = observed(Training(1, ("n1",), 4.0), Training(2, ("n1",), 3.0), runs=[run(1, 2, 1000.0)])
     assert set(found) == {2}

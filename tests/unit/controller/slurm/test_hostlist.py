@@ -51,7 +51,7 @@ def test_a_list_that_was_cut_off_is_refused() -> None:
 
 
 @given(st.sets(st.integers(0, 500), min_size=1))
-def test_ranges_come_back(numbers: set[int]) -> None:
+def test_ranges_are_expanded(numbers: set[int]) -> None:
     assert expand_nodes(f"n[{','.join(map(str, sorted(numbers)))}]") == tuple(f"n{n}" for n in sorted(numbers))
 
 

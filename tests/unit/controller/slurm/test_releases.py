@@ -39,9 +39,9 @@ def test_jobs_that_share_their_nodes_with_none(release: str, name: str, exclusiv
     assert job(RELEASES[release][name]).exclusive is exclusive
 
 
-def test_25_11_says_it_as_older_releases_do() -> None:
-    told = {name: job(line).exclusive for name, line in SLURM_25_11.items()}
-    assert told == {"one": False, "exclusive": True, "excl-user": False, "extra": False, "dep-singleton": False}
+def test_25_11_prints_it_as_older_releases_do() -> None:
+    reported = {name: job(line).exclusive for name, line in SLURM_25_11.items()}
+    assert reported == {"one": False, "exclusive": True, "excl-user": False, "extra": False, "dep-singleton": False}
 
 
 @pytest.mark.parametrize(("release", "name"), [each for each in EVERY if each[1] != "name with spaces"])
@@ -164,5 +164,5 @@ def test_a_job_that_is_not_understood_is_left_out_and_the_others_are_read() -> N
     assert {each.raw_id for each in reading.jobs} == {1, 14}
     assert reading.contested == {12}
     complaints: list[tuple[str, str]] = []
-    assert parse_answer(bad.encode(), "12", CLOCK, lambda *told: complaints.append(told)) == []
+    assert parse_answer(bad.encode(), "12", CLOCK, lambda *reported: complaints.append(reported)) == []
     assert [job_id for job_id, _ in complaints] == ["12"]

@@ -46,7 +46,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_the_command_line_asks_nothing_to_begin_with(tmp_path: Path) -> None:
+async def test_the_command_line_runs_no_query_at_first(tmp_path: Path) -> None:
     client = await open_client(settings(slurm_client="command-line", slurm_bin=tmp_path))
     assert isinstance(client, CommandLineClient)
 

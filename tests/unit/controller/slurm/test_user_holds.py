@@ -199,7 +199,7 @@ async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(
     assert (record.held, record.admin_comment) == (True, USER_HOLD_MARK)
 
 
-async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_and_says_so(world):
+async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event(world):
     key = world.sbatch(100.0)
     await world.turn()
     world.holds.write(key.job_id, world.clock.now())
@@ -208,7 +208,7 @@ async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_and_says_so(wo
     await world.go_on(3)
     assert world.phase(key) is Phase.RUNNING
     assert world.holds.read() == {}
-    assert "its user's hold came" in world.events.recent(key.job_id)[-1].text
+    assert "its user held it while Slurm was starting it" in world.events.recent(key.job_id)[-1].text
 
 
 async def test_a_hold_of_a_running_job_counts_when_it_is_stopped_for_another(world):
@@ -266,7 +266,7 @@ async def test_a_hold_of_a_whole_array_does_not_undo_releases_of_its_tasks(world
     assert world.phase(JobKey(second, 0)) in {Phase.RUNNING, Phase.ENDED}
 
 
-def test_running_tasks_get_holds_of_their_own_before_the_arrays_goes():
+def test_running_tasks_get_holds_of_their_own_before_the_arrays_is_removed():
     tasks = [
         replace(HELD, key=HELD.key._replace(job_id=f"7_{n}"), array_job_id=7, phase=Phase.RUNNING) for n in (1, 2, 3)
     ]
@@ -478,7 +478,7 @@ async def test_a_mark_of_a_running_job_that_its_user_holds_stays(world):
     assert (world.phase(key), world.slurm.job(key.job_id).admin_comment) == (Phase.RUNNING, USER_HOLD_MARK)
 
 
-async def test_held_and_released_again_and_again_ends_as_the_user_said_last(world):
+async def test_after_many_holds_and_releases_the_users_last_request_counts(world):
     world.sbatch(50.0, gpus_per_node=8, nodes=4)
     key = world.sbatch(100.0)
     for number in range(20):
@@ -508,7 +508,7 @@ def test_a_folder_that_is_not_there_has_no_holds(tmp_path):
     assert HoldFolder(tmp_path / "holds").read() == {}
 
 
-def test_a_new_folder_does_not_tell_of_earlier_holds_until_all_jobs_were_looked_at(tmp_path):
+def test_a_new_folder_is_incomplete_until_all_jobs_were_checked(tmp_path):
     folder = HoldFolder(tmp_path / "holds")
     assert not folder.is_complete
     for _ in range(2):  # a controller that is killed at once, and the next one
@@ -521,7 +521,7 @@ def test_a_new_folder_does_not_tell_of_earlier_holds_until_all_jobs_were_looked_
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_something_else_in_the_folders_place_is_refused(tmp_path, kind):
+def test_a_path_that_is_no_folder_is_refused(tmp_path, kind):
     path = tmp_path / "holds"
     if kind == "file":
         path.touch()
@@ -571,7 +571,7 @@ def test_a_hold_of_another_job_with_the_same_id_does_not_count(since_s, restarts
     assert is_held_by_user(record, {"7": HELD.key.submit_time_s + since_s}) == theirs
 
 
-def test_a_hold_of_one_job_says_nothing_of_a_requeued_one():
+def test_a_hold_of_one_job_does_not_count_for_a_requeued_one():
     """A requeued job may have holds of any age: but only its own."""
     requeued = job("15", submit=1000, restarts=1)
     assert not is_held_by_user(requeued, {"7": 999.0})

@@ -42,7 +42,7 @@ def test_undamaged_it_has_everything(killed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))
-def test_whatever_is_damaged_nothing_stops(killed: Path, tmp_path: Path, first: int) -> None:
+def test_damage_of_any_byte_stops_nothing(killed: Path, tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, _SEEDS)):
         path = copy(killed, tmp_path / "copy")
         what = damage(path, seed)

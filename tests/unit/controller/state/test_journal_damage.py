@@ -82,7 +82,7 @@ def test_a_file_that_is_no_database_is_set_aside_and_a_new_one_takes_its_place(p
 
 @pytest.mark.parametrize("ending", ["", "-wal"])
 @pytest.mark.parametrize("thing", ["pipe", "folder"])
-def test_what_is_no_file_is_set_aside_and_never_waited_for(path: Path, thing: str, ending: str) -> None:
+def test_a_path_that_is_no_file_is_set_aside_without_waiting(path: Path, thing: str, ending: str) -> None:
     ledger = written(path)
     place = Path(f"{path}{ending}")
     place.unlink(missing_ok=True)
@@ -365,9 +365,9 @@ def a_table_less(journal: Journal, path: Path) -> None:
 def test_damage_while_it_is_open_costs_one_step_and_no_fact(path: Path, harm: Any) -> None:
     # given a controller at work, with a preemption under way
     written(path)
-    told: list[str] = []
+    notes: list[str] = []
     journal = Journal(path)
-    journal.notify(told.append)
+    journal.notify(notes.append)
     ledger = journal.load_ledger()
     (row,) = journal.preemptions.open()
     row = replace(row, stage=Stage.SAVED, saved_s=101.0)
@@ -382,7 +382,7 @@ def test_damage_while_it_is_open_costs_one_step_and_no_fact(path: Path, harm: An
     (number,) = journal.begin("pin", {KEY: "n1:2"}, 11.0)
     journal.finish([number], [KEY], {}, 12.0)
     journal.close()
-    assert len(told) == 1
+    assert len(notes) == 1
     assert len(asides(path, "damaged")) == 1
     with closing(Journal(path)) as again:
         assert again.load_ledger() == ledger
@@ -481,7 +481,7 @@ def removed(journal: Journal, path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [removed, rubbish, a_table_less])
-def test_a_file_replaced_under_a_controller_that_knows_everything_lacks_nothing(path: Path, harm: Any) -> None:
+def test_a_file_replaced_under_a_controller_with_a_complete_ledger_lacks_nothing(path: Path, harm: Any) -> None:
     written(path)
     with closing(Journal(path)) as journal:
         ledger = journal.load_ledger()
@@ -517,7 +517,7 @@ def test_a_file_that_lacks_facts_is_still_known_for_it_when_it_is_replaced(path:
 # --- a full disk
 
 
-def test_while_it_cannot_be_written_it_is_not_well_whatever_small_write_goes_through(path: Path) -> None:
+def test_while_large_writes_fail_the_journal_counts_as_failed(path: Path) -> None:
     # given a disk that is full but for a few pages
     journal = Journal(path)
     journal.load_ledger()

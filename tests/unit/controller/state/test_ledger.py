@@ -56,13 +56,13 @@ def test_estimates_are_bounded_and_the_newest_stay(monkeypatch):
     monkeypatch.setattr("controller.state.ledger.MOST_ESTIMATES", 3)
     ledger = Ledger()
     for name in ("a", "b", "c", "a", "d"):
-        ledger.learn_estimates({("alice", name): Estimate(1.0, 0.0, 3)})
+        ledger.update_estimates({("alice", name): Estimate(1.0, 0.0, 3)})
     assert list(ledger.estimates) == [("alice", "c"), ("alice", "a"), ("alice", "d")]
 
 
 def test_an_exception_takes_back_what_was_changed():
     ledger = Ledger(yielded={OLD: 1})
-    with pytest.raises(ValueError, match="no"), ledger.whole_or_not():
+    with pytest.raises(ValueError, match="no"), ledger.all_or_nothing():
         ledger.forget({OLD})
         ledger.estimates = {("alice", "a"): Estimate(1.0, 0.0, 3)}
         raise ValueError("no")

@@ -54,7 +54,7 @@ async def test_it_does_not_wait_for_nodes_that_cannot_take_it(world: World) -> N
     assert any("lost with the journal" in event.text for event in world.events.recent(key.job_id))
 
 
-async def test_a_job_that_ran_when_the_journal_was_lost_comes_back_anywhere(world: World) -> None:
+async def test_a_job_that_ran_when_the_journal_was_lost_may_continue_anywhere(world: World) -> None:
     # given a job that Headway has placed
     key = world.sbatch(duration_s=1000, gpus_per_node=8)
     await world.go_on(5)

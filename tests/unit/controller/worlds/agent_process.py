@@ -28,14 +28,14 @@ def say(path: str, state: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
-async def server(told: str, folder: str, munge: str, silence_s: str) -> None:
+async def server(state_file: str, folder: str, munge: str, silence_s: str) -> None:
     store = ProfileStore(Path(folder) / "profiles.sqlite")
     settings = AgentsSettings("127.0.0.1:0", beat_s=0.2, silence_s=float(silence_s), hello_timeout_s=5.0)
     serving = AgentsServer(settings, store, Munge(Path(munge)))
     await serving.start()
     while True:
         nodes = {name: [status.connected, status.streams, status.dropped] for name, status in serving.nodes.items()}
-        say(told, {"address": serving.address, "nodes": nodes})
+        say(state_file, {"address": serving.address, "nodes": nodes})
         await asyncio.sleep(0.05)
 
 
@@ -50,7 +50,7 @@ def report(number: int, uid: int, keep: bool) -> agent_pb2.AgentReport:
 
 
 async def agent(
-    told: str, address: str, munge: str, silence_s: str, uid: str, reports: str, keep_every: str = "1",
+    state_file: str, address: str, munge: str, silence_s: str, uid: str, reports: str, keep_every: str = "1",
     limit: str = "8000000",
 ) -> None:  # fmt: skip
     """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends when told."""
@@ -80,7 +80,7 @@ async def agent(
             "made": number, "pending": len(outbox), "acknowledged": outbox.acknowledged, "dropped": outbox.dropped,
             "streams": link.status.streams, "run_id": outbox.run_id, "error": link.status.last_error,
         }  # fmt: skip
-        say(told, state)
+        say(state_file, state)
         await asyncio.sleep(0.05)
     await running
 

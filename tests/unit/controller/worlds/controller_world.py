@@ -11,7 +11,7 @@ from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.health import CycleListener, Health
 from controller.cycle.result import CycleResult
-from controller.profiles.current import Known
+from controller.profiles.current import ContentionByRun
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
 from policies.serving.runtime.supervise import Tasks
@@ -47,7 +47,7 @@ class ControllerWorld(World):
             listener(self.last)
         return self.last
 
-    def know(self, measured: Known) -> None:
+    def know(self, measured: ContentionByRun) -> None:
         """Publish measurements, as the measurement service does."""
         self.knowledge.set_measured(measured, None)
 

@@ -58,8 +58,8 @@ async def measured_world(
     folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Iterable[str] = ("n1", "n2")
 ) -> AsyncIterator[tuple[ControllerWorld, Fleet]]:
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
-    monkeypatch.setattr("controller.agents.reports.storage._WORK_OUT_EVERY_S", 0.05)
-    monkeypatch.setattr("controller.contention.measurement._LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.agents.reports.storage._COMPUTE_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.contention.measurement._UPDATE_EVERY_S", 0.05)
     address = f"unix://{folder}/agents.sock"
     world = world_in(folder, settings_changes={"agents_address": address, "state_dir": folder / "state"})
     world.endpoint.away = True

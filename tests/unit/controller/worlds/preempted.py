@@ -128,7 +128,7 @@ class Preempted:
         preemptions = self.world.preemptions
         preemptions.serve(self.server)
         self.server.listeners[:] = [preemptions.on_report]
-        self.server.greeters[:] = [preemptions.on_connected]
+        self.server.on_connect[:] = [preemptions.on_connected]
 
     def restart(self) -> None:
         """Restart the controller as after kill -9, with agents that have found the new one."""

@@ -122,7 +122,7 @@ async def test_who_takes_over_a_dead_servers_address_does_not_decide(address: st
     with serving("las", address) as process:
 
         async def serves() -> bool:
-            await decider.greet()
+            await decider.refresh()
             return decider.serving
 
         await eventually(serves)
@@ -135,7 +135,7 @@ async def test_who_takes_over_a_dead_servers_address_does_not_decide(address: st
         assert not decider.serving
         decided = await eventually(lambda: refused(decider))
         assert decided.policy == "fallback:fifo"
-        await decider.greet()
+        await decider.refresh()
         assert not decider.serving
     await decider.close()
     assert "policy_users" not in decided.problem  # the mend is the settings' to say
@@ -154,7 +154,7 @@ async def test_another_policy_at_the_same_address_is_known_by_its_own_name(addre
     decider = Decider(PolicyClient(address, ME), load_policy("fifo"), 60.0, RealClock())
 
     async def greeted() -> bool:
-        await decider.greet()
+        await decider.refresh()
         return decider.serving
 
     with serving("las", address) as process:

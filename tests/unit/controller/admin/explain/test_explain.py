@@ -14,7 +14,7 @@ from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running
 from tests.unit.controller.examples.cycle_views import scene, some, undecided
 
-FIFO = "policy fifo orders by time of submission, and no job passes the first"
+FIFO = "policy fifo orders by time of submission, and lets no job pass the first"
 FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
 
 
@@ -37,17 +37,17 @@ def held(number, where, **changes):
 
 
 @pytest.mark.parametrize(
-    ("busy", "asked", "told"),
+    ("busy", "wanted", "expected"),
     [
         (
             {"n1": 8, "n2": 8, "n3": 3, "n4": 4},
             wants(gpus_per_node=8),
-            "Needs 8 GPUs on one node; the most that is free for it on one node is 5 (n3).",
+            "Needs 8 GPUs on one node; at most 5 GPUs are free for it on one node (n3).",
         ),
         (
             FULL,
             wants(gpus_per_node=1),
-            "Needs 1 GPU on one node; nothing is free for it on the 4 nodes that it may use.",
+            "Needs 1 GPU on one node; no GPU is free for it on the 4 nodes that it may use.",
         ),
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 5},
@@ -63,7 +63,7 @@ def held(number, where, **changes):
         (
             {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
             wants(gpus_per_job=16),
-            "Needs 16 GPUs in equal parts on 2 to 4 nodes; it would fit now only on more nodes than it needs (2).",
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; it would fit now, but only on more nodes than necessary (2).",
         ),
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 1},
@@ -72,10 +72,10 @@ def held(number, where, **changes):
         ),
     ],
 )
-def test_a_waiting_job_shows_what_it_needs_and_what_is_free(busy, asked, told):
+def test_a_waiting_job_shows_what_it_needs_and_what_is_free(busy, wanted, expected):
     jobs = [held(number, {name: gpus}) for number, (name, gpus) in enumerate(busy.items(), start=1)]
-    sentence = waits(*jobs, request=asked)
-    assert sentence.startswith(told + " It is the first in line; " + FIFO), sentence
+    sentence = waits(*jobs, request=wanted)
+    assert sentence.startswith(expected + " It is the first in the order; " + FIFO), sentence
 
 
 def test_a_waiting_job_shows_which_jobs_are_before_it_and_by_which_rule():
@@ -99,11 +99,11 @@ def test_a_waiting_job_shows_which_jobs_are_before_it_and_by_which_rule():
     }
 
 
-def test_a_policy_that_is_not_ours_is_named_and_heard():
+def test_a_policy_of_another_package_is_named_with_its_reason():
     found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
     assert "; policy mine decides the order." in found.sentence
     assert found.sentence.endswith(
-        "The policy says of this job: first in the queue; waits until it fits, and no job passes it."
+        "The policy's reason: first in the queue; waits until it fits, and no job passes it."
     )
 
 
@@ -114,19 +114,19 @@ def test_the_fallback_is_named_with_the_reason_why_it_decides():
     assert found.facts["fallback_because"] == "policy server x: no answer"
 
 
-def test_room_that_is_there_is_not_denied():
+def test_a_job_that_fits_is_shown_as_fitting():
     blocked = job("8", submit=990_000, request=wants(gpus_per_node=8, min_nodes=4, max_nodes=4))
     sentence = waits(held(1, {"n1": 8}), blocked, request=wants(gpus_per_node=2))
-    assert "there is room for it now (n2). 1 job is ahead of it; " + FIFO in sentence
+    assert "it fits now (n2). 1 job is ahead of it; " + FIFO in sentence
 
 
 def test_what_is_short_beside_gpus_is_named():
     full_of_cpus = held(1, {"n1": 1}, request=wants(gpus_per_node=1, num_cpus=60))
-    assert "enough GPUs are free, but not the CPUs that it needs with them" in waits(
+    assert "enough GPUs are free, but not enough CPUs beside them" in waits(
         full_of_cpus, nodes=1, request=wants(gpus_per_node=4, num_cpus=8)
     )
     full_of_memory = held(1, {"n1": 1}, request=wants(gpus_per_node=1, memory_mib_per_node=255_000))
-    assert "but not the memory that it needs with them" in waits(
+    assert "but not enough memory beside them" in waits(
         full_of_memory, nodes=1, request=wants(gpus_per_node=4, memory_mib_per_node=8000)
     )
 
@@ -134,12 +134,12 @@ def test_what_is_short_beside_gpus_is_named():
 def test_an_exclusive_job_needs_empty_nodes():
     sentence = waits(held(1, {"n1": 1}), nodes=1, exclusive=True, request=wants(gpus_per_node=8))
     assert sentence.startswith(
-        "Needs 8 GPUs on one node, with no other job on it; nothing is free for it on the only node"
+        "Needs 8 GPUs on one node, with no other job on it; no GPU is free for it on the only node"
     )
 
 
 @pytest.mark.parametrize(
-    ("nodes", "changes", "told"),
+    ("nodes", "changes", "expected"),
     [
         ((node("n1", available=False, state="DOWN"),), {}, "the only node that it may use is down or drained"),
         (
@@ -150,12 +150,12 @@ def test_an_exclusive_job_needs_empty_nodes():
         (
             (node("n1", gpus=4), node("n2", available=False)),
             {"request": wants(gpus_per_node=8)},
-            "it does not fit on the nodes that it may use and that are up, even if they are empty",
+            "it would not fit on its eligible nodes that are up, even if they were empty",
         ),
     ],
 )
-def test_a_job_that_no_node_can_take_says_so(nodes, changes, told):
-    assert told in waits(nodes=nodes, **changes)
+def test_a_job_that_fits_on_no_node_is_explained(nodes, changes, expected):
+    assert expected in waits(nodes=nodes, **changes)
 
 
 def test_the_numbers_of_a_waiting_job():
@@ -217,13 +217,13 @@ def test_a_job_placed_by_this_very_cycle_is_starting():
     assert explain(shot, "10", NOW_S).facts["free_gpus"] == "n1:4,n2:4"
 
 
-def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
+def test_a_job_that_this_cycle_could_not_pin_is_shown_as_refused():
     shot = scene(job("9"))
     shot.ledger.refusals[JobKey("9", 999_000)] = Refusal("could not be pinned: no", NOW_S, NOW_S + 10, 2)
     found = explain(shot, "9", NOW_S + 4)
     assert found.state == "ineligible"
     assert found.sentence == (
-        "Not to be placed yet: it was placed, but not started, 2 times by now: could not be pinned: no; next try in 6 s."
+        "Not to be placed yet: it was placed, but not started, 2 times so far: could not be pinned: no; next attempt in 6 s."
     )
     assert some(found.facts, "refusals", "next_try_in_s") == {"refusals": "2", "next_try_in_s": "6"}
 
@@ -234,11 +234,11 @@ def test_a_job_that_was_not_tried_names_the_job_whose_refusal_stands_for_it():
     refusal = Refusal(why, NOW_S, NOW_S + 10, 1, like="8", slurm_reason="AssocGrpGRES")
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
-        "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next try in 6 s."
+        "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next attempt in 6 s."
     )
 
 
-def test_a_released_job_shows_what_slurm_says():
+def test_a_released_job_shows_slurms_reason():
     ledger = Ledger(pins={JobKey("9", 999_000): placed()})
     found = explain(scene(job("9", held=False, reason="Resources"), ledger=ledger), "9", NOW_S)
     assert found.state == "starting"
@@ -277,15 +277,15 @@ def test_a_requeued_job_whose_run_is_still_ending_was_not_placed_by_slurm():
     assert brief(scene(over, ledger=ledger), over, Standing(Role.RUNNING), NOW_S) == "its run is ending"
 
 
-def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
+def test_a_job_that_is_about_to_be_held_is_not_shown_as_placed_by_slurm():
     shot = scene(job("9", held=False, reason="BeginTime", restarts=1))
     entry = shot.find("9")
     assert entry is not None
     assert shot.standing(entry).role is Role.ADOPT
-    told = brief(shot, entry, Standing(Role.ADOPT), NOW_S)
-    assert told.startswith("is in Slurm's queue and not held yet; Headway takes it into its own queue next")
-    assert told.endswith("(Slurm: PENDING, BeginTime)")
-    assert explain(shot, "9", NOW_S).sentence == f"I{told[1:]}."
+    expected = brief(shot, entry, Standing(Role.ADOPT), NOW_S)
+    assert expected.startswith("is in Slurm's queue and not held yet; Headway takes it into its own queue next")
+    assert expected.endswith("(Slurm: PENDING, BeginTime)")
+    assert explain(shot, "9", NOW_S).sentence == f"I{expected[1:]}."
 
 
 def test_a_task_of_a_throttled_array_waits_for_its_siblings():
@@ -294,28 +294,28 @@ def test_a_task_of_a_throttled_array_waits_for_its_siblings():
     shot.ledger.refusals[JobKey("9", 999_000)] = Refusal(why, NOW_S, NOW_S + 10, 2, slurm_reason=said)
     assert explain(shot, "9", NOW_S + 4).sentence == (
         "Not to be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
-        "next try in 6 s."
+        "next attempt in 6 s."
     )
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
+    ("phase", "expected"),
     [
         (Phase.CONFIGURING, "Starting: Slurm prepares n1:8 for it; placed by Slurm itself."),
         (Phase.COMPLETING, "Ending: it still occupies n1:8."),
         (Phase.SUSPENDED, "Suspended by Slurm; it keeps its GPUs on n1:8."),
     ],
 )
-def test_the_phases_of_a_run(phase, told):
+def test_the_phases_of_a_run(phase, expected):
     found = explain(scene(held(9, {"n1": 8}, phase=phase)), "9", NOW_S)
-    assert (found.state, found.sentence) == ("running", told)
+    assert (found.state, found.sentence) == ("running", expected)
 
 
 # --- not to be placed, not ours, not any more
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"admin_comment": f"{HOLD_MARK} {USER_HOLD_MARK}"}, "held by its user; `scontrol release`"),
         ({"admin_comment": ""}, "held by its user; `scontrol release`"),
@@ -331,10 +331,10 @@ def test_the_phases_of_a_run(phase, told):
         ({"request": wants(gpus_per_node=16)}, "asks for more GPUs on a node than any node has (8)"),
     ],
 )
-def test_a_job_that_may_not_be_placed_yet_shows_why(changes, told):
+def test_a_job_that_may_not_be_placed_yet_shows_why(changes, expected):
     found = explain(scene(job("9", **changes), job("4")), "9", NOW_S)
     assert found.state == "ineligible"
-    assert found.sentence.startswith(f"Not to be placed yet: {told}")
+    assert found.sentence.startswith(f"Not to be placed yet: {expected}")
     assert "placement" not in found.facts
 
 
@@ -362,19 +362,19 @@ def test_a_job_given_to_slurm_shows_why():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
-        ({"partition": "cpu"}, "partition cpu is not among those that Headway manages (dl)"),
-        ({"partition": "dl,cpu"}, "partition dl,cpu is not among"),
+        ({"partition": "cpu"}, "Headway does not manage partition cpu (it manages dl)"),
+        ({"partition": "dl,cpu"}, "Headway does not manage partition dl,cpu"),
         ({"request": wants()}, "it asks for no GPUs"),
         ({"batch": False}, "it is interactive (salloc or srun)"),
         ({"het_job_id": 3}, "it is part of a heterogeneous job"),
     ],
 )
-def test_a_job_out_of_scope_shows_which_rule_applies(changes, told):
+def test_a_job_out_of_scope_shows_which_rule_applies(changes, expected):
     found = explain(scene(job("9", held=False, reason="Priority", **changes)), "9", NOW_S)
     assert found.state == "unmanaged"
-    assert found.sentence.startswith(f"Slurm schedules it, not Headway: {told}")
+    assert found.sentence.startswith(f"Slurm schedules it, not Headway: {expected}")
     assert found.sentence.endswith("(Slurm: PENDING, Priority).")
 
 
@@ -436,12 +436,12 @@ def test_an_array_is_explained_as_a_whole_with_the_task_that_comes_next():
 # --- the queue's lines
 
 
-def test_every_line_of_the_queue_says_why():
+def test_every_line_of_the_queue_has_a_reason():
     held_back = job("8", dependency="afterok:3")
     shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), held_back, nodes=1)
     lines = {entry.key.job_id: brief(shot, entry, found, NOW_S) for entry, found in shot.jobs()}
     assert lines["1"] == "placed by Slurm itself"
-    assert lines["9"].startswith("needs 8 GPUs on one node; nothing is free")
+    assert lines["9"].startswith("needs 8 GPUs on one node; no GPU is free")
     assert lines["8"]
 
 
@@ -455,7 +455,7 @@ def test_waiting_is_counted_from_the_first_submission():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [
         (-3, "0 s"),
         (0.4, "0 s"),
@@ -466,8 +466,8 @@ def test_waiting_is_counted_from_the_first_submission():
         (187_200, "2 d 4 h"),
     ],
 )
-def test_durations(seconds, told):
-    assert duration(seconds) == told
+def test_durations(seconds, expected):
+    assert duration(seconds) == expected
 
 
 def test_counts_and_policies():
@@ -483,30 +483,30 @@ def test_options_that_are_not_understood_are_reported(one):
     assert "unknown options (fast): Headway knows off, preemptible" in sentence
 
 
-def test_wishes_that_are_understood_are_nothing_to_tell():
+def test_known_options_are_not_mentioned():
     assert "unknown options" not in waits(comment="my run headway=preemptible+min-gpus:2")
 
 
-def test_a_job_that_is_kept_off_nodes_shows_which_and_for_how_long():
+def test_a_job_that_avoids_refused_nodes_shows_which_and_for_how_long():
     shot = scene(job("9"))
     why = "Slurm did not start it within 10 s (Resources)"
     refusal = Refusal(why, NOW_S, NOW_S + 10, 2, unfit="n1,n2", places=2)
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
-        f"Not to be placed yet: it was placed, but not started, 2 times by now: {why}; next try in 6 s, "
-        "and it is kept off n1, n2 for another 10 min."
+        f"Not to be placed yet: it was placed, but not started, 2 times so far: {why}; next attempt in 6 s, "
+        "and is not placed on n1, n2 for another 10 min."
     )
 
 
-def test_a_job_that_waits_and_is_kept_off_nodes_says_so():
+def test_a_waiting_job_shows_the_nodes_that_it_avoids():
     ledger = Ledger(
         refusals={JobKey("9", 999_000): Refusal("no room", NOW_S - 60, NOW_S - 50, 1, unfit="n1", places=1)}
     )
     everything = wants(gpus_per_node=8, min_nodes=2, max_nodes=2)
     first, blocked = job("8", request=everything, submit=998_000), job("9", request=everything)
     sentence = explain(scene(first, blocked, ledger=ledger, policy="fifo", nodes=2), "9", NOW_S).sentence
-    assert "It is the first in line" in sentence
-    assert "It was refused 1 time, and it is kept off n1 for another 9 min." in sentence
+    assert "It is the first in the order" in sentence
+    assert "It was refused 1 time, and is not placed on n1 for another 9 min." in sentence
 
 
 def test_what_slurm_calls_impossible_is_shown_without_useless_advice():

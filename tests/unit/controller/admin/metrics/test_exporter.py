@@ -157,7 +157,7 @@ class Scripted:
         return await self._say()
 
 
-async def asked(call, answer):
+async def outcome_of(call, answer):
     """The client after one call that took 0.2 s, and what came of it."""
     clock = VirtualClock()
     client = MeteredClient(Scripted(clock, answer), clock)
@@ -173,7 +173,7 @@ def sample(metric, suffix, **labels):
 
 
 async def test_answers_go_through_and_are_timed():
-    client, result = await asked(lambda slurm: slurm.release([KEY]), {})
+    client, result = await outcome_of(lambda slurm: slurm.release([KEY]), {})
     assert result == {}
     assert sample(client.latency, "_count", verb="release") == 1
     assert sample(client.latency, "_sum", verb="release") == pytest.approx(0.2)
@@ -186,7 +186,7 @@ async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
         GONE: Failure("gone", FailureReason.GONE),
         JobKey("3", 1): Failure("?", FailureReason.UNAVAILABLE),
     }
-    client, result = await asked(lambda slurm: slurm.release(list(failures)), failures)
+    client, result = await outcome_of(lambda slurm: slurm.release(list(failures)), failures)
     assert result is failures
     for kind in ("refused", "gone", "unavailable"):
         assert sample(client.errors, "_total", verb="release", kind=kind) == 1
@@ -195,8 +195,8 @@ async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
 @pytest.mark.parametrize(
     ("error", "kind"), [(SlurmUnavailableError("away"), "unavailable"), (SlurmReplyError("what?"), "reply")]
 )
-async def test_calls_without_an_answer_are_counted_and_the_error_goes_through(error, kind):
-    client, result = await asked(lambda slurm: slurm.snapshot(), error)
+async def test_calls_without_an_answer_are_counted_and_the_error_is_raised(error, kind):
+    client, result = await outcome_of(lambda slurm: slurm.snapshot(), error)
     assert result is error
     assert sample(client.errors, "_total", verb="snapshot", kind=kind) == 1
     assert sample(client.latency, "_count", verb="snapshot") == 1
@@ -256,7 +256,7 @@ def test_no_address_serves_nothing(folder):
     assert world.listeners == []
 
 
-def test_a_port_that_is_taken_is_named_with_the_mend(folder):
+def test_a_port_in_use_is_named_with_the_remedy(folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -28,11 +28,11 @@ NAMES = {"n2.cluster": ["10.0.0.2", "192.168.0.2"], "n3.cluster": ["10.0.0.3"]}
 
 class Names:
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self.away = False
 
     def __call__(self, name: str) -> list[str]:
-        self.asked.append(name)
+        self.lookups.append(name)
         if self.away or name not in NAMES:
             raise OSError("no such name")
         return NAMES[name]
@@ -62,13 +62,13 @@ def checked(check: Check, names: Names | None = None) -> AgentAddresses:
         ("n9", "ipv4:10.0.0.1:4000", True, True),
     ],
 )
-async def test_who_may_speak_for_a_node(node: str, peer: str, automatic: bool, required: bool) -> None:
+async def test_only_a_nodes_own_address_may_be_its_agent(node: str, peer: str, automatic: bool, required: bool) -> None:
     assert (await checked("automatic").problem(node, peer) == "") is automatic
     assert (await checked("required").problem(node, peer) == "") is required
     assert await checked("off").problem(node, peer) == ""
 
 
-async def test_the_words_name_the_node_that_calls() -> None:
+async def test_the_text_names_the_node_that_calls() -> None:
     problem = await checked("automatic").problem("n1", "ipv4:10.0.0.3:4000")
     assert problem == "the call comes from 10.0.0.3, which is the address of n3"
 
@@ -78,10 +78,10 @@ async def test_names_are_looked_up_once_in_a_while_and_one_that_is_lost_keeps_it
     addresses = AgentAddresses(lambda: NODES, "required", names, lambda: now_s)
     for _ in range(3):
         assert await addresses.problem("n2", "ipv4:10.0.0.2:1") == ""
-    assert names.asked == ["n2.cluster"]
+    assert names.lookups == ["n2.cluster"]
     now_s, names.away = 2000.0, True
     assert await addresses.problem("n2", "ipv4:10.0.0.2:1") == ""
-    assert names.asked == ["n2.cluster"] * 2
+    assert names.lookups == ["n2.cluster"] * 2
 
 
 async def test_names_of_nodes_that_have_left_are_not_kept() -> None:
@@ -90,37 +90,37 @@ async def test_names_of_nodes_that_have_left_are_not_kept() -> None:
     for number in range(50):
         nodes["n1"] = f"host{number}.cluster"
         await addresses.problem("n1", "ipv4:10.0.0.2:1")
-    assert len(names.asked) == 50
+    assert len(names.lookups) == 50
     assert len(addresses._known) <= len(nodes) + 1
 
 
 async def test_a_call_from_no_nodes_address_is_cheap_once_the_nodes_are_known() -> None:
     # given a large cluster, half of it known by name, whose agents dial from another network
-    now_s, asked, nodes = 1000.0, [], {f"n{i}": f"n{i}.cluster" if i % 2 else f"10.0.0.{i}" for i in range(200)}
+    now_s, lookups, nodes = 1000.0, [], {f"n{i}": f"n{i}.cluster" if i % 2 else f"10.0.0.{i}" for i in range(200)}
 
     def look_up(name: str) -> list[str]:
-        asked.append(name)
+        lookups.append(name)
         return [f"10.0.1.{name.partition('.')[0][1:]}"]
 
     addresses = AgentAddresses(lambda: dict(nodes), "automatic", look_up, lambda: now_s)
     assert await addresses.problem("n1", "ipv4:172.16.0.9:4000") == ""
-    assert len(asked) == 100
+    assert len(lookups) == 100
     # when more of them dial, then no name is looked up, and none is gone through
     gone_through: list[str] = []
     real = addresses._addresses
     addresses._addresses = lambda name: gone_through.append(name) or real(name)  # type: ignore[method-assign, func-returns-value]
     assert await addresses.problem("n3", "ipv4:172.16.0.9:4000") == ""
     assert gone_through == ["n3.cluster"]
-    assert len(asked) == 100
+    assert len(lookups) == 100
     assert "the address of n5" in await addresses.problem("n3", "ipv4:10.0.1.5:4000")
     # and a node that comes later is known too
     nodes["n201"] = "n201.cluster"
     assert "the address of n201" in await addresses.problem("n3", "ipv4:10.0.1.201:4000")
-    assert len(asked) == 101
+    assert len(lookups) == 101
     # nor is it for ever
     now_s = 2000.0
     await addresses.problem("n3", "ipv4:172.16.0.9:4000")
-    assert len(asked) == 202
+    assert len(lookups) == 202
 
 
 # --- at the door
@@ -147,7 +147,7 @@ async def test_a_stream_from_another_node_is_refused(store: ProfileStore, monkey
         assert server.nodes == {}
 
 
-async def test_a_ticket_from_the_future_does_not_have_the_last_word(store: ProfileStore) -> None:
+async def test_a_ticket_from_the_future_does_not_stay_the_newest(store: ProfileStore) -> None:
     # given somebody who has taken a node's stream with a ticket of the next minute
     seal = PaperSeal()
     settings = AgentsSettings("127.0.0.1:0", silence_s=30.0)
@@ -171,8 +171,8 @@ def test_a_stream_is_dated_no_later_than_it_came() -> None:
     number, mac = Signer(key, Direction.FROM_AGENT).sign(body)
     first = agent_pb2.AgentMessage(number=number, body=body, mac=mac)
     admission = Admission(None, frozenset({0}), now=lambda: 1000.0)
-    assert admission.admit(make_ticket(body, 1050.0, key), first).said_s == 1000.0
-    assert admission.admit(make_ticket(body, 990.0, key), first).said_s == 990.0
+    assert admission.admit(make_ticket(body, 1050.0, key), first).called_s == 1000.0
+    assert admission.admit(make_ticket(body, 990.0, key), first).called_s == 990.0
 
 
 async def test_a_dead_name_service_takes_no_more_threads_than_two(monkeypatch: pytest.MonkeyPatch) -> None:

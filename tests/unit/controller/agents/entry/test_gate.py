@@ -34,7 +34,7 @@ def test_one_machine_takes_no_places_of_others() -> None:
     with ExitStack() as calls:
         for port in range(3):
             calls.enter_context(gate.opening(f"ipv4:10.0.0.1:{port}"))
-        with pytest.raises(RefusedError, match=r"too many calls of 10\.0\.0\.1"), gate.opening("ipv4:10.0.0.1:9"):
+        with pytest.raises(RefusedError, match=r"too many calls from 10\.0\.0\.1"), gate.opening("ipv4:10.0.0.1:9"):
             pass
         # then another one's agent is let in all the same, as long as there is room at all
         calls.enter_context(gate.opening("ipv4:10.0.0.2:9"))

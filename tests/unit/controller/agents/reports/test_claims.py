@@ -152,7 +152,7 @@ def test_a_bug_leaves_one_traceback_a_minute_in_the_log() -> None:
     with capture_logs() as logs:
         for at in range(100):
             clock.now_s = float(at)
-            screen.not_heard("n1", RuntimeError("a bug"))
+            screen.listener_failed("n1", RuntimeError("a bug"))
             screen.not_stored("n1", RuntimeError("another"))
             screen.not_stored("n2", OverflowError("a number"))
     assert [(line["reason"], line["exc_info"]) for line in logs] == [
@@ -160,7 +160,7 @@ def test_a_bug_leaves_one_traceback_a_minute_in_the_log() -> None:
     ] * 2  # fmt: skip
 
 
-def test_the_words_of_an_answer_can_be_shown() -> None:
+def test_the_text_of_an_answer_is_printable() -> None:
     come = arrival(answer(problem="rank 0: \x1b[31m" + "x" * 100_000))
     ReportScreen().screen(come)
     assert come.report.answer.problem.startswith("rank 0: ?[31mxxx")
@@ -171,7 +171,7 @@ def on(*nodes: str) -> SlurmJob:
     return replace(running("7", on=dict.fromkeys(nodes, 1)), raw_id=7, start_time_s=1000.0)
 
 
-def test_a_node_that_slurm_has_not_given_a_job_says_nothing_of_it() -> None:
+def test_reports_of_nodes_on_which_slurm_does_not_run_the_job_do_not_count() -> None:
     # given a job that Slurm runs on n1, and a node that claims to have it too
     seen: SlurmSnapshot | None = snapshot(on("n1"))
     screen = ReportScreen(Allocations(lambda: seen), Clock())
@@ -219,7 +219,7 @@ def test_jobs_that_claim_such_profiles_stop_no_other_measurements(store: Profile
     store.take([agents.arrival("n3", liar.profile(60.0, {"step_s": 0.2, "comm_exposed_s": 0.2}, {}))])
     for node in ("n1", "n2", "n3", "n4"):
         store.note_node(node, 10**10)
-    store.work_out(1e6)
+    store.compute_windows(1e6)
     # when how jobs spread is worked out
     priors = measured_priors(store, 0.0)
     # then it is a number
@@ -230,7 +230,7 @@ def test_jobs_that_claim_such_profiles_stop_no_other_measurements(store: Profile
 def test_a_million_steps_a_second_are_not_believed(store: ProfileStore) -> None:
     agents = Agents()
     store.take(agents.watch([Training(1, ("n1",), 2e6)], 0.0, 120.0))
-    store.work_out(1e6)
+    store.compute_windows(1e6)
     assert list(store.throughputs(0.0)) == []
 
 
@@ -288,7 +288,7 @@ def value(dice: random.Random, field: FieldDescriptor) -> int | float | str:
 
 
 def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) -> None:
-    dice, agents, told = random.Random(20261123), Agents(), ReportTable()
+    dice, agents, table = random.Random(20261123), Agents(), ReportTable()
     screen = ReportScreen(monotonic=Clock())
     goods = good_reports(agents)
     saying = replace(running("5", on={"n1": 4, "n2": 4}), raw_id=5)
@@ -302,17 +302,17 @@ def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) ->
         come = Arrival(node, agents.run_id, report, 60.0, made_s=report.time_s)
         screen.screen(come)
         store.take([come])
-        told.take(node, come.report)
+        table.take(node, come.report)
         if come.report.WhichOneof("kind") == "answer":
             answers[node] = come.report.answer
             saved_step({"n1", "n2"}, answers)
             problem({"n1", "n2"}, answers)
-        preemptibility(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
-    store.work_out(time.time())
+        preemptibility(saying, table.of(RunKey(5, 0)), {"n1", "n2"}, None)
+    store.compute_windows(time.time())
     measured_priors(store, 0.0)
     for item in store.throughputs(0.0):
         ideal_of(store, item.run.job_id, item.trained, item.shape, item.nodes, Priors())
         assert contention(store, item, Priors()).value != inf
     assert 500 < screen.counted["bounds"] < 3500
-    told.keep({5}, {"n1", "n2"})
-    assert all(len(told.of(RunKey(5, restart))) <= 2 for restart in range(10))
+    table.keep({5}, {"n1", "n2"})
+    assert all(len(table.of(RunKey(5, restart))) <= 2 for restart in range(10))

@@ -36,7 +36,7 @@ class Machines:
         return round(found - EPOCH_S, 6)
 
 
-def test_before_anything_has_come_nothing_is_known() -> None:
+def test_before_the_first_batch_the_offset_is_unknown() -> None:
     assert AgentClock().when(1) is None
 
 

@@ -16,9 +16,9 @@ import policies.serving.client  # noqa: F401 - imported before the user is chang
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease
-from controller.cli.doctor.agents import AgentsSeen, look_at_agents
+from controller.cli.doctor.agents import AgentsSeen, query_agents
 from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
-from controller.cli.doctor.look import ask_policy, checks, look
+from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
 from controller.cli.doctor.services import WATCHDOG_TIMER
@@ -143,7 +143,7 @@ def house() -> Installation:
     return Installation()
 
 
-def test_a_sound_installation_has_no_findings_with_a_mend(house: Installation) -> None:
+def test_a_sound_installation_has_no_findings_with_a_remedy(house: Installation) -> None:
     assert house.wrong() == []
     assert len(house.findings()) >= 12
 
@@ -325,12 +325,12 @@ async def test_a_slurmctld_that_does_not_answer_is_a_finding_and_no_error(house:
     assert seen.slurm.problem
 
 
-async def test_without_a_client_there_is_no_slurm_to_ask(house: Installation) -> None:
+async def test_without_a_client_slurm_is_not_queried(house: Installation) -> None:
     assert (await look(house.settings, None, policy_that_serves, NOW)).slurm is None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as another user")
-async def test_a_user_who_may_not_look_does_not_read_that_the_policy_is_away() -> None:
+async def test_a_user_who_may_not_open_the_socket_gets_no_finding_about_the_policy() -> None:
     with TemporaryDirectory(prefix="hw-") as name, socket.socket(socket.AF_UNIX) as listener:
         path = Path(name) / "policy.sock"
         listener.bind(str(path))
@@ -338,7 +338,7 @@ async def test_a_user_who_may_not_look_does_not_read_that_the_policy_is_away() -
         Path(name).chmod(0o750)
         os.seteuid(65534)
         try:
-            seen = await ask_policy(f"unix://{path}")
+            seen = await query_policy(f"unix://{path}")
         finally:
             os.seteuid(0)
     assert seen == PolicySeen(may_look=False)
@@ -396,9 +396,9 @@ def test_the_real_machine(tmp_path: Path) -> None:
 # --- node agents
 
 
-def agents(told: AgentsSeen) -> list[tuple[str, Level, str]]:
+def agents(agents_seen: AgentsSeen) -> list[tuple[str, Level, str]]:
     installation = Installation()
-    installation.see(agents=told)
+    installation.see(agents=agents_seen)
     found = [finding for finding in installation.findings() if finding.check.startswith("agents")]
     assert all(finding.mend or finding.level in {Level.OK, Level.SKIPPED} for finding in found)
     return [(finding.check, finding.level, finding.what) for finding in found]
@@ -434,23 +434,23 @@ def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> Non
 
 
 async def test_the_controller_is_queried_for_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await look_at_agents(ControllerSettings(partitions=("gpu",))) is None
+    assert await query_agents(ControllerSettings(partitions=("gpu",))) is None
     settings = ControllerSettings(
         partitions=("gpu",), runtime_dir=tmp_path, agents_address=f"unix://{tmp_path}/agents.sock"
     )
-    nobody = await look_at_agents(settings)
+    nobody = await query_agents(settings)
     assert nobody is not None
     assert "no controller answers" in nobody.problem
     with TemporaryDirectory(prefix="hw-") as short:
         async with measured_world(Path(short), monkeypatch) as (world, _):
-            told = await look_at_agents(world.settings)
-    assert told == AgentsSeen(silent=(("n3", 0.0), ("n4", 0.0)), nodes=4)
+            agents_seen = await query_agents(world.settings)
+    assert agents_seen == AgentsSeen(silent=(("n3", 0.0), ("n4", 0.0)), nodes=4)
 
 
 async def test_munge_is_tested_where_it_is_needed(tmp_path: Path) -> None:
     settings = ControllerSettings(
         partitions=("gpu",), runtime_dir=tmp_path, agents_address="0.0.0.0:9342", munge_socket=tmp_path / "none"
     )
-    told = await look_at_agents(settings)
-    assert told is not None
-    assert "MUNGE" in told.munge
+    agents_seen = await query_agents(settings)
+    assert agents_seen is not None
+    assert "MUNGE" in agents_seen.munge

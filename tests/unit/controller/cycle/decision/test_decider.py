@@ -25,7 +25,7 @@ class FakeEndpoint:
     placement: Placement = field(default_factory=lambda: Placement((0,), (1,)))
     away: bool = False
     sick: bool = False
-    asked: int = 0
+    num_calls: int = 0
     closed: bool = False
     connection: int = 0
     connected: bool = True
@@ -39,7 +39,7 @@ class FakeEndpoint:
         return not self.sick
 
     async def decide(self, state, deadline_s):
-        self.asked += 1
+        self.num_calls += 1
         self._answer()
         return Decision({0: self.placement})
 
@@ -76,26 +76,26 @@ def decider(endpoint, fallback=None, clock=None):
 
 
 async def test_the_policy_server_decides_while_it_can(state):
-    decided = await (asked := decider(FakeEndpoint())).decide(state)
+    decided = await (tested := decider(FakeEndpoint())).decide(state)
     assert (decided.policy, decided.problem, len(decided.plan.starts)) == ("fake", "", 1)
-    assert asked.serving
+    assert tested.serving
 
 
 async def test_the_fallback_decides_when_it_is_away(state):
-    asked = decider(FakeEndpoint(away=True))
-    decided = await asked.decide(state)
+    tested = decider(FakeEndpoint(away=True))
+    decided = await tested.decide(state)
     assert decided.policy == "fallback:fifo"
     assert "nobody listens" in decided.problem
     assert len(decided.plan.starts) == 1
-    assert not asked.serving
+    assert not tested.serving
 
 
 async def test_a_bad_decision_counts_as_a_reject_and_the_fallback_decides(state):
-    asked = decider(FakeEndpoint(placement=Placement((0,), (7,))))
-    decided = await asked.decide(state)
+    tested = decider(FakeEndpoint(placement=Placement((0,), (7,))))
+    decided = await tested.decide(state)
     assert decided.policy == "fallback:fifo"
     assert "7 GPUs instead of 1" in decided.problem
-    assert (asked.counts.rejects, asked.counts.fallbacks) == (1, 1)
+    assert (tested.counts.rejects, tested.counts.fallbacks) == (1, 1)
 
 
 async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(state, monkeypatch):
@@ -107,16 +107,16 @@ async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(st
         return real(state, decision, spec)
 
     monkeypatch.setattr(decider_module, "make_plan", make_plan)
-    asked = decider(FakeEndpoint())
-    decided = await asked.decide(state)
+    tested = decider(FakeEndpoint())
+    decided = await tested.decide(state)
     assert decided.policy == "fallback:fifo"
     assert "IndexError: oh" in decided.problem
-    assert (asked.counts.rejects, asked.serving) == (1, False)
+    assert (tested.counts.rejects, tested.serving) == (1, False)
     # nor is it swapped in, or rehearsed with
     with pytest.raises(PolicyUnavailableError, match="IndexError: oh"):
-        await asked.use(FakeEndpoint("unix:///new"), state)
+        await tested.use(FakeEndpoint("unix:///new"), state)
     known = decider(FakeEndpoint())
-    await known.greet()
+    await known.refresh()
     assert await known.rehearse(state) is None
 
 
@@ -125,52 +125,52 @@ async def test_there_is_no_decision_when_the_fallbacks_cannot_be_checked(state, 
         raise IndexError("oh")
 
     monkeypatch.setattr(decider_module, "make_plan", make_plan)
-    asked = decider(FakeEndpoint(away=True))
-    assert await asked.decide(state) is None
-    assert "IndexError: oh" in asked.last_error
-    assert asked.counts.undecided == 1
+    tested = decider(FakeEndpoint(away=True))
+    assert await tested.decide(state) is None
+    assert "IndexError: oh" in tested.last_error
+    assert tested.counts.undecided == 1
 
 
-async def test_a_server_that_came_back_decides_again(state):
+async def test_a_server_that_answers_again_decides_again(state):
     endpoint = FakeEndpoint(away=True)
-    asked = decider(endpoint)
-    await asked.decide(state)
+    tested = decider(endpoint)
+    await tested.decide(state)
     endpoint.away = False
-    assert (await asked.decide(state)).policy == "fake"
-    assert asked.serving
+    assert (await tested.decide(state)).policy == "fake"
+    assert tested.serving
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_for_a_moment(state):
     clock, endpoint = VirtualClock(), FakeEndpoint(placement=Placement((0,), (7,)))
-    asked = decider(endpoint, clock=clock)
+    tested = decider(endpoint, clock=clock)
     for _ in range(10):
-        assert (await asked.decide(state)).policy == "fallback:fifo"
-    assert endpoint.asked == 3
+        assert (await tested.decide(state)).policy == "fallback:fifo"
+    assert endpoint.num_calls == 3
     await clock.advance(6.0)
-    await asked.decide(state)
-    assert endpoint.asked == 4
+    await tested.decide(state)
+    assert endpoint.num_calls == 4
 
 
 async def test_there_is_no_decision_when_the_fallback_fails_too(state):
-    asked = decider(FakeEndpoint(away=True), BrokenPolicy())
-    assert await asked.decide(state) is None
-    assert "ZeroDivisionError" in asked.last_error
-    assert asked.counts.undecided == 1
+    tested = decider(FakeEndpoint(away=True), BrokenPolicy())
+    assert await tested.decide(state) is None
+    assert "ZeroDivisionError" in tested.last_error
+    assert tested.counts.undecided == 1
 
 
 async def test_an_error_that_lasts_is_reported_once(state):
-    asked = decider(FakeEndpoint(away=True), BrokenPolicy())
+    tested = decider(FakeEndpoint(away=True), BrokenPolicy())
     for _ in range(10):
-        assert await asked.decide(state) is None
-    assert asked.last_error.count("nobody listens") == 1
-    assert asked.last_error.count("ZeroDivisionError") == 1
+        assert await tested.decide(state) is None
+    assert tested.last_error.count("nobody listens") == 1
+    assert tested.last_error.count("ZeroDivisionError") == 1
 
 
 async def test_a_fit_policy_is_swapped_in_and_the_old_one_let_go(state):
     old, new = FakeEndpoint(), FakeEndpoint("unix:///new")
-    asked = decider(old)
-    assert (await asked.use(new, state)).name == "fake"
-    assert (asked.address, old.closed) == ("unix:///new", True)
+    tested = decider(old)
+    assert (await tested.use(new, state)).name == "fake"
+    assert (tested.address, old.closed) == ("unix:///new", True)
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,16 @@ async def test_a_fit_policy_is_swapped_in_and_the_old_one_let_go(state):
     [
         (FakeEndpoint(away=True), "nobody listens"),
         (FakeEndpoint(sick=True), "does not serve"),
-        (FakeEndpoint(placement=Placement((0,), (7,))), "bad dry-run decision"),
+        (FakeEndpoint(placement=Placement((0,), (7,))), "its dry-run decision was rejected"),
     ],
 )
 async def test_an_unfit_policy_is_refused_and_the_old_one_stays(state, unfit, complaint):
     old = FakeEndpoint("unix:///old")
-    asked = decider(old)
+    tested = decider(old)
     with pytest.raises(PolicyUnavailableError, match=complaint):
-        await asked.use(unfit, state)
-    assert (asked.address, old.closed, unfit.closed) == ("unix:///old", False, True)
-    assert (await asked.decide(state)).policy == "fake"
+        await tested.use(unfit, state)
+    assert (tested.address, old.closed, unfit.closed) == ("unix:///old", False, True)
+    assert (await tested.decide(state)).policy == "fake"
 
 
 async def test_learning_that_fails_disturbs_no_decision():
@@ -201,7 +201,7 @@ async def test_a_decision_on_an_empty_cluster_is_a_plan():
 
 
 @pytest.mark.parametrize(("took_s", "rehearsed"), [(0.05, True), (0.2, False)])
-async def test_a_server_that_is_slow_is_asked_for_no_rehearsals(state, took_s, rehearsed):
+async def test_a_slow_server_gets_no_rehearsals(state, took_s, rehearsed):
     clock = VirtualClock(1000.0)
 
     class Slow(FakeEndpoint):
@@ -211,10 +211,10 @@ async def test_a_server_that_is_slow_is_asked_for_no_rehearsals(state, took_s, r
 
     endpoint = Slow()
     decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
-    await decider.greet()
+    await decider.refresh()
     await decider.decide(state)
     assert (await decider.rehearse(state) is not None) is rehearsed
-    assert endpoint.asked == 1 + rehearsed
+    assert endpoint.num_calls == 1 + rehearsed
     # without waiting jobs, no decision shows that it is faster again
     took_s = 0.0
     await clock.advance(61)

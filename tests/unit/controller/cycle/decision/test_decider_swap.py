@@ -26,7 +26,7 @@ OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
 STATE = Observer().observe(snapshot(job("1")), Ledger(), frozenset({"dl"})).state
 CALLS = {
     "decide": lambda decider: decider.decide(STATE),
-    "describe": lambda decider: decider.greet(),
+    "describe": lambda decider: decider.refresh(),
     "learn": lambda decider: decider.learn([OUTCOME]),
     "rehearse": lambda decider: decider.rehearse(STATE),
 }
@@ -37,7 +37,7 @@ class Slow:
 
     def __init__(self, *, describes: bool) -> None:
         self.describes = describes
-        self.asked = asyncio.Event()
+        self.called = asyncio.Event()
         self.let_go = asyncio.Event()
 
     async def _describe(self, _request: bytes, _context: object) -> bytes:
@@ -46,7 +46,7 @@ class Slow:
         return encode_spec(load_policy("las").spec).SerializeToString()
 
     async def _wait(self, _request: object, _context: object) -> bytes:
-        self.asked.set()
+        self.called.set()
         await self.let_go.wait()
         return b"no message"
 
@@ -85,9 +85,9 @@ async def test_a_swap_during_a_call_ends_nothing_and_the_new_server_decides(call
     async with slow.serving(tmp_path / "old") as old, serving("srtf", tmp_path / "new") as new:
         decider = Decider(PolicyClient(old), load_policy("fifo"), 30.0, RealClock())
         if slow.describes:
-            await decider.greet()
+            await decider.refresh()
         under_way = asyncio.ensure_future(CALLS[call](decider))
-        await asyncio.wait_for(slow.asked.wait(), 30)
+        await asyncio.wait_for(slow.called.wait(), 30)
         assert (await decider.use(PolicyClient(new), STATE)).name == "srtf"
         assert decider.spec.name == "srtf"
         slow.let_go.set()
@@ -115,7 +115,7 @@ async def test_a_client_that_is_closed_during_a_call_ends_it_with_an_error_of_ou
     async with slow.serving(tmp_path / "s") as address:
         client = PolicyClient(address)
         call = asyncio.ensure_future(begin(client))
-        await asyncio.wait_for(slow.asked.wait(), 30)
+        await asyncio.wait_for(slow.called.wait(), 30)
         await client.close()
         with pytest.raises(PolicyServerError, match="closed"):
             await call
@@ -127,7 +127,7 @@ async def test_a_call_that_is_cancelled_from_outside_stays_cancelled(tmp_path: P
     slow = Slow(describes=False)
     async with slow.serving(tmp_path / "s") as address, PolicyClient(address) as client:
         call = asyncio.ensure_future(client.describe(30.0))
-        await asyncio.wait_for(slow.asked.wait(), 30)
+        await asyncio.wait_for(slow.called.wait(), 30)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

@@ -54,7 +54,7 @@ def test_running_jobs_keep_their_place():
     [
         ({7: at((0, 1))}, "row 7 is no job"),
         ({-1: at((0, 1))}, "row -1 is no job"),
-        ({0: at((9, 1))}, "not there"),
+        ({0: at((9, 1))}, "a row without a node"),
         ({0: Placement((), ())}, "without nodes"),
         ({0: Placement((0, 0), (1, 1))}, "named twice"),
         ({0: Placement((0,), (0,))}, "without GPUs"),
@@ -64,11 +64,11 @@ def test_running_jobs_keep_their_place():
         ({1: at((0, 5), (1, 3))}, "needs 4 GPUs on each node"),
         ({2: at((0, 5), (1, 7))}, "same number of GPUs"),
         ({0: at((3, 1))}, "n4 takes no jobs"),
-        ({3: at((1, 1))}, "may not use"),
+        ({3: at((1, 1))}, "is not eligible for it"),
         ({2: at((0, 6), (1, 6)), 1: at((1, 4), (2, 4))}, "n2 has not enough GPUs"),
     ],
 )
-def test_a_bad_decision_is_refused_and_says_why(allocation, complaint):
+def test_a_bad_decision_is_refused_with_the_reason(allocation, complaint):
     nodes = (node("n1"), node("n2"), node("n3"), node("n4", available=False, state="IDLE+DRAIN"))
     state = state_of(
         job("1"),
@@ -130,7 +130,7 @@ def preempted_state(*jobs, may=("1",), **changes):
     return Observer().observe(shown, Ledger(), frozenset({"dl"}), preemptible=runs).state
 
 
-def test_a_preemptible_job_may_be_stopped_and_what_needs_its_room_waits():
+def test_a_preemptible_job_may_be_stopped_and_jobs_that_need_its_gpus_wait():
     # given a job on the one node, and three that wait
     state = preempted_state(running("1", on={"n1": 6}), job("2"), job("3"), job("4"), nodes=1)
     wanted = Decision({1: at((0, 1)), 2: at((0, 1)), 3: at((0, 1))}, {0: "paused", 1: "best fit"}, queue=(1, 2, 3))
@@ -140,10 +140,10 @@ def test_a_preemptible_job_may_be_stopped_and_what_needs_its_room_waits():
     assert plan.stops == (Stop(0, "paused", None),)
     assert [start.row for start in plan.starts] == [1, 2]
     assert plan.queue == (3,)
-    assert plan.reasons[3] == "waits until job 1 has made room"
+    assert plan.reasons[3] == "waits until job 1 is stopped"
 
 
-def test_who_waits_for_room_keeps_the_policys_place_in_line():
+def test_jobs_that_wait_for_stops_keep_their_position_in_the_policys_order():
     state = preempted_state(running("1", on={"n1": 8}), job("2"), job("3"), job("4"), job("5"), nodes=1)
     plan = make_plan(state, Decision({4: at((0, 1)), 2: at((0, 1))}, queue=(3, 2)), PREEMPTS)
     assert (plan.starts, plan.queue) == ((), (3, 2, 4))
@@ -195,15 +195,15 @@ def test_a_preemptible_job_may_be_moved_where_it_may_go():
     assert "1 GPUs instead of 2" in moved.reason
     assert "not enough GPUs" in make_plan(state, Decision({0: at((1, 2)), 1: at((1, 7))}), PREEMPTS).reason
     assert "takes no jobs" in make_plan(state, Decision({0: at((2, 2)), 1: at((1, 7))}), PREEMPTS).reason
-    assert "may not use" in make_plan(state, Decision({0: at((3, 2)), 1: at((1, 7))}), PREEMPTS).reason
+    assert "is not eligible for it" in make_plan(state, Decision({0: at((3, 2)), 1: at((1, 7))}), PREEMPTS).reason
     free = preempted_state(one, job("3"), nodes=nodes)
     assert make_plan(free, Decision({0: at((1, 2))}), PREEMPTS).stops == (Stop(0, "", at((1, 2))),)
 
 
-def test_a_policy_that_says_it_never_preempts_is_held_to_it():
+def test_a_policy_that_declares_no_preemption_may_not_preempt():
     state = preempted_state(running("1", on={"n1": 8}), job("2"))
     refused = make_plan(state, Decision({}), SPEC)
-    assert "test says that it never preempts" in refused.reason
+    assert "test describes itself as a policy without preemption" in refused.reason
 
 
 def test_one_job_that_is_not_preemptible_spoils_the_decision_though_another_is():

@@ -34,7 +34,7 @@ def signals(world, key):
     return world.slurm.job(key.job_id).signals
 
 
-async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_path):
+async def test_a_short_job_runs_in_the_place_of_a_long_one_which_continues_later(tmp_path):
     # given a long job that can come back
     world = world_of(tmp_path)
     long = await long_one(world)
@@ -46,7 +46,7 @@ async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_
     result = await world.turn()
     names = [result.observation.rows[row].key for row in result.decided.plan.queue]
     assert names == short
-    assert f"waits until job {long.job_id} has made room" in result.decided.plan.reasons[result.decided.plan.queue[0]]
+    assert f"waits until job {long.job_id} is stopped" in result.decided.plan.reasons[result.decided.plan.queue[0]]
     row = world.preemptions.open[int(long.job_id)]
     assert (row.cause, row.stage) == (Cause.POLICY, Stage.ASKED)
     assert "srtf wants it to wait" in row.why
@@ -87,7 +87,7 @@ async def test_no_job_is_stopped_beyond_what_the_operator_allows(tmp_path, setti
     assert (world.phase(long), world.phase(short), signals(world, long)) == (Phase.RUNNING, Phase.PENDING, [])
 
 
-async def test_a_job_that_cannot_come_back_is_never_stopped(tmp_path):
+async def test_a_job_that_is_not_preemptible_is_never_stopped(tmp_path):
     world = world_of(tmp_path)
     long = await long_one(world, comment="")
     short = world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
@@ -162,8 +162,8 @@ async def test_a_refusal_at_the_last_moment_is_reported_once(tmp_path, monkeypat
     monkeypatch.setattr(world.preemptions, "begin", refuse)
     world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
     await world.go_on(10)
-    told = [event.text for event in world.events.recent(long.job_id) if "bad mood" in event.text]
-    assert told == ["is left where it is, though fallback:srtf would stop it: it is in a bad mood"]
+    texts = [event.text for event in world.events.recent(long.job_id) if "bad mood" in event.text]
+    assert texts == ["stays on its nodes, although fallback:srtf would stop it: it is in a bad mood"]
 
 
 # --- where stopped jobs go, and how large
@@ -178,7 +178,7 @@ async def stopped(world, key, elsewhere):
     return type(key)(key.job_id, found.submit_time_s)
 
 
-async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
+async def test_a_job_avoids_the_nodes_of_its_constraint(tmp_path):
     world = world_of(tmp_path, "fifo-skip")
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     await world.go_on(3)
@@ -189,18 +189,18 @@ async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
     assert world.ledger.relocations == {}
 
 
-async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
+async def test_a_job_that_fits_on_no_other_nodes_loses_its_constraint_with_an_event(tmp_path):
     # given a job that needs every node
     world = world_of(tmp_path, "fifo-skip")
     key = await long_one(world)
     key = await stopped(world, key, RelocationConstraint(avoid=frozenset({"n1"})))
     assert world.phase(key) is Phase.RUNNING
     assert len(world.nodes(key)) == 4
-    told = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
-    assert told == ["may go anywhere again: it was to keep off n1; it fits on no others now"]
+    texts = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
+    assert texts == ["may go anywhere again: it was to avoid n1, and fits on no other nodes now"]
 
 
-async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):
+async def test_a_job_waits_until_the_nodes_of_its_constraint_are_free(tmp_path):
     world = world_of(tmp_path, "fifo-skip")
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     blocker = world.sbatch(60.0, gpus_per_node=8)
@@ -213,7 +213,7 @@ async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):
     assert world.nodes(key) == {taken: 8}
 
 
-async def test_a_job_that_is_sent_to_a_node_that_goes_down_may_go_anywhere(tmp_path):
+async def test_a_job_bound_to_a_node_that_goes_down_may_go_anywhere(tmp_path):
     world = world_of(tmp_path, "fifo-skip")
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     blocker = world.sbatch(600.0, gpus_per_node=8)
@@ -288,6 +288,6 @@ async def test_only_a_job_that_an_operator_has_moved_waits_for_nodes_that_others
     await world.go_on(100)
     assert world.phase(key) is Phase.PENDING
     world.settings = world.settings.model_copy(update={"preemption": "off"})
-    await ContentionService(world, 30.0).look(await world.turn())
+    await ContentionService(world, 30.0).judge(await world.turn())
     await world.go_on(5)
     assert (world.phase(key) is Phase.PENDING) == waits

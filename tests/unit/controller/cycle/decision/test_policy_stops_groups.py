@@ -26,12 +26,12 @@ async def full(world, *, number=4, gpus=8):
     return keys
 
 
-def asked(world):
+def stopped_by_policy(world):
     """Jobs that a policy has had stopped so far, the first first."""
     return [row.job_id for row in world.preemptions.since(0.0) if row.cause is Cause.POLICY]
 
 
-def told(world, key, words):
+def events_with(world, key, words):
     return [event.text for event in world.events.recent(key.job_id) if words in event.text]
 
 
@@ -54,9 +54,9 @@ async def test_no_job_is_stopped_where_the_budget_is_never_enough_for_all_and_th
     short = world.sbatch(300.0, gpus_per_node=8, nodes=4, time_limit_s=600.0)
     await world.go_on(120)
     # then they stay, and it says what to do
-    assert asked(world) == []
+    assert stopped_by_policy(world) == []
     assert {world.phase(key) for key in long} == {Phase.RUNNING}
-    assert told(world, short, "budget") == [
+    assert events_with(world, short, "budget") == [
         "fallback:srtf would stop 4 jobs for it, all or none, and preemption_budget_per_hour is 2: they are never stopped; "
         "raise it to 4 or more to allow it"
     ]
@@ -64,10 +64,10 @@ async def test_no_job_is_stopped_where_the_budget_is_never_enough_for_all_and_th
     world.settings = world.settings.model_copy(update={"preemption_budget_per_hour": 4})
     await world.go_on(40)
     # then they are stopped
-    assert sorted(asked(world)) == sorted(key.job_id for key in long)
+    assert sorted(stopped_by_policy(world)) == sorted(key.job_id for key in long)
 
 
-async def test_all_are_stopped_where_the_budget_does_and_come_back(tmp_path):
+async def test_all_jobs_of_a_group_are_stopped_if_the_budget_suffices_and_continue_later(tmp_path):
     world = world_of(tmp_path, preemption_budget_per_hour=4)
     long = await full(world)
     short = world.sbatch(60.0, gpus_per_node=8, nodes=4, time_limit_s=600.0)
@@ -78,7 +78,7 @@ async def test_all_are_stopped_where_the_budget_does_and_come_back(tmp_path):
     await world.go_on(90)
     assert world.slurm.job(short.job_id).state == "COMPLETED"
     assert [(world.phase(key), world.slurm.job(key.job_id).restarts) for key in long] == [(Phase.RUNNING, 1)] * 4
-    assert told(world, short, "budget") == []
+    assert events_with(world, short, "budget") == []
 
 
 async def test_nodes_are_not_kept_free_for_a_job_that_waits_for_more_than_the_budget_allows(tmp_path):
@@ -89,16 +89,16 @@ async def test_nodes_are_not_kept_free_for_a_job_that_waits_for_more_than_the_bu
     beside = world.sbatch(1000.0, gpus_per_node=8, time_limit_s=2000.0)
     await world.go_on(6)
     # then it is used, after one more look
-    assert (world.phase(beside), world.phase(short), asked(world)) == (Phase.RUNNING, Phase.PENDING, [])
+    assert (world.phase(beside), world.phase(short), stopped_by_policy(world)) == (Phase.RUNNING, Phase.PENDING, [])
     # and a job that needs a single node gets it, though the other goes on waiting
     last = world.sbatch(50.0, gpus_per_node=8, time_limit_s=60.0)
     await world.go_on(40)
-    assert len(asked(world)) == 1
+    assert len(stopped_by_policy(world)) == 1
     await all_save(world)
     assert (world.phase(last), world.phase(short)) == (Phase.RUNNING, Phase.PENDING)
 
 
-async def test_who_leaves_already_counts_as_taken(tmp_path):
+async def test_jobs_that_are_being_stopped_need_no_budget(tmp_path):
     # given that an operator has stopped one of four
     world = world_of(tmp_path, preemption_budget_per_hour=3)
     long = await full(world)
@@ -107,7 +107,7 @@ async def test_who_leaves_already_counts_as_taken(tmp_path):
     short = world.sbatch(300.0, gpus_per_node=8, nodes=4, time_limit_s=600.0)
     await world.go_on(5)
     # then the budget does for the others
-    assert asked(world) == [long[0].job_id, long[2].job_id, long[3].job_id]
+    assert stopped_by_policy(world) == [long[0].job_id, long[2].job_id, long[3].job_id]
     await all_save(world)
     assert world.phase(short) is Phase.RUNNING
 
@@ -127,7 +127,7 @@ async def test_a_job_that_does_not_save_is_called_off_and_no_other_is_stopped_in
     # then the others come back to their nodes, and are left alone while that one rests
     await world.go_on(60)
     assert ({world.phase(key) for key in long}, world.phase(short)) == ({Phase.RUNNING}, Phase.PENDING)
-    assert len(asked(world)) == 4
+    assert len(stopped_by_policy(world)) == 4
 
 
 # --- several groups
@@ -145,21 +145,21 @@ async def test_small_groups_do_not_spend_what_a_larger_one_before_them_waits_for
     # then the first gets its room, and the last does not take what is left
     await all_save(world)
     await world.go_on(600, 50.0)
-    assert len(asked(world)) == 2
+    assert len(stopped_by_policy(world)) == 2
     assert [world.phase(key) for key in (first, second, third)] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]
-    assert told(world, second, "budget") == [
+    assert events_with(world, second, "budget") == [
         "fallback:srtf would stop 2 jobs for it, all or none, and 1 more may be stopped within this hour "
         "(preemption_budget_per_hour is 3)"
     ]
     # and when the hour is over, both get theirs
     began_s = world.clock.now()
-    while len(asked(world)) < 5:
+    while len(stopped_by_policy(world)) < 5:
         assert world.clock.now() < began_s + 3600
         await world.go_on(50, 50.0)
     await all_save(world)
     await world.go_on(60)
     assert [world.phase(key) for key in (first, second, third)] == [Phase.RUNNING] * 3
-    assert len(asked(world)) == 5
+    assert len(stopped_by_policy(world)) == 5
 
 
 @pytest.mark.parametrize(("budget", "spent", "waits"), [(1, 0, False), (2, 1, True)])
@@ -171,18 +171,18 @@ async def test_a_later_job_waits_only_behind_jobs_for_which_the_budget_is_enough
         world.journal.preemptions.add(preemption(1, 999, world.clock.now() - 60, cause=Cause.THRESHOLD))
     large = world.sbatch(300.0, gpus_per_node=8, nodes=2)
     await world.go_on(5)
-    assert len(told(world, large, "would stop 2 jobs for it")) == 1
+    assert len(events_with(world, large, "would stop 2 jobs for it")) == 1
     # when a small one comes behind it, for which that would do
     small = world.sbatch(300.0, gpus_per_node=8)
     await world.go_on(5)
     # then it is served at once, unless the first one's turn comes yet
-    assert asked(world) == ([] if waits else [long[2].job_id])
+    assert stopped_by_policy(world) == ([] if waits else [long[2].job_id])
     await world.go_on(50)
-    assert len(asked(world)) == (0 if waits else 1)
-    assert told(world, small, "would stop") == []
+    assert len(stopped_by_policy(world)) == (0 if waits else 1)
+    assert events_with(world, small, "would stop") == []
 
 
-async def test_after_jobs_were_held_back_the_queue_is_read_again_soon(tmp_path):
+async def test_after_jobs_were_withheld_the_queue_is_read_again_soon(tmp_path):
     world = world_of(tmp_path, preemption_budget_per_hour=2)
     await full(world)
     await world.go_on(10)
@@ -219,9 +219,9 @@ async def test_jobs_that_change_places_do_so_both_or_stay(tmp_path, budget, numb
     one, other = await full(world, number=2)
     world.sbatch(300.0, gpus_per_node=8, nodes=4)  # it waits: a policy is asked only when somebody does
     await world.go_on(5)
-    assert asked(world) == [one.job_id, other.job_id][:number]
-    words = "would stop 2 jobs together, it among them, all or none, and preemption_budget_per_hour is 1"
-    assert len(told(world, one, words)) == (number == 0)
+    assert stopped_by_policy(world) == [one.job_id, other.job_id][:number]
+    words = "would stop 2 jobs together with it, all or none, and preemption_budget_per_hour is 1"
+    assert len(events_with(world, one, words)) == (number == 0)
 
 
 class Swapper:
@@ -287,14 +287,16 @@ async def test_where_one_may_not_be_stopped_none_of_its_group_is(tmp_path, monke
     happens(world, monkeypatch)
     for _ in range(3):
         begin()
-    assert asked(world) == []
-    assert told(world, next(key for key in world.cycle._keeper.jobs if key.job_id == "3"), "is left where it is") == [
-        f"is left where it is, though fallback:srtf would stop it: {why}; 3 jobs that would go with it stay too"
+    assert stopped_by_policy(world) == []
+    assert events_with(
+        world, next(key for key in world.cycle._keeper.jobs if key.job_id == "3"), "stays on its nodes"
+    ) == [
+        f"stays on its nodes, although fallback:srtf would stop it: {why}; so 3 other jobs of its group are not stopped either"
     ]
     assert not [event for event in world.events.recent() if event.kind == "preempt" and event.job_id != "3"]
 
 
-async def test_no_job_is_asked_to_save_behind_one_that_is_refused_at_the_last_moment(tmp_path, monkeypatch):
+async def test_after_a_late_refusal_no_further_job_of_the_group_gets_a_request_to_save(tmp_path, monkeypatch):
     world = world_of(tmp_path)
     begin = await decided(world, monkeypatch)
     was = world.preemptions.begin
@@ -306,7 +308,7 @@ async def test_no_job_is_asked_to_save_behind_one_that_is_refused_at_the_last_mo
 
     monkeypatch.setattr(world.preemptions, "begin", refuse)
     begin()
-    assert asked(world) == ["1"]
+    assert stopped_by_policy(world) == ["1"]
 
 
 async def test_a_job_that_rests_has_the_policy_leave_all_of_its_group(tmp_path):
@@ -315,4 +317,4 @@ async def test_a_job_that_rests_has_the_policy_leave_all_of_its_group(tmp_path):
     world.journal.preemptions.add(preemption(1, int(long[2].job_id), world.clock.now() - 60, cause=Cause.OPERATOR))
     short = world.sbatch(300.0, gpus_per_node=8, nodes=4, time_limit_s=600.0)
     await world.go_on(30)
-    assert (asked(world), world.phase(short)) == ([], Phase.PENDING)
+    assert (stopped_by_policy(world), world.phase(short)) == ([], Phase.PENDING)

@@ -42,7 +42,7 @@ def test_jobs_that_change_places_go_together():
     )
 
 
-def test_a_job_that_waits_for_a_move_also_needs_the_jobs_in_its_way():
+def test_a_job_that_waits_for_a_move_also_needs_the_stops_on_the_new_nodes():
     held = {1: (0,), 2: (1,), 3: (2,)}
     assert stop_groups(held, [(9, (0,))], {1: (1,), 2: (2,), 3: (4,)}) == (StopGroup((1, 2, 3), 9),)
 
@@ -57,7 +57,7 @@ def test_every_stop_is_in_a_group_and_no_two_groups_are_equal(plan):
 
 
 @given(plans())
-def test_with_the_whole_group_stopped_its_job_starts_and_moved_jobs_have_room(plan):
+def test_with_the_whole_group_stopped_its_job_starts_and_moved_jobs_fit(plan):
     held, waiting, moves = plan
     for group in stop_groups(*plan):
         left = {node for row, nodes in held.items() if row not in group.rows for node in nodes}
@@ -67,7 +67,7 @@ def test_with_the_whole_group_stopped_its_job_starts_and_moved_jobs_have_room(pl
 
 
 @given(plans())
-def test_every_job_of_a_group_is_in_the_way(plan):
+def test_every_job_of_a_group_is_needed(plan):
     held, waiting, moves = plan
     for group in stop_groups(*plan):
         if group.needed_by is None:

@@ -11,13 +11,13 @@ ONE, TWO, THREE = runs = [RunKey(number, 0) for number in (1, 2, 3)]
 ALL = frozenset(runs)
 
 
-def test_no_job_is_held_back_at_first():
+def test_no_job_is_withheld_at_first():
     withheld = Withheld()
     assert not withheld.fresh
     assert withheld.without(ALL, 0.0) == ALL
 
 
-def test_who_is_held_back_is_offered_again_after_a_while():
+def test_withheld_jobs_are_offered_again_after_a_while():
     withheld = Withheld()
     withheld.withhold([ONE], 100.0, all_others=False)
     assert withheld.fresh
@@ -38,7 +38,7 @@ def test_with_every_job_withheld_none_is_offered():
 
 @pytest.mark.parametrize("all_others", [False, True])
 @pytest.mark.parametrize("later_s", [10 * WITHHELD_S, -3600.0])
-def test_that_lasts_for_a_look_though_looks_are_rare_and_no_longer_though_the_clock_was_set_back(all_others, later_s):
+def test_withholding_lasts_for_one_call_at_least_and_ends_when_the_clock_is_set_back(all_others, later_s):
     withheld = Withheld()
     withheld.withhold(ALL, 5000.0, all_others=all_others)
     assert withheld.without(ALL, 5000.0 + later_s) == frozenset()

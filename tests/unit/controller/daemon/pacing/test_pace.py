@@ -19,7 +19,7 @@ def test_readings_are_an_interval_apart():
     assert pace.wait_s(50.0, 1.0) == 0.0
 
 
-def test_however_often_somebody_asks_there_are_no_more_than_one_an_interval():
+def test_there_is_at_most_one_reading_in_an_interval():
     draw = random.Random(3)
     pace, now_s, readings = Pace(), 0.0, 0
     while now_s < 100.0:

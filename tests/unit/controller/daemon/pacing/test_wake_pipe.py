@@ -46,7 +46,7 @@ async def test_rubbish_only_wakes(pipe, tmp_path):
     assert pipe.take().submitted == 1
 
 
-async def test_hooks_have_a_pipe_of_their_own_which_takes_no_room_from_job_submit_lua(pipe, tmp_path):
+async def test_hooks_have_a_pipe_of_their_own_beside_that_of_job_submit_lua(pipe, tmp_path):
     room = pipe.room_bytes
     write(tmp_path / "wake-hooks", "start 3\nend 4\nsub")
     write(tmp_path / "wake", "submit\n")
@@ -70,7 +70,7 @@ async def test_writers_do_not_block_while_the_pipe_is_not_read(pipe, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["wake", "wake-hooks"])
-async def test_something_else_in_its_place_is_refused(tmp_path, name):
+async def test_a_path_that_is_no_pipe_is_refused(tmp_path, name):
     (tmp_path / name).write_text("")
     before = open_files()
     with pytest.raises(ConfigurationError, match="this is not a named pipe; remove it"):
@@ -85,7 +85,7 @@ async def test_the_pipe_is_for_its_owner_until_a_group_is_let_in(pipe, tmp_path)
     assert (tmp_path / "wake-hooks").stat().st_mode & 0o777 == 0o660
 
 
-async def test_who_is_in_a_hurry_only_for_some_things_sleeps_through_others(pipe, tmp_path):
+async def test_a_wait_for_certain_lines_is_not_ended_by_others(pipe, tmp_path):
     write(tmp_path / "wake", "start 3\n")
     await pipe.wait(60.0)
     sleeper = asyncio.create_task(pipe.wait(60.0, lambda woken: woken.submitted > 0))
@@ -98,7 +98,7 @@ async def test_who_is_in_a_hurry_only_for_some_things_sleeps_through_others(pipe
     assert (woken.submitted, woken.started, woken.ended) == (1, 1, 1)
 
 
-async def test_what_came_while_waiting_for_something_else_is_not_lost(pipe, tmp_path):
+async def test_lines_that_do_not_end_a_wait_are_still_counted(pipe, tmp_path):
     write(tmp_path / "wake", "end 3\n")
     await pipe.wait(0.05, lambda woken: woken.submitted > 0)
     await asyncio.wait_for(pipe.wait(60.0), 30.0)

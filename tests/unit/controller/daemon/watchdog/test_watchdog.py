@@ -15,7 +15,7 @@ from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
-from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport, confirm_s, look_once, run_watchdog
+from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport, check_once, confirm_s, run_watchdog
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
@@ -64,7 +64,7 @@ class House:
         watchdog = Watchdog(
             self.slurm.client, self.path, self._originals, self.clock, confirm_s=3, batch=batch, holds=self.holds
         )
-        return await self.clock.run(watchdog.look())
+        return await self.clock.run(watchdog.check())
 
     async def pin(self, key: JobKey, gpus_per_node: int | None, *nodes: str) -> None:
         """The controller was about to start the job there."""
@@ -97,7 +97,7 @@ async def test_jobs_of_a_dead_controller_run(house: House) -> None:
     assert all(HOLD_MARK not in house.slurm.job(key.job_id).admin_comment for key in keys)
 
 
-async def test_jobs_are_released_too_when_the_lease_is_gone(house: House) -> None:
+async def test_jobs_are_released_too_without_a_lease(house: House) -> None:
     key = house.submit()
     house.path.unlink()
 
@@ -321,7 +321,7 @@ async def test_a_pinned_job_whose_request_cannot_be_restored_still_starts(house:
     assert (await house.look()).released == (key,)
 
 
-async def test_a_job_that_lost_gpus_on_the_way_is_not_released(house: House) -> None:
+async def test_a_job_whose_request_has_fewer_gpus_is_not_released(house: House) -> None:
     key = house.submit(request=sbatch_request(gpus_per_node=2))
     await house.pin(key, 2, "n1")
     house.originals[key] = replace(house.originals[key], gpus_per_node=8)
@@ -362,7 +362,7 @@ async def test_the_watchdog_works_without_a_journal_that_does_not_answer(
     await house.die()
     watchdog = Watchdog(house.slurm.client, house.path, originals, house.clock, confirm_s=3)
 
-    assert (await house.clock.run(watchdog.look())).released == (key,)
+    assert (await house.clock.run(watchdog.check())).released == (key,)
     answer.set()
 
 
@@ -400,7 +400,7 @@ async def test_a_job_that_cannot_be_released_keeps_no_other_held(
     assert [house.slurm.job(key.job_id).held for key in keys] == [key == bad and verb == "release" for key in keys]
 
 
-async def test_a_slurmctld_that_goes_away_ends_the_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slurmctld_that_stops_answering_ends_the_check(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [house.submit() for _ in range(40)]
     calls: list[int] = []
 
@@ -447,7 +447,7 @@ async def test_a_slurmctld_that_is_away_is_reported(house: House) -> None:
         await house.look()
 
 
-async def test_a_controller_that_comes_back_meanwhile_keeps_the_rest(house: House) -> None:
+async def test_a_controller_that_is_back_keeps_the_remaining_jobs(house: House) -> None:
     keys = [house.submit() for _ in range(4)]
     await house.die()
     house.slurm.faults.slow("release", 10)
@@ -464,7 +464,7 @@ async def test_an_error_costs_one_run_of_the_watchdog(monkeypatch: pytest.Monkey
     def broken() -> tuple[ControllerSettings, str]:
         raise RuntimeError("a bug")
 
-    assert await look_once(broken) == 1
+    assert await check_once(broken) == 1
 
 
 def test_the_watchdog_runs_on(tmp_path: Path) -> None:

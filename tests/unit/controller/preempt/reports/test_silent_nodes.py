@@ -51,7 +51,7 @@ def test_nodes_are_silent_only_where_agents_are_in_use() -> None:
     assert silent_nodes(["n1", "n2"], set()) == silent_nodes(["n1", "n2"], {"x9"}) == frozenset()
 
 
-def test_stopped_jobs_are_kept_off_silent_nodes_for_a_bounded_time() -> None:
+def test_stopped_jobs_avoid_silent_nodes_for_a_bounded_time() -> None:
     waiting = replace(job("5"), raw_id=5)
     silent = frozenset({"n2"})
     assert kept_off([waiting, replace(job("6"), raw_id=6)], {5: STOPPED}, silent, 1001.0) == {waiting.key: silent}
@@ -84,7 +84,10 @@ async def test_a_moved_job_waits_for_a_bounded_time_rather_than_go_where_the_age
         # then it waits, though the fourth is free, and says why
         assert world.phase(mine.key) is Phase.PENDING
         why = await admin.Why(pb.WhyRequest(job_id=mine.key.job_id))
-        assert "it continues from a checkpoint and is kept off n4 because the agent there is silent" in why.sentence
+        assert (
+            "it continues from a checkpoint and is not placed on n4 because the agent there is not connected"
+            in why.sentence
+        )
         # and after the time it goes there all the same
         await world.go_on(KEPT_OFF_S - 80)
         assert world.phase(mine.key) is Phase.PENDING
@@ -92,7 +95,7 @@ async def test_a_moved_job_waits_for_a_bounded_time_rather_than_go_where_the_age
         assert list(world.nodes(mine.key)) == ["n4"]
 
 
-async def test_a_job_goes_there_as_soon_as_the_agent_is_back(folder: Path) -> None:
+async def test_a_job_may_use_a_node_as_soon_as_its_agent_is_back(folder: Path) -> None:
     async with preempted_world(folder, ("n1", "n2", "n3")) as cluster, asking(folder / "admin.sock") as admin:
         world = cluster.world
         mine, *_ = [await cluster.running(8, nodes=1) for _ in range(3)]
@@ -107,7 +110,7 @@ async def test_a_job_goes_there_as_soon_as_the_agent_is_back(folder: Path) -> No
             assert list(world.nodes(mine.key)) == ["n4"]
 
 
-def test_no_room_is_found_on_silent_nodes() -> None:
+def test_no_place_is_found_on_silent_nodes() -> None:
     found, rows = relocations(A, B, nodes=5)
     first = found.find(rows["1"], A, SHARED)
     assert first is not None
@@ -151,5 +154,5 @@ def test_a_policy_moves_no_job_to_a_silent_node(node: int | None, asked: list[st
     stops.begin(plan, observation, "las", settings, NOW_S)
     assert cluster.asked == asked
     refused = [event.text for event in events.recent("1")]
-    assert [text for text in refused if "where the agent is silent" in text] == refused
+    assert [text for text in refused if "where the agent is not connected" in text] == refused
     assert len(refused) == (not asked)

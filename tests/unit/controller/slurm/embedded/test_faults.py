@@ -95,7 +95,7 @@ async def test_a_crash_loses_the_newest_jobs_and_issues_their_ids_again() -> Non
     assert lab.phase(again) is Phase.RUNNING, "the lost run's end is not taken for the new one's"
 
 
-async def test_jobs_of_a_dead_node_come_back_as_slurm_brings_them() -> None:
+async def test_jobs_of_a_dead_node_are_pending_again_as_in_slurm() -> None:
     lab = Lab()
     may, may_not = lab.sbatch(gpus=4, nodes=2, duration_s=1000), lab.sbatch(gpus=4, requeue=False, duration_s=1000)
     await lab.pass_time(5)

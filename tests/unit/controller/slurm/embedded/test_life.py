@@ -29,7 +29,7 @@ async def test_every_phase_in_its_time() -> None:
     assert (await lab.client.snapshot()).jobs == ()
 
 
-async def test_history_does_not_depend_on_how_often_one_looks() -> None:
+async def test_history_does_not_depend_on_the_number_of_readings() -> None:
     often, seldom = Lab(), Lab()
     keys = [
         (often.sbatch(gpus=8, nodes=2, duration_s=50), seldom.sbatch(gpus=8, nodes=2, duration_s=50)) for _ in range(5)
@@ -134,7 +134,7 @@ async def test_partition_down_and_up() -> None:
     assert lab.phase(key) is Phase.RUNNING
 
 
-async def test_requeue_puts_the_begin_time_off_and_gives_a_new_identity() -> None:
+async def test_a_requeue_delays_the_begin_time_and_gives_a_new_identity() -> None:
     lab = Lab()
     key = lab.sbatch(duration_s=1000)
     await lab.pass_time(10)

@@ -95,7 +95,7 @@ class World:
         return next(job for job in (await self.client.snapshot()).jobs if job.key.job_id == job_id)
 
 
-def told(**attributes: Any) -> SlurmJob:
+def job_with(**attributes: Any) -> SlurmJob:
     (job,) = job_record(JobRow(**attributes)).jobs
     return job
 
@@ -114,7 +114,7 @@ RUNNING: dict[str, Any] = {
 
 
 def test_a_held_job() -> None:
-    job = told(time_limit=90, constraints=["fast", "big"], licenses=["matlab:1"], account="ml")
+    job = job_with(time_limit=90, constraints=["fast", "big"], licenses=["matlab:1"], account="ml")
     assert (job.key, job.phase, job.held, job.user, job.name) == (KEY, Phase.PENDING, True, "ann", "train")
     assert (job.time_limit_s, job.features, job.licenses, job.account) == (5400.0, "fast,big", "matlab:1", "ml")
     assert (job.admin_comment, job.comment, job.reservation, job.dependency) == ("", "", "", "")
@@ -122,13 +122,13 @@ def test_a_held_job() -> None:
 
 
 def test_a_running_job() -> None:
-    job = told(**RUNNING)
+    job = job_with(**RUNNING)
     assert job.allocated == (NodeShare("n1", 2, 0b101, 4, 4000), NodeShare("n2", 2, 0b101, 4, 4000))
     assert (job.held, job.start_time_s) == (False, SUBMIT_S + 1)
 
 
 def test_a_completing_job_shares_what_it_held() -> None:
-    job = told(**RUNNING | {"state": "COMPLETING", "allocated_tres": tres(gpu=4), "cpus": 8})
+    job = job_with(**RUNNING | {"state": "COMPLETING", "allocated_tres": tres(gpu=4), "cpus": 8})
     assert job.allocated == (NodeShare("n1", 2, 0, 4, 0), NodeShare("n2", 2, 0, 4, 0))
 
 
@@ -144,8 +144,8 @@ def test_a_completing_job_shares_what_it_held() -> None:
         ({"gres_per_node": {}}, (None, None, None, "")),
     ],
 )
-def test_gpus_asked_for(attributes: dict[str, Any], asked: tuple[object, ...]) -> None:
-    request = told(**attributes).request
+def test_requested_gpus(attributes: dict[str, Any], asked: tuple[object, ...]) -> None:
+    request = job_with(**attributes).request
     assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
 
 
@@ -166,10 +166,14 @@ def test_arrays(attributes: dict[str, Any], ids: list[str]) -> None:
 
 def test_dependencies_as_sbatch_takes_them() -> None:
     nothing: dict[str, Any] = {"after": [], "afterok": [], "afterany": [], "singleton": False, "satisfy": "all"}
-    assert told(dependencies=nothing).dependency == ""
-    assert told(dependencies=nothing | {"afterok": [12, 13], "singleton": True}).dependency == "afterok:12:13,singleton"
+    assert job_with(dependencies=nothing).dependency == ""
     assert (
-        told(dependencies=nothing | {"after": [1], "afterok": [2], "satisfy": "any"}).dependency == "after:1?afterok:2"
+        job_with(dependencies=nothing | {"afterok": [12, 13], "singleton": True}).dependency
+        == "afterok:12:13,singleton"
+    )
+    assert (
+        job_with(dependencies=nothing | {"after": [1], "afterok": [2], "satisfy": "any"}).dependency
+        == "after:1?afterok:2"
     )
 
 
@@ -256,7 +260,7 @@ async def test_a_job_that_its_user_holds_is_left_alone() -> None:
     assert (job.held, job.admin_comment, job.request) == (True, "", request)
 
 
-async def test_refusals_say_why() -> None:
+async def test_refusals_have_a_reason() -> None:
     world = World(JobRow(id=7, admin_comment=HOLD_MARK))
     world.module.refusal = "Access/permission denied"
     assert (await world.client.release([KEY]))[KEY].message == "Access/permission denied"
@@ -306,7 +310,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 
 @pytest.mark.parametrize("worker", ["print('noise on standard output', flush=True)"], indirect=True)
-async def test_calls_go_to_a_child_and_come_back(worker: WorkerProcess) -> None:
+async def test_calls_run_in_a_child_process(worker: WorkerProcess) -> None:
     assert (await worker.call("facts")).cluster_name == "lab"
     assert (await worker.call("facts")).cluster_name == "lab"
 
@@ -336,7 +340,7 @@ async def test_a_call_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytes
     monkeypatch.syspath_prepend(module_at(tmp_path, "time.sleep(600)"))
     worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=1.0)
     begun = time.monotonic()
-    with pytest.raises(SlurmUnavailableError, match="no answer within 1 s"):
+    with pytest.raises(SlurmUnavailableError, match="no answer from its process within 1 s"):
         await worker.call("facts")
     assert time.monotonic() - begun < 20
     worker.close()

@@ -64,7 +64,7 @@ async def test_facts() -> None:
     assert facts.settings["AccountingStorageTRES"] == "cpu,gres/gpu"
 
 
-async def test_a_line_break_in_a_name_costs_a_second_look_and_makes_no_job() -> None:
+async def test_a_line_break_in_a_name_costs_a_second_reading_and_makes_no_job() -> None:
     evil = "a\nJobId=77 JobName=b"
     slurm = Slurmctld(held(7), held(8, name=evil), held(9))
     client = client_of(slurm)
@@ -79,7 +79,7 @@ async def test_a_line_break_in_a_name_costs_a_second_look_and_makes_no_job() -> 
     assert (await job_of(client, "8")).reason == "Dependency"
 
 
-async def test_a_flood_of_such_names_costs_a_bounded_number_of_looks() -> None:
+async def test_a_flood_of_such_names_costs_a_bounded_number_of_readings() -> None:
     slurm = Slurmctld(*(held(raw, name="a\nb") for raw in range(1, 701)), held(1000))
     client = client_of(slurm)
     seen = [len((await client.snapshot()).jobs) for _ in range(4)]
@@ -210,7 +210,7 @@ async def test_a_comment_is_never_a_command() -> None:
 async def test_an_ambiguous_comment_is_left_alone() -> None:
     slurm = Slurmctld(pending(7, workdir="/x AdminComment=y", admin_comment="billing=7"))
     failures = await client_of(slurm).hold([KEY])
-    assert "not touched" in failures[KEY].message
+    assert "does not change its admin comment" in failures[KEY].message
     assert slurm["7"]["admin_comment"] == "billing=7"
     assert slurm["7"]["priority"] != "0", "held jobs without our mark are nobody's"
 
@@ -308,7 +308,7 @@ async def test_another_job_with_the_same_id_is_left_alone() -> None:
     assert slurm.commands("release") == []
 
 
-async def test_what_is_remembered_never_says_that_a_job_is_done() -> None:
+async def test_a_kept_reading_never_confirms_a_change() -> None:
     slurm = Slurmctld(pending(7, admin_comment=HOLD_MARK))
     client = client_of(slurm)
     await client.snapshot()  # it was not held then ...
@@ -317,7 +317,7 @@ async def test_what_is_remembered_never_says_that_a_job_is_done() -> None:
     assert slurm["7"]["priority"] == "4294901000"
 
 
-async def test_nothing_to_do_asks_nothing() -> None:
+async def test_without_changes_slurm_is_not_queried() -> None:
     slurm = Slurmctld()
     client = client_of(slurm)
     assert await client.release([]) == await client.hold([]) == await client.pin([]) == await client.unpin({}) == {}
@@ -377,7 +377,7 @@ async def test_pin_of_a_total_on_one_node_bounds_it() -> None:
     assert await pinned(slurm, ("n4",), 8) == ["update JobId=7 ResetAccrueTime NumNodes=1-1 ReqNodeList=n4"]
 
 
-async def test_slurm_divides_gpus_where_no_request_can_say_how() -> None:
+async def test_slurm_divides_gpus_where_no_request_can_express_the_division() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:7 "))
     assert await pinned(slurm, ("n1", "n2"), None) == ["update JobId=7 ResetAccrueTime NumNodes=2-2 ReqNodeList=n1,n2"]
 
@@ -389,12 +389,12 @@ async def test_gpus_by_task_lie_where_the_tasks_are() -> None:
     ]
 
 
-async def test_a_users_own_nodes_come_back() -> None:
+async def test_a_users_own_nodes_are_restored() -> None:
     slurm = Slurmctld(held(7, num_nodes="2-2", tres="node=2", num_tasks="2", num_cpus="2", req_nodes="n4"))
     assert await pinned(slurm, ("n2", "n4"), 2) == ["update JobId=7 ResetAccrueTime ReqNodeList=n2,n4"]
 
 
-async def test_a_users_own_tasks_come_back() -> None:
+async def test_a_users_own_tasks_are_restored() -> None:
     slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:12 ", num_tasks="2", num_cpus="2", num_nodes="1-4"))
     await pinned(slurm, ("n1", "n2", "n3", "n4"), 3)
 
@@ -424,7 +424,7 @@ async def test_a_pin_can_be_repeated() -> None:
     assert len(slurm.commands("update")) == 1
 
 
-async def test_what_a_requeued_job_does_not_show_is_asked_for_once() -> None:
+async def test_a_bound_that_a_requeued_job_does_not_show_is_requested_once() -> None:
     slurm = Slurmctld(held(7, restarts="1", num_nodes="3"))
     client = client_of(slurm)
     pin = Pin(KEY, ("n2",), 2, ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000))
@@ -503,7 +503,7 @@ async def test_a_job_that_was_released_meanwhile_is_not_pinned() -> None:
     [
         ("TresPerNode=gres:gpu:2 ", ("n1",), 4, "asks for 2 GPUs on each node, not 4"),
         ("TresPerJob=gres:gpu:8 ", ("n1", "n2"), 3, "are not the 8 that it asks for"),
-        ("TresPerJob=gres:gpu:4,gres:nvme:2 ", ("n1", "n2"), 2, "Slurm alone can divide"),
+        ("TresPerJob=gres:gpu:4,gres:nvme:2 ", ("n1", "n2"), 2, "only Slurm can divide"),
         ("TresPerTask=gres:gpu:1 ", ("n1", "n2"), 1, "for each of 1 tasks"),
         ("TresPerNode=gres:gpu:2 ", (), 2, "not a list of distinct nodes"),
         ("TresPerNode=gres:gpu:2 ", ("n1", "n1"), 2, "not a list of distinct nodes"),
@@ -519,7 +519,7 @@ async def test_pins_that_cannot_be(gpus: str, nodes: tuple[str, ...], per_node: 
     assert slurm.commands("update") == []
 
 
-async def test_something_that_keeps_changing_a_job_back() -> None:
+async def test_another_program_that_keeps_changing_a_job_back() -> None:
     slurm = Slurmctld(held(7, num_nodes="1-3"))
     client = client_of(slurm)
     pin = Pin(KEY, ("n1",), 2, (await job_of(client)).request)

@@ -16,7 +16,7 @@ def section(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def told(reading: JobReading) -> dict[str, Phase]:
+def phases(reading: JobReading) -> dict[str, Phase]:
     return {job.key.job_id: job.phase for job in reading.jobs}
 
 
@@ -80,7 +80,7 @@ def test_an_array_keeps_the_tasks_that_have_not_changed() -> None:
 def test_jobs_that_are_gone_are_forgotten() -> None:
     table = JobTable(CLOCK)
     table.update(section(job_line(raw="1"), job_line(raw="2")))
-    assert told(table.update(section(job_line(raw="2")))) == {"2": Phase.PENDING}
+    assert phases(table.update(section(job_line(raw="2")))) == {"2": Phase.PENDING}
     assert (len(table), table.knows(1), table.knows(2)) == (1, False, True)
 
 
@@ -165,7 +165,7 @@ def test_a_line_break_in_a_name_puts_its_neighbours_in_doubt() -> None:
     table = JobTable(CLOCK)
     lines = [job_line(raw="1"), job_line(raw="2", name="a\nb"), job_line(raw="3"), job_line(raw="4")]
     reading = table.update(section(*lines))
-    assert told(reading) == {"4": Phase.PENDING}
+    assert phases(reading) == {"4": Phase.PENDING}
     assert reading.contested == {1, 2, 3}
 
 
@@ -173,7 +173,7 @@ def test_a_name_that_looks_like_another_job_makes_none() -> None:
     table = JobTable(CLOCK)
     evil = job_line(raw="2", name="a\nJobId=77 JobName=b")
     reading = table.update(section(job_line(raw="1"), evil, job_line(raw="3")))
-    assert set(told(reading)) == {"3"}
+    assert set(phases(reading)) == {"3"}
     assert reading.contested == {1, 2, 77}
 
 
@@ -183,7 +183,7 @@ def test_a_path_that_looks_like_another_job_makes_none() -> None:
         raw="2", workdir=f"/x StdErr=/x StdIn=/x StdOut=/x Power= \n{job_line(raw='77', submit='t.1')}\nJobId=78 x"
     )
     reading = table.update(section(job_line(raw="1"), evil, job_line(raw="3"), job_line(raw="4")))
-    assert set(told(reading)) == {"1", "4"}
+    assert set(phases(reading)) == {"1", "4"}
     assert reading.contested == {2, 3, 77, 78}
 
 
@@ -195,7 +195,7 @@ def test_the_id_of_a_true_job_cannot_be_taken() -> None:
         [job_line(raw="3"), job_line(raw="2"), job_line(raw="1", name="a\nJobId=3 JobName=b")],
     ):
         reading = table.update(section(*lines))
-        assert "3" not in told(reading)
+        assert "3" not in phases(reading)
         assert {1, 3} <= reading.contested
 
 
@@ -203,7 +203,7 @@ def test_doubt_ends_with_the_text() -> None:
     table = JobTable(CLOCK)
     table.update(section(job_line(raw="1"), job_line(raw="2", name="a\nb")))
     reading = table.update(section(job_line(raw="1"), job_line(raw="2", name="ab")))
-    assert (set(told(reading)), reading.contested) == ({"1", "2"}, frozenset())
+    assert (set(phases(reading)), reading.contested) == ({"1", "2"}, frozenset())
 
 
 def test_doubtful_text_in_which_only_counters_change_is_the_same_object() -> None:
@@ -228,7 +228,7 @@ def test_doubtful_text_in_which_only_counters_change_is_the_same_object() -> Non
 
 def test_a_job_that_is_not_understood_does_not_take_others_with_it() -> None:
     reading = JobTable(CLOCK).update(section(job_line(raw="1"), job_line(raw="2", num_cpus="many"), job_line(raw="3")))
-    assert set(told(reading)) == {"1", "3"}
+    assert set(phases(reading)) == {"1", "3"}
     assert reading.contested == {2}
 
 
@@ -262,7 +262,7 @@ def test_jobs_that_are_not_understood_are_reported() -> None:
     assert heard == ["2: not a number: 'many'"]
 
 
-def test_text_in_any_encoding_comes_back() -> None:
+def test_text_in_any_encoding_is_kept() -> None:
     line = job_line(comment="caf?").encode().replace(b"caf?", b"caf\xe9")
     (job,) = JobTable(CLOCK).update(line + b"\n").jobs
     assert job.comment.encode("utf-8", "surrogateescape") == b"caf\xe9"
@@ -274,4 +274,4 @@ def test_a_number_of_any_length_in_a_users_text_costs_no_reading() -> None:
     text = section(job_line(raw="1"), job_line(raw="2", comment=f"a\nJobId={'9' * 5000} JobName=b"), job_line(raw="3"))
     # When all jobs are read, then those around it are read one by one, and no other
     assert table.update(text).contested == {2, 3}
-    assert told(table.update(text)) == {"1": Phase.PENDING}
+    assert phases(table.update(text)) == {"1": Phase.PENDING}

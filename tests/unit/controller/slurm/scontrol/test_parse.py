@@ -98,10 +98,10 @@ def test_held_after_too_many_requeues() -> None:
 
 
 def test_a_pending_array_is_one_job_for_each_task() -> None:
-    told = record(raw="9", array="ArrayJobId=9 ArrayTaskId=0,2-3%5 ArrayTaskThrottle=5 ")
-    assert [one.key.job_id for one in told.jobs] == ["9_0", "9_2", "9_3"]
-    assert {one.array_job_id for one in told.jobs} == {9}
-    assert len({id(one.request) for one in told.jobs}) == 1
+    parsed = record(raw="9", array="ArrayJobId=9 ArrayTaskId=0,2-3%5 ArrayTaskThrottle=5 ")
+    assert [one.key.job_id for one in parsed.jobs] == ["9_0", "9_2", "9_3"]
+    assert {one.array_job_id for one in parsed.jobs} == {9}
+    assert len({id(one.request) for one in parsed.jobs}) == 1
 
 
 def test_a_task_that_was_split_off_and_an_array_that_was_cancelled() -> None:
@@ -150,12 +150,12 @@ def test_numbers_of_nodes(fields: dict[str, str], nodes: tuple[int, int]) -> Non
         ("", (None, None, None, "")),
     ],
 )
-def test_gpus_asked_for(gpus: str, asked: tuple[object, ...]) -> None:
+def test_requested_gpus(gpus: str, asked: tuple[object, ...]) -> None:
     request = job(gpus=gpus).request
     assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
 
 
-def test_a_total_and_a_number_for_each_node_say_how_many_nodes() -> None:
+def test_a_total_and_a_number_for_each_node_give_the_number_of_nodes() -> None:
     request = job(gpus="TresPerJob=gres:gpu:12 TresPerNode=gres:gpu:6 ").request
     assert (request.gpus_per_job, request.gpus_per_node, request.min_nodes, request.max_nodes) == (None, 6, 2, 2)
     assert request.gpus_fixed
@@ -209,7 +209,7 @@ FORGED = (
 
 
 @pytest.mark.parametrize("text", [FORGED, f"a\nb {FORGED}\n", "name with = and spaces", " leading", "trailing "])
-def test_a_name_says_nothing_about_its_job(text: str) -> None:
+def test_a_name_does_not_change_the_other_fields(text: str) -> None:
     plain = job()
     seen = job(name=text)
     assert seen.name == text
@@ -217,7 +217,7 @@ def test_a_name_says_nothing_about_its_job(text: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["comment", "command", "workdir", "network", "stderr", "account", "name", "stdout"])
-def test_no_text_changes_what_slurm_says_of_a_job(field: str) -> None:
+def test_no_text_changes_slurms_own_fields(field: str) -> None:
     seen = job(**{field: FORGED})
     assert seen.key == JobKey("7", SUBMIT_S)
     assert (seen.phase, seen.state, seen.reason, seen.restarts) == (Phase.PENDING, "PENDING", "JobHeldUser", 0)
@@ -236,11 +236,11 @@ def test_a_comment_is_no_mark() -> None:
     assert job(name=f"x AdminComment={HOLD_MARK}").marks == frozenset()
 
 
-def test_comments_come_back_byte_for_byte() -> None:
+def test_comments_are_kept_byte_for_byte() -> None:
     for text in ('it\'s "quoted"', "two  spaces ", " x", "a\nb", "k=v é", "x StdIn=y"):
-        told = record(admin_comment=text, comment="user's own")
-        assert (told.jobs[0].admin_comment, told.comment_is_exact) == (text, True), text
-        assert told.jobs[0].comment == "user's own"
+        parsed = record(admin_comment=text, comment="user's own")
+        assert (parsed.jobs[0].admin_comment, parsed.comment_is_exact) == (text, True), text
+        assert parsed.jobs[0].comment == "user's own"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_whatever_users_write(name: str, comment: str, workdir: str, command: st
         job_line(start=f"{CLOCK.token}soon", **{k: v for k, v in RUNNING.items() if k != "start"}),
     ],
 )
-def test_what_is_not_understood_is_said(text: str) -> None:
+def test_text_that_cannot_be_parsed_is_an_error(text: str) -> None:
     with pytest.raises(SlurmReplyError):
         parse_job(text, CLOCK)
 

@@ -37,7 +37,7 @@ def test_types_that_only_number_the_gpus_are_no_type() -> None:
 
 
 @pytest.mark.parametrize("never", ["None", "Unknown"])
-def test_a_node_that_slurmctld_has_not_heard_of_since_it_started(never: str) -> None:
+def test_a_node_that_has_not_registered_since_slurmctld_started(never: str) -> None:
     node = parse_node(node_line().replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}"))
     assert (node.available, node.reason) == (False, NOT_REGISTERED)
     drained = node_line(state="IDLE+DRAIN", more=" Reason=fans [root@2026-01-01T00:00:00]")
@@ -92,7 +92,7 @@ def test_partitions_and_reservations() -> None:
 @pytest.mark.parametrize(
     "text", ["", "rubbish", "NodeName=n1", node_line().replace("RealMemory=256000", "RealMemory=lots")]
 )
-def test_what_is_not_understood_is_said(text: str) -> None:
+def test_text_that_cannot_be_parsed_is_an_error(text: str) -> None:
     with pytest.raises(SlurmReplyError):
         parse_node(text)
     with pytest.raises(SlurmReplyError):

@@ -38,7 +38,7 @@ async def dead(pid: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_output_error_and_status_come_back(tmp_path: Path) -> None:
+async def test_output_error_and_status_are_returned(tmp_path: Path) -> None:
     program(tmp_path, 'echo "$1 $(cat)"; echo oops >&2; exit 3')
     done = await runner(tmp_path).run("scontrol", ["a b"], b"from stdin")
     assert (done.stdout, done.stderr, done.status) == (b"a b from stdin\n", "oops", 3)
@@ -104,7 +104,7 @@ async def test_a_flood_of_errors_is_stopped(tmp_path: Path) -> None:
         await runner(tmp_path, max_output_bytes=1 << 22).run("scontrol", [])
 
 
-async def test_a_missing_program_names_the_mend(tmp_path: Path) -> None:
+async def test_a_missing_program_is_named_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(SlurmUnavailableError, match=r"scontrol: cannot be run: No such file.*slurm_bin"):
         await runner(tmp_path).run("scontrol", [])
 

@@ -45,14 +45,14 @@ class Shell:
 @pytest.mark.parametrize(("prompt", "echo"), [(True, True), (True, False), (False, False)])
 async def test_each_question_gets_its_answer(*, prompt: bool, echo: bool) -> None:
     shell = Shell({"show job 5": "JobId=5 x \nscontrol: JobName=y\n", "show job 6": ""}, prompt=prompt, echo=echo)
-    assert (await Scontrol(shell).ask(SHOW)).sections == (b"JobId=5 x \nscontrol: JobName=y\n", b"")
+    assert (await Scontrol(shell).query(SHOW)).sections == (b"JobId=5 x \nscontrol: JobName=y\n", b"")
 
 
 @pytest.mark.parametrize(("prompt", "echo"), [(True, True), (True, False), (False, False)])
 async def test_commands_come_first_and_print_nothing(*, prompt: bool, echo: bool) -> None:
     shell = Shell({"show job 5": "JobId=5\n"}, prompt=prompt, echo=echo)
     long = ["update", "JobId=5", f"ReqNodeList={','.join(f'n{number}' for number in range(50))}"]
-    answers = await Scontrol(shell).ask(["show job 5"], first=[["release", "6"], long])
+    answers = await Scontrol(shell).query(["show job 5"], first=[["release", "6"], long])
     assert answers.sections == (b"JobId=5\n",)
     ((_, _, lines),) = shell.calls
     assert lines[:2] == ["release 6", " ".join(long)]
@@ -60,15 +60,15 @@ async def test_commands_come_first_and_print_nothing(*, prompt: bool, echo: bool
 
 async def test_the_mark_at_the_end_of_an_answer_is_new_each_time() -> None:
     first, second = Shell({}), Shell({})
-    await Scontrol(first).ask(SHOW)
-    await Scontrol(second).ask(SHOW)
+    await Scontrol(first).query(SHOW)
+    await Scontrol(second).query(SHOW)
     assert first.calls[0][2][-1] != second.calls[0][2][-1]
 
 
 async def test_free_text_goes_in_argv_as_it_is() -> None:
     shell = Shell({})
     text = "AdminComment=a \"b\" 'c'\nupdate JobId=1 Priority=9"
-    await Scontrol(shell).ask([], first=[["update", "JobId=5", text], ["release", "6"]])
+    await Scontrol(shell).query([], first=[["update", "JobId=5", text], ["release", "6"]])
     alone, batch = shell.calls
     assert alone == ("scontrol", ("update", "JobId=5", text), [])
     assert batch[2][0] == "release 6"
@@ -106,14 +106,14 @@ def test_text_that_may_be_on_a_line(word: str, *, fits: bool) -> None:
 )
 async def test_a_slurmctld_that_is_away_is_reported(stderr: str) -> None:
     with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
-        await Scontrol(Shell({}, stderr=stderr)).ask(SHOW)
+        await Scontrol(Shell({}, stderr=stderr)).query(SHOW)
 
 
 async def test_other_errors_are_returned_to_the_caller() -> None:
     shell = Shell(
         {}, stderr="slurm_load_jobs error: Invalid job id specified\nslurm_load_jobs error: Invalid job id specified"
     )
-    assert (await Scontrol(shell).ask(SHOW)).complaints == "slurm_load_jobs error: Invalid job id specified"
+    assert (await Scontrol(shell).query(SHOW)).complaints == "slurm_load_jobs error: Invalid job id specified"
 
 
 class Rubbish:
@@ -122,8 +122,8 @@ class Rubbish:
 
 
 async def test_rubbish_is_reported() -> None:
-    with pytest.raises(SlurmReplyError, match=r"answered 0 of 2 questions.*rubbish"):
-        await Scontrol(Rubbish()).ask(SHOW)
+    with pytest.raises(SlurmReplyError, match=r"answered 0 of 2 queries.*rubbish"):
+        await Scontrol(Rubbish()).query(SHOW)
 
 
 def test_messages_become_one_line() -> None:

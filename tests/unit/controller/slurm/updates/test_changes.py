@@ -22,7 +22,7 @@ WORDS = st.text(st.sampled_from(f"a \t\n,:{HOLD_MARK[:3]}"), max_size=20)
         (f"{HOLD_MARK}x {HOLD_MARK} {USER_HOLD_MARK}", f"{HOLD_MARK}x {USER_HOLD_MARK}"),
     ],
 )
-def test_a_mark_goes_and_the_rest_stays(comment: str, left: str) -> None:
+def test_a_mark_is_removed_and_the_rest_stays(comment: str, left: str) -> None:
     assert without_mark(comment, HOLD_MARK) == left
 
 

@@ -171,7 +171,7 @@ async def test_no_call_is_about_more_jobs_than_a_piece() -> None:
     assert len(slurm.commands("update")) == len(KEYS)
 
 
-async def test_a_slurmctld_that_dies_on_the_way_is_asked_once_more_only() -> None:
+async def test_a_slurmctld_that_dies_meanwhile_gets_only_one_more_call() -> None:
     slurm = Slow(most=1000)
     client = CommandLineClient(slurm, CLOCK, now=lambda: SUBMIT_S + 100.0)
     await client.snapshot()

@@ -50,7 +50,7 @@ class EndsFirst(Verbs):
         return False
 
 
-async def test_work_that_had_ended_is_not_run_again_when_its_mark_could_not_be_taken_off() -> None:
+async def test_an_ended_job_is_not_run_again_when_its_mark_could_not_be_removed() -> None:
     # given a job that ended just before it was to be stopped, and a slurmctld that does not answer then
     slurm = EndsFirst(running(on={"n1": 2}))
     before = slurm.job.key

@@ -37,7 +37,7 @@ def test_tasks_fill_the_first_node_and_leave_one_for_each_other() -> None:
     assert _gpus(allocate(request, False, _free(8, 8))) == {"n1": 3, "n2": 1}
 
 
-def test_gpus_per_node_take_the_nodes_asked_for() -> None:
+def test_gpus_per_node_take_the_requested_nodes() -> None:
     assert _gpus(allocate(sbatch_request(gpus_per_node=4), False, _free(3, 4, 8))) == {"n2": 4}
     assert _gpus(allocate(sbatch_request(gpus_per_node=4, nodes=2), False, _free(3, 4, 8))) == {"n2": 4, "n3": 4}
     assert allocate(sbatch_request(gpus_per_node=4, nodes=3), False, _free(3, 4, 8)) is None
@@ -82,7 +82,7 @@ _REQUESTS = st.builds(
 
 
 @given(request=_REQUESTS, free=st.lists(st.tuples(st.integers(0, 255), st.integers(0, 32)), min_size=1, max_size=6))
-def test_what_is_given_was_free_and_is_what_was_asked_for(
+def test_allocated_resources_were_free_and_are_those_of_the_request(
     request: ResourceRequest, free: list[tuple[int, int]]
 ) -> None:
     capacities = {f"n{i}": Capacity(mask, cpus, 1 << 20, False) for i, (mask, cpus) in enumerate(free)}

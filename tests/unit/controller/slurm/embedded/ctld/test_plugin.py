@@ -146,7 +146,7 @@ async def test_a_users_hold_of_a_job_that_headway_holds_goes_to_the_controller()
     assert lab.woken[-1] == f"user-hold {key.job_id}"
 
 
-async def test_hooks_tell_of_starts_and_ends() -> None:
+async def test_hooks_report_starts_and_ends() -> None:
     lab = Managed()
     key = lab.sbatch(duration_s=10)
     await lab.client.release([key])

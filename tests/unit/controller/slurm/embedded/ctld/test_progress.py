@@ -74,7 +74,7 @@ def about(seconds: float) -> object:
     return pytest.approx(seconds, abs=MICROSECOND)
 
 
-async def test_who_shares_links_takes_longer_by_the_factor_of_the_model() -> None:
+async def test_jobs_that_share_links_take_longer_by_the_factor_of_the_model() -> None:
     pair = Pair()
     await pair.lab.pass_time(250)
     assert pair.ran_s(pair.first) == pair.ran_s(pair.second) == about(100 / HALF)
@@ -83,7 +83,7 @@ async def test_who_shares_links_takes_longer_by_the_factor_of_the_model() -> Non
     assert pair.ran_s(alone) == about(100)
 
 
-async def test_who_comes_later_slows_others_down_from_then_on() -> None:
+async def test_a_job_that_starts_later_slows_others_down_from_then_on() -> None:
     lab = Lab(sharing())
     first = wide(lab, gpus=2)
     await lab.pass_time(50)
@@ -111,7 +111,7 @@ async def test_a_job_that_trains_nothing_slows_no_other_down() -> None:
     assert [ran_s(lab, key) for key in (first, idle, on_one)] == [about(100)] * 3
 
 
-async def test_who_is_suspended_frees_the_links_and_keeps_what_is_done() -> None:
+async def test_a_suspended_job_frees_the_links_and_keeps_its_progress() -> None:
     pair = Pair()
     await pair.lab.pass_time(40)
     pair.lab.slurm.suspend(pair.first.job_id)
@@ -126,7 +126,7 @@ async def test_who_is_suspended_frees_the_links_and_keeps_what_is_done() -> None
 
 
 @pytest.mark.parametrize("how", ["requeue", "cancel", "signal", "lost"])
-async def test_who_goes_frees_the_links_at_once(how: str) -> None:
+async def test_a_job_that_ends_frees_the_links_at_once(how: str) -> None:
     """Also one that survives TERM, and holds its GPUs until it is killed."""
     pair = Pair(traps=frozenset({"TERM"}))
     await pair.lab.pass_time(40)
