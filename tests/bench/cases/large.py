@@ -15,7 +15,7 @@ from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.run import CommandRunner, Completed, ProcessRunner
 from controller.slurm.select import slurm_environment
-from tests.bench.idle import watch
+from tests.bench.cases.idle import watch
 from tests.bench.measuring.figures import Findings, spread
 from tests.bench.measuring.large_cluster import PARTITION, Large, large_cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm.testbed.installation import Installation
-from tests.bench import cycle
+from tests.bench.cases import cycle
 
 
 @pytest.mark.parametrize("scenario", cycle.SCENARIOS)
