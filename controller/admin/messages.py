@@ -20,8 +20,8 @@ from protos.headway.v1 import admin_pb2
 if TYPE_CHECKING:
     from controller.agents.node_table import NodeStatus
     from controller.contention.measurement import Measurement
-    from controller.cycle.controller_view import ControllerView
     from controller.cycle.decision.decider import Decider
+    from controller.cycle.view.controller_view import ControllerView
 
 SKEW_S = 1.0
 """A difference of a node's clock that is reported, in seconds. Measurements are corrected by it."""

@@ -18,8 +18,8 @@ from controller.base.errors import HeadwayError
 from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Advice, Case, SlowRuns, judge, still_slow
-from controller.cycle.controller_view import ControllerView
-from controller.cycle.result import CycleResult
+from controller.cycle.view.controller_view import ControllerView
+from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
 from controller.preempt.budget import BY_ITSELF, all_off, reach_s
 from controller.profiles.store import ProfileStore

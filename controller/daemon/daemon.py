@@ -17,8 +17,8 @@ from controller.base.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decider, PolicyEndpoint
-from controller.cycle.health import CycleListener, Health
-from controller.cycle.result import CycleResult
+from controller.cycle.view.health import CycleListener, Health
+from controller.cycle.view.result import CycleResult
 from controller.daemon.heartbeat import Heartbeat
 from controller.daemon.lessons import Lessons
 from controller.daemon.pacing.intervals import Intervals

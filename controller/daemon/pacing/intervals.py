@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.base.config import ControllerSettings
-from controller.cycle.health import Health
+from controller.cycle.view.health import Health
 from policies.serving.runtime.backoff import Backoff
 
 _QUIET_SHARE = 75.0

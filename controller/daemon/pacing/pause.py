@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from controller.base.clock import Clock
-from controller.cycle.health import Health
+from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import Intervals
 from controller.daemon.pacing.pace import Pace, let_burst_end
 from controller.daemon.pacing.wake_pipe import WakePipe, Woken

@@ -9,8 +9,8 @@ from typing import Any
 from controller.base.errors import PolicyUnavailableError
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
-from controller.cycle.health import CycleListener, Health
-from controller.cycle.result import CycleResult
+from controller.cycle.view.health import CycleListener, Health
+from controller.cycle.view.result import CycleResult
 from controller.profiles.current import Known
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec

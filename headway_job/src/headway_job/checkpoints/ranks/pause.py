@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from ..hook.save_requests import SaveRequest, SaveRequests, answer
+from ...hook.save_requests import SaveRequest, SaveRequests, answer
 
 _log = logging.getLogger("headway_job")
 _SLICE_S = 0.05

@@ -35,7 +35,9 @@ class Job:
     async def begin(self, world: int = 2, steps: int = STEPS, **args: Any) -> Started:
         given = {"folder": self.folder, "socket": self._node.socket, "asked": self._node.asked, "busy": BUSY}
         args = {**given, "steps": steps, **args}
-        started = await asyncio.to_thread(self._hatchery.begin, args.pop("program", "agent_saves.train"), world, **args)
+        started = await asyncio.to_thread(
+            self._hatchery.begin, args.pop("program", "ranks.agent_saves.train"), world, **args
+        )
         self._begun.append(started)
         await self._node.trains(started, min(steps, BUSY))
         return started
@@ -242,7 +244,7 @@ async def test_a_rank_that_dies_while_it_writes_is_reported(node: Node, job: Job
 
 
 async def test_a_process_without_a_checkpoint_is_reported(node: Node, job: Job) -> None:
-    started = await job.begin(1, program="agent_saves.bare")
+    started = await job.begin(1, program="ranks.agent_saves.bare")
     assert (await node.answer(node.ask())).problem == "the process that trains has no checkpoint"
     assert (await asyncio.to_thread(started.wait)).ends == [0]
 

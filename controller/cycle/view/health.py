@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.cycle.result import CycleResult
+from controller.cycle.view.result import CycleResult
 
 CycleListener = Callable[[CycleResult], None]
 """Called in the event loop with the result of every successful cycle: it must not wait, and must not raise."""

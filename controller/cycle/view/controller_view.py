@@ -8,8 +8,8 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.decision.decider import Decider
-from controller.cycle.health import CycleListener, Health
-from controller.cycle.result import CycleResult
+from controller.cycle.view.health import CycleListener, Health
+from controller.cycle.view.result import CycleResult
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.state.journal import Journal

@@ -14,8 +14,8 @@ from typing import Any, Callable, List, Optional, Protocol, Sequence
 
 import torch
 
-from ..hook.save_requests import MAX_PAUSE_S
-from .errors import Refused
+from ...hook.save_requests import MAX_PAUSE_S
+from ..errors import Refused
 
 _MAX_APART_S = MAX_PAUSE_S + 600.0
 """Ranks end a pause at most MAX_PAUSE_S apart. The ten minutes, torch's own timeout for NCCL, are for what they do besides."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 from headway_job import checkpoint
-from headway_job.checkpoints import rank_group, save_agreement
 from headway_job.checkpoints import run as run_module
+from headway_job.checkpoints.ranks import rank_group, save_agreement
 from headway_job.checkpoints.run import Run
 
 from tests.unit.headway_job.checkpoints.training import Training, saved_at

@@ -22,7 +22,7 @@ WAYS = ["raises", "ends", "is killed", "loses its connections", "cannot meet", "
 def test_a_rank_that_leaves_stops_no_other_and_saved_checkpoints_stay(
     fork_server: ForkServer, folder: Path, how: str
 ) -> None:
-    ended = fork_server.run("lost_ranks.part", 3, folder=folder, how=how, steps=STEPS)
+    ended = fork_server.run("ranks.lost_ranks.part", 3, folder=folder, how=how, steps=STEPS)
 
     assert (
         ended.ends[2] == (KILLED if how == "is killed" else 0) or how == "loses its connections"
@@ -38,7 +38,7 @@ def test_a_rank_that_leaves_stops_no_other_and_saved_checkpoints_stay(
 
 
 def test_a_rank_that_is_late_at_the_end_is_not_waited_for_forever(fork_server: ForkServer, folder: Path) -> None:
-    ended = fork_server.run("lost_ranks.late", 2, folder=folder)
+    ended = fork_server.run("ranks.lost_ranks.late", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
     assert "the other ranks did not reach this point within" in ended.logs[0]
@@ -49,7 +49,7 @@ def test_a_rank_that_is_late_at_the_end_is_not_waited_for_forever(fork_server: F
 def test_a_rank_that_raises_after_the_last_step_is_not_waited_for_at_the_end(
     fork_server: ForkServer, folder: Path
 ) -> None:
-    ended = fork_server.run("lost_ranks.raises_last", 2, folder=folder)
+    ended = fork_server.run("ranks.lost_ranks.raises_last", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
     assert "this run saves no more checkpoints: another rank has ended" in ended.logs[0]
@@ -60,7 +60,7 @@ def test_a_rank_that_raises_after_the_last_step_is_not_waited_for_at_the_end(
 def test_a_thread_that_cannot_be_started_fails_that_save_on_all_ranks(
     fork_server: ForkServer, folder: Path, rank: int
 ) -> None:
-    ended = fork_server.run("lost_ranks.no_thread", 2, folder=folder, rank=rank)
+    ended = fork_server.run("ranks.lost_ranks.no_thread", 2, folder=folder, rank=rank)
 
     assert ended.ends == [0, 0], ended.logs
     for each in (0, 1):
@@ -71,7 +71,7 @@ def test_a_thread_that_cannot_be_started_fails_that_save_on_all_ranks(
 
 
 def test_an_error_of_the_programs_handler_inside_run_step_is_passed_on(fork_server: ForkServer, folder: Path) -> None:
-    ended = fork_server.run("lost_ranks.interrupted", 2, folder=folder)
+    ended = fork_server.run("ranks.lost_ranks.interrupted", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
     assert [ended.reported("raised", rank) for rank in (0, 1)] == [0, 1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import headway_job
 from headway_job import checkpoint
-from headway_job.checkpoints import pause as pause_module
+from headway_job.checkpoints.ranks import pause as pause_module
 from headway_job.checkpoints.stores.local import LocalStore
 from headway_job.hook import agent_client, process
 
