@@ -14,7 +14,7 @@ from controller.observe.role import Role, Standing
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
-from policies.serving.runtime.supervise import TROUBLE_S, TaskFailure
+from policies.serving.runtime.tasks.supervise import TROUBLE_S, TaskFailure
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from policies.serving.runtime.task_groups import first_of
+from policies.serving.runtime.tasks.task_groups import first_of
 
 T = TypeVar("T")
 

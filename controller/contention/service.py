@@ -25,7 +25,7 @@ from controller.preempt.budget import BY_ITSELF, all_off, reach_s
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.state.preemption import Cause, Stage
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 

@@ -36,7 +36,7 @@ from controller.state.ledger import Ledger
 from policies.api import PolicySpec
 from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks, is_own_end
+from policies.serving.runtime.tasks.supervise import Tasks, is_own_end
 
 log = structlog.get_logger(__name__)
 

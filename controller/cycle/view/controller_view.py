@@ -15,7 +15,7 @@ from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from policies.api import PolicySpec
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 
 class ControllerView(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from controller.base.config import ControllerSettings
 from controller.cycle.view.health import Health
-from policies.serving.runtime.backoff import Backoff
+from policies.serving.runtime.tasks.backoff import Backoff
 
 _QUIET_SHARE = 75.0
 """While nothing happens, reading Slurm takes at most one part in so many of all time: beside a queue of ten thousand jobs,

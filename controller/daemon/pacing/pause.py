@@ -11,7 +11,7 @@ from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import Intervals
 from controller.daemon.pacing.pace import Pace, let_burst_end
 from controller.daemon.pacing.wake_pipe import WakePipe, Woken
-from policies.serving.runtime.task_groups import task_group
+from policies.serving.runtime.tasks.task_groups import task_group
 
 LOOK_AFTER_WAKE_S = 0.01
 """job_submit.lua writes just before the job exists: look a moment later."""

@@ -14,7 +14,7 @@ from controller.cycle.view.result import CycleResult
 from controller.profiles.current import Known
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.world import World
 

@@ -1,6 +1,6 @@
 """Token buckets: a rate with a burst."""
 
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 
 def test_a_bucket_gives_a_burst_and_then_its_rate():

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from policies.serving.runtime.single_thread import Worker
+from policies.serving.runtime.tasks.single_thread import Worker
 
 
 async def test_what_only_its_thread_may_touch_is_closed_after_the_work_whose_caller_was_cancelled() -> None:

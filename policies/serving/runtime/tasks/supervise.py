@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from policies.serving.runtime.backoff import Backoff
-from policies.serving.runtime.task_groups import task_group
+from policies.serving.runtime.tasks.backoff import Backoff
+from policies.serving.runtime.tasks.task_groups import task_group
 
 log = structlog.get_logger(__name__)
 

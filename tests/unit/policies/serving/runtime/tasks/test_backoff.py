@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from policies.serving.runtime.backoff import Backoff, Retries
+from policies.serving.runtime.tasks.backoff import Backoff, Retries
 
 
 def test_a_pause_doubles_up_to_the_longest():

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.base.clock import VirtualClock
-from policies.serving.runtime.supervise import LONGEST_PAUSE_S, STEADY_S, TROUBLE_S, Tasks
+from policies.serving.runtime.tasks.supervise import LONGEST_PAUSE_S, STEADY_S, TROUBLE_S, Tasks
 
 
 def watched() -> tuple[VirtualClock, Tasks]:

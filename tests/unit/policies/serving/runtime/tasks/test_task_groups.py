@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from policies.serving.runtime.task_groups import Handlers, first_of, task_group
+from policies.serving.runtime.tasks.task_groups import Handlers, first_of, task_group
 
 
 async def fails() -> None:
