@@ -15,7 +15,7 @@ import pytest
 
 from nodeagent.wire.report import CheckpointReport
 from tests.unit.headway_job.checkpoints.conftest import ForkServer, Started
-from tests.unit.headway_job.checkpoints.node import Node, reached, reported_names, until
+from tests.unit.headway_job.checkpoints.ranks.node import Node, reached, reported_names, until
 from tests.unit.headway_job.checkpoints.test_resume import checkpoints
 
 STEPS = 70

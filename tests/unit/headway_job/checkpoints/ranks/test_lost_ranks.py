@@ -106,7 +106,7 @@ def test_no_operation_in_progress_delays_the_end_of_a_process(
         argv = [
             sys.executable,
             "-m",
-            "tests.unit.headway_job.checkpoints.process_end",
+            "tests.unit.headway_job.checkpoints.ranks.process_end",
             str(rank),
             str(tmp_path / "meeting"),
         ]

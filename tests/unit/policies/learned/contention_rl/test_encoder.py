@@ -21,9 +21,9 @@ from simulator.papers.contention_rl.features import JobFeatures
 from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.parity import follow
-from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_node, check_shape
 from tests.unit.simulator.envs.worlds import random_agent, trace_of
 
 SIZES = (1, 2, 3, 5, 8, 11, 13, 17, 24, 31)

@@ -19,9 +19,9 @@ from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.parity import follow
-from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_node, check_shape
 from tests.unit.simulator.envs.worlds import trace_of
 from tests.unit.simulator.papers.sched2.test_env import FAILURES, RACKS, random_agent
 

@@ -24,9 +24,9 @@ from slurm.demo.run.real import USER
 from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.host.network import LinkBytes
 from slurm.testbed.installation import Installation
-from tests.fidelity.mix import WIDTH, TrainingJob
+from tests.fidelity.measuring.mix import WIDTH, TrainingJob
+from tests.fidelity.measuring.slurm_log import Times, times_of
 from tests.fidelity.records import Run
-from tests.fidelity.slurm_log import Times, times_of
 
 NODES = 4
 GPUS = 8

@@ -22,9 +22,9 @@ from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.algorithms.rollout import Collector
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.weights import save
-from tests.unit.policies.learned.cards import card
-from tests.unit.policies.learned.toy import beams
-from tests.unit.policies.learned.transitions import transitions
+from tests.unit.policies.learned.examples.cards import card
+from tests.unit.policies.learned.examples.toy import beams
+from tests.unit.policies.learned.examples.transitions import transitions
 
 ENVS = 4
 WARM_ROUNDS, ROUNDS = 2, 4

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """Elements whose address a browser loads by itself; links are only followed."""
 

@@ -32,10 +32,10 @@ from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
 from policies.serving.client import PolicyClient
 from tests.unit.controller.worlds.controller_world import world_in
-from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples/recipes"
 PAGE = (ROOT / "docs/recipes.md").read_text()
 SCRIPTS = sorted(FOLDER.glob("*.sh"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.controller.slurm.text import SUBMIT_S
+from tests.unit.controller.slurm.scontrol.text import SUBMIT_S
 
 _DESCRIPTION = frozenset(
     {"priority", "admin_comment", "required_nodes", "begin_time", "ntasks", "gpus", "gres_per_node"}

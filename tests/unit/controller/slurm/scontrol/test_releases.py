@@ -13,8 +13,8 @@ from controller.slurm.hostlist import expand_indices, expand_nodes
 from controller.slurm.scontrol.incremental import JobTable, parse_answer
 from controller.slurm.scontrol.parse import parse_job
 from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation
-from tests.unit.controller.slurm.releases import SLURM_24_11, SLURM_25_11, SLURM_26_05
-from tests.unit.controller.slurm.text import CLOCK, RUNNING, at, job_line, node_line
+from tests.unit.controller.slurm.scontrol.releases import SLURM_24_11, SLURM_25_11, SLURM_26_05
+from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, at, job_line, node_line
 
 RELEASES = {"24.11": SLURM_24_11, "25.11": SLURM_25_11, "26.05": SLURM_26_05}
 EVERY = [(release, name) for release, jobs in RELEASES.items() for name in jobs]

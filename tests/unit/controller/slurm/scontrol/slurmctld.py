@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from controller.slurm.client import HOLD_MARK
 from controller.slurm.scontrol.run import Completed
-from tests.unit.controller.slurm.text import RUNNING, SUBMIT_S, at, job_line, node_line
+from tests.unit.controller.slurm.scontrol.text import RUNNING, SUBMIT_S, at, job_line, node_line
 
 NODES = tuple(f"n{number}" for number in range(1, 5))
 _AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"

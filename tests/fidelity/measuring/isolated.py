@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm.minicluster.host.network import LinkBytes
-from tests.fidelity.ground import Ground
-from tests.fidelity.mix import KINDS, SHAPES, TrainingJob, nominal_step_s
+from tests.fidelity.measuring.ground import Ground
+from tests.fidelity.measuring.mix import KINDS, SHAPES, TrainingJob, nominal_step_s
 from tests.fidelity.records import WARM_UP_STEPS, Isolated, Run
 
 POLICY = "fifo"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from policies.model import ClusterState, ProfileTable
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 LOUD, QUIET, UNKNOWN = 0, 1, -1
 """Rows of profiles: one that communicates for most of its time, one that hardly does, and none."""

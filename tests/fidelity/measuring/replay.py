@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.fidelity.ground import Ground
-from tests.fidelity.mix import TrainingJob
+from tests.fidelity.measuring.ground import Ground
+from tests.fidelity.measuring.mix import TrainingJob
 from tests.fidelity.records import Replay
 
 _PATIENCE_S = 400.0

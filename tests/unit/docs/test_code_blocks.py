@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from tests.unit.test_docs import Page, pages
+from tests.unit.docs.test_docs import Page, pages
 
 
 def _check_python(text: str) -> None:
