@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2.encoder import NAME, Encoding
-from policies.learned.sched2.policy import SYSTEM, QAgent, Sched2, settings
+from policies.learned.sched2.encoder import NAME, Encoding, settings
+from policies.learned.sched2.policy import SYSTEM, QAgent, Sched2
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from policies.model import ClusterState
