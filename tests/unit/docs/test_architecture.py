@@ -1,4 +1,5 @@
-"""docs/architecture.md names every folder, each folder says what it holds, and the glossary has each word once."""
+"""docs/architecture.md names every folder, each folder says what it holds, their order is a contract, the tests have the
+folders of the code, and the glossary has each word once."""
 
 from __future__ import annotations
 
@@ -10,13 +11,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
+LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+PACKAGES = LINTER["root_packages"]
 FOLDERS = sorted(
     path.parent.relative_to(ROOT).as_posix()
     for package in PACKAGES
     for path in (ROOT / package).rglob("__init__.py")
     if not path.is_relative_to(ROOT / "protos/headway")  # generated
 )
+
+HELPERS = {
+    "controller/examples",
+    "controller/worlds",
+    "nodeagent/telemetry/fake_nvml",
+    "policies/learned/examples",
+    "policies/states",
+}
+"""Folders of tests/unit with what tests are made of."""
 
 
 def section(package: str) -> str:
@@ -42,6 +53,29 @@ def test_every_folder_says_what_it_holds(folder: str) -> None:
     assert re.match(r"\S.*[.:]", text, re.DOTALL), (
         f"{folder}/__init__.py has no docstring that says what the folder holds"
     )
+
+
+def test_the_order_inside_every_folder_of_folders_is_a_contract() -> None:
+    ordered = {
+        name.replace(".", "/")
+        for contract in LINTER["contracts"]
+        if contract["type"] == "layers" and contract.get("exhaustive")
+        for name in contract["containers"]
+    }
+    # headway_job and headway_client are src layouts; slurm/plugin has no Python that runs
+    parents = {re.sub(r"^(headway_\w+)/src/headway_\w+", r"\1", folder.rpartition("/")[0]) for folder in FOLDERS}
+    nested = parents - {"", "headway_job", "headway_job/src", "headway_client", "headway_client/src", "slurm/plugin"}
+
+    assert sorted(nested - ordered) == []
+
+
+def test_every_folder_of_unit_tests_is_a_folder_of_the_code() -> None:
+    unit = ROOT / "tests/unit"
+    folders = {path.parent.relative_to(unit).as_posix() for path in unit.rglob("__init__.py")} - {"."}
+    code = {re.sub(r"^(headway_\w+)/src/", "", folder) for folder in FOLDERS} | {"docs", "systemd"}
+
+    assert sorted(folders - code - HELPERS) == []
+    assert folders >= HELPERS
 
 
 def test_every_folder_of_tests_is_in_architecture() -> None:
