@@ -13,7 +13,7 @@ as each keeps its GPUs. Every request is worked out from the user's first one, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -57,13 +57,6 @@ def resized(
         return found
     words = _possible_text(num_gpus, all_gpus, lambda number: at(number) is not None)
     raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {words}")
-
-
-def possible_sizes(
-    request: ResourceRequest, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
-) -> Iterator[int]:
-    """Return the numbers of GPUs that a job with this request can have on an empty cluster, ascending."""
-    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, options) is not None)
 
 
 def _in_size(request: ResourceRequest, number: int, node_gpus: int, options: UserOptions) -> ResourceRequest | None:

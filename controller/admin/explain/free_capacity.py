@@ -78,10 +78,6 @@ class FreeCapacity:
             found = self._fits[key] = self._work_out(row)
         return found
 
-    def class_of(self, row: int) -> int:
-        """Return a number that is equal for jobs with equal requests."""
-        return self._requests.keys[row]
-
     def _work_out(self, row: int) -> Fit:
         state, jobs = self._state, self._state.jobs
         node_set = int(jobs.node_set[row])
