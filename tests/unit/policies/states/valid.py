@@ -35,6 +35,16 @@ def check(state: ClusterState, decision: Decision, spec: PolicySpec, *, moves: b
         assert 0 < len(decision.reasons[row]) <= 200
 
 
+def check_starts(state: ClusterState, started: dict[int, Placement]) -> None:
+    """Check that these waiting jobs may start there, beside all jobs that run."""
+    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
+    for row, placement in started.items():
+        check_shape(state, row, placement)
+    decision = Decision(held | started)
+    for node in {node for placement in started.values() for node in placement.nodes}:
+        check_node(state, decision, started, node)
+
+
 def runs(state: ClusterState, row: int) -> bool:
     return bool(state.jobs.state[row] == JobState.RUNNING)
 
