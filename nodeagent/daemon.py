@@ -38,8 +38,8 @@ from nodeagent.telemetry.slurm_jobs import SlurmJobs
 from nodeagent.uplink.reporter import Reporter
 from nodeagent.wire.report import GpuReading, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks, is_own_end
-from policies.serving.runtime.task_groups import first_of
+from policies.serving.runtime.tasks.supervise import Tasks, is_own_end
+from policies.serving.runtime.tasks.task_groups import first_of
 
 log = structlog.get_logger(__name__)
 

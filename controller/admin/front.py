@@ -16,7 +16,7 @@ from pathlib import Path
 from policies.serving.peers import peer_credentials
 from policies.serving.relay import Side
 from policies.serving.runtime.listen import remove
-from policies.serving.runtime.task_groups import Handlers
+from policies.serving.runtime.tasks.task_groups import Handlers
 
 MOST = 256
 """Maximum number of connections of all users."""

@@ -14,14 +14,14 @@ from controller.observe.role import Role, Standing
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
-from policies.serving.runtime.supervise import TROUBLE_S, TaskFailure
+from policies.serving.runtime.tasks.supervise import TROUBLE_S, TaskFailure
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
     from controller.agents.node_table import NodeStatus
     from controller.contention.measurement import Measurement
-    from controller.cycle.controller_view import ControllerView
     from controller.cycle.decision.decider import Decider
+    from controller.cycle.view.controller_view import ControllerView
 
 SKEW_S = 1.0
 """Clock difference of a node from which on it is reported, in seconds. Measurements are corrected by any difference."""

@@ -26,9 +26,9 @@ from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
-from controller.cycle.controller_view import ControllerView
+from controller.cycle.view.controller_view import ControllerView
 from policies.serving.runtime.strict_requests import StrictRequests
-from policies.serving.runtime.task_groups import task_group
+from policies.serving.runtime.tasks.task_groups import task_group
 from protos.headway.v1 import admin_pb2_grpc
 
 _INNER_SOCKET = "status-grpc.sock"

@@ -12,7 +12,7 @@ from controller.admin.messages import agents_status, cluster, queue_entries, sta
 from controller.admin.profile_messages import Running, now
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
-from controller.cycle.controller_view import ControllerView
+from controller.cycle.view.controller_view import ControllerView
 from controller.profiles.current import ContentionByRun
 from protos.headway.v1 import admin_pb2
 

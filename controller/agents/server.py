@@ -41,8 +41,8 @@ from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, remove, umask
 from policies.serving.runtime.strict_requests import StrictRequests
-from policies.serving.runtime.supervise import Tasks, cancelled_by_others
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.supervise import Tasks, cancelled_by_others
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:

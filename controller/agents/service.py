@@ -22,7 +22,7 @@ from controller.slurm.client import SlurmSnapshot
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
 from nodeagent.uplink.munge import CredentialCodec
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 _PRESENT_EVERY_S = 10.0
 _PRESENT_A_WINDOW = 3

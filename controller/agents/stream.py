@@ -18,8 +18,8 @@ from controller.agents.reports.clock_offset import AgentClock
 from controller.profiles.sightings import Arrival
 from nodeagent.uplink.session import Direction, SessionError, Signer
 from policies.serving.runtime.strict_requests import Malformed
-from policies.serving.runtime.task_groups import first_of
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.task_groups import first_of
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only

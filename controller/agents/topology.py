@@ -15,7 +15,7 @@ from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration.topology import read_switches
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 _RETRY_S = 10.0
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from policies.serving.runtime.task_groups import first_of
+from policies.serving.runtime.tasks.task_groups import first_of
 
 T = TypeVar("T")
 

@@ -219,11 +219,6 @@ class ControllerSettings(BaseModel):
         return self.runtime_dir / "holds"
 
     @property
-    def admin_socket(self) -> Path:
-        """The Unix socket of the whole Admin service, mode 0600; status.sock beside it has the calls that change nothing."""
-        return self.runtime_dir / "admin.sock"
-
-    @property
     def journal_path(self) -> Path:
         """The journal's SQLite file."""
         return self.state_dir / "journal.sqlite"

@@ -34,8 +34,8 @@ from controller.profiles.reader import CachingReader, ProfileReader, ProfileStor
 from controller.profiles.sensitivity import Priors
 from controller.profiles.windows import RunKey, Throughput
 from controller.slurm.client import SlurmSnapshot
-from policies.serving.runtime.single_thread import Worker
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.single_thread import Worker
+from policies.serving.runtime.tasks.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Advice
 from controller.cycle.decision.plan import Plan
-from controller.cycle.result import CycleResult
+from controller.cycle.view.result import CycleResult
 from controller.profiles.windows import RunKey
 from policies.model import ClusterState
 

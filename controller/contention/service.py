@@ -17,14 +17,14 @@ from controller.base.errors import HeadwayError
 from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Advice, Case, SlowRuns, judge_case, still_slow
-from controller.cycle.controller_view import ControllerView
-from controller.cycle.result import CycleResult
+from controller.cycle.view.controller_view import ControllerView
+from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
 from controller.preempt.budget import BY_ITSELF, all_off, reach_s
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.state.preemption import Cause, Stage
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 

@@ -17,13 +17,13 @@ from controller.cycle.decision.decision_log import DecisionLog
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.ledger_keeper import LedgerKeeper
-from controller.cycle.result import CycleResult, is_in_transit
 from controller.cycle.settling import Settling
 from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.errands import JobMarks, PreemptionErrands
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
+from controller.cycle.view.result import CycleResult, is_in_transit
 from controller.observe.knowledge import Knowledge
 from controller.observe.observer import Observation, Observer
 from controller.preempt.manager import PreemptionManager

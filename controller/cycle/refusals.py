@@ -15,7 +15,7 @@ from controller.observe.observer import Observation
 from controller.observe.role import LAST_RETRY_S, Role
 from controller.slurm.client import JobKey
 from controller.state.ledger import Ledger, Refusal
-from policies.serving.runtime.backoff import Backoff
+from policies.serving.runtime.tasks.backoff import Backoff
 
 MOST_PLACES = 4
 """Number of refusals on nodes that looked free after which Slurm places the job."""

@@ -17,8 +17,8 @@ from controller.base.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decider, PolicyEndpoint
-from controller.cycle.health import CycleListener, Health
-from controller.cycle.result import CycleResult
+from controller.cycle.view.health import CycleListener, Health
+from controller.cycle.view.result import CycleResult
 from controller.daemon.heartbeat import Heartbeat
 from controller.daemon.lessons import OutcomeQueue
 from controller.daemon.pacing.intervals import Intervals
@@ -36,7 +36,7 @@ from controller.state.ledger import Ledger
 from policies.api import PolicySpec
 from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks, is_own_end
+from policies.serving.runtime.tasks.supervise import Tasks, is_own_end
 
 log = structlog.get_logger(__name__)
 

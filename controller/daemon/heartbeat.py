@@ -9,7 +9,7 @@ from collections.abc import Callable
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease, write_lease
-from controller.cycle.health import Health
+from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import MAX_BACKOFF_S, Intervals
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.user_holds import HoldFolder

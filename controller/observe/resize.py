@@ -15,7 +15,7 @@ a job is resized twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -59,13 +59,6 @@ def resized(
         return found
     possible = _possible_text(num_gpus, all_gpus, lambda number: at(number) is not None)
     raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {possible}")
-
-
-def possible_sizes(
-    request: ResourceRequest, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
-) -> Iterator[int]:
-    """Return the numbers of GPUs that a job with this request can have on an empty cluster, ascending."""
-    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, options) is not None)
 
 
 def _in_size(request: ResourceRequest, number: int, node_gpus: int, options: UserOptions) -> ResourceRequest | None:

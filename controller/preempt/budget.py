@@ -15,7 +15,7 @@ from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Preemption, Stage
-from policies.serving.runtime.backoff import Backoff
+from policies.serving.runtime.tasks.backoff import Backoff
 
 HOUR_S = 3600.0
 _MOST_DOUBLINGS = 5

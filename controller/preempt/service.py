@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from controller.agents.server import AgentsServer
 from controller.preempt.manager import PreemptionManager
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import (
     Ideal,
     Priors,
-    Sensitivity,
     StepProfile,
     best_ideal,
     from_jobs,
@@ -19,10 +18,9 @@ from controller.profiles.sensitivity import (
     predict_step_s,
     relative_spread,
     ring_bytes,
-    sensitivity,
 )
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import RunKey, RunShape, Trained
+from controller.profiles.windows import RunShape, Trained
 
 _RECENT_WINDOWS = 2000
 """Maximum number of windows, the newest, for an ideal: most of a day at 30 s each."""
@@ -71,17 +69,6 @@ def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> s
 
 def _is_about(one_s: float, other_s: float) -> bool:
     return max(one_s, other_s) <= _SAME_BUSY * min(one_s, other_s)
-
-
-def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:
-    """Return the sensitivity of a run over its windows since then, at its newest shape and place; None without windows."""
-    seen = list(store.throughputs(since_s, run))
-    if not seen:
-        return None
-    newest = seen[-1]
-    now = [item.steps_per_s for item in seen if (item.trained, item.nodes) == (newest.trained, newest.nodes)]
-    ideal = ideal_of(store, run.job_id, newest.trained, newest.shape, newest.nodes, priors)
-    return sensitivity(median(now), ideal)
 
 
 def step_profile(row: ProfileRow) -> StepProfile:

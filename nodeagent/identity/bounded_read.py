@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 T = TypeVar("T")
 

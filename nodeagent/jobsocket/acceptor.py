@@ -13,7 +13,7 @@ import structlog
 from nodeagent.errors import IdentityError
 from nodeagent.jobsocket.counters import Counters
 from nodeagent.jobsocket.listener_path import ListeningSocket
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 _CONNECTS_PER_S = 50.0
 _USER_FRAMES_PER_S = 1000.0

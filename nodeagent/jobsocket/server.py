@@ -32,7 +32,7 @@ from nodeagent.jobsocket.rate_limit import ConnectionAdmission, Limits
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Hello, NoProfile, Unknown
 from nodeagent.wire.report import SocketCounters
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 _PER_S = 1.0
 _BURST = 4.0

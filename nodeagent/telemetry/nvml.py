@@ -18,7 +18,7 @@ import structlog
 
 from nodeagent.telemetry.nvml_rows import parse_gpus, parse_greeting
 from nodeagent.wire.report import GpuReading
-from policies.serving.runtime.backoff import Backoff, Retries
+from policies.serving.runtime.tasks.backoff import Backoff, Retries
 
 log = structlog.get_logger(__name__)
 

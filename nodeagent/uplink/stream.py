@@ -26,9 +26,9 @@ from nodeagent.uplink.endpoint import parse_endpoint, require_local
 from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
-from policies.serving.runtime.backoff import Backoff, Retries
-from policies.serving.runtime.supervise import cancelled_by_others
-from policies.serving.runtime.task_groups import first_of
+from policies.serving.runtime.tasks.backoff import Backoff, Retries
+from policies.serving.runtime.tasks.supervise import cancelled_by_others
+from policies.serving.runtime.tasks.task_groups import first_of
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only

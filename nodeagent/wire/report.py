@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from nodeagent.wire.bounds import MAX_NUMBER
 from nodeagent.wire.frames import Model, Profile
-from policies.serving.runtime.supervise import TaskFailure
+from policies.serving.runtime.tasks.supervise import TaskFailure
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 _Amount = Annotated[float, Meta(ge=0, le=1e15)]

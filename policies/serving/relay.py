@@ -16,7 +16,7 @@ from typing import cast
 from policies.errors import PeerError
 from policies.serving.peers import TrustedUsers, peer_credentials, peer_uid
 from policies.serving.runtime.address import Address
-from policies.serving.runtime.task_groups import Handlers
+from policies.serving.runtime.tasks.task_groups import Handlers
 
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""

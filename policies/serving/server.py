@@ -22,7 +22,7 @@ from policies.serving.runtime import listen
 from policies.serving.runtime.address import parse_address
 from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.single_thread import Worker
+from policies.serving.runtime.tasks.single_thread import Worker
 from policies.wire import messages as wire
 from protos.headway.v1 import policy_pb2
 

@@ -25,33 +25,39 @@ _COLUMNS = {
 """Title, factor and digits of each figure."""
 
 
+Agents = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Policies as for run; uniform; baselines of the environment, such as dl2-drf; "
+        "agent:system=NAME,weights=FOLDER for trained agents.",
+        metavar="AGENT…",
+        show_default=False,
+    ),
+]
+EnvId = Annotated[str | None, typer.Option(help="Gymnasium's id.", metavar="ID", show_default="the trained agent's")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="An option of the environment. May be repeated.", metavar="NAME=VALUE"),
+]
+Jobs = Annotated[
+    str | None,
+    typer.Option(
+        help="Jobs of the episodes: a generator of headway-sim trace generate.",
+        metavar="GENERATOR[:k=v,…]",
+        show_default="the environment's",
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Number of test seeds.")]
+OnlyList = Annotated[bool, typer.Option("--list", help="List the control and the baselines.")]
+
+
 def act(
-    agents: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Policies as for run; uniform; baselines of the environment, such as dl2-drf; "
-            "agent:system=NAME,weights=FOLDER for trained agents.",
-            metavar="AGENT…",
-            show_default=False,
-        ),
-    ] = None,
-    env: Annotated[
-        str | None, typer.Option(help="Gymnasium's id.", metavar="ID", show_default="the trained agent's")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="An option of the environment. May be repeated.", metavar="NAME=VALUE"),
-    ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            help="Jobs of the episodes: a generator of headway-sim trace generate.",
-            metavar="GENERATOR[:k=v,…]",
-            show_default="the environment's",
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of test seeds.")] = 5,
-    only_list: Annotated[bool, typer.Option("--list", help="List the control and the baselines.")] = False,
+    agents: Agents = None,
+    env: EnvId = None,
+    settings: Settings = None,
+    workload: Jobs = None,
+    seeds: Seeds = 5,
+    only_list: OnlyList = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Let policies, trained agents and a random control act in one environment, on the same seeds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -51,7 +51,16 @@ class DecisionMapping(Protocol):
         """Return the next action. It is possible now, and equal decisions give equal actions."""
 
 
-class StartMapping(ABC):
+class Simulated(Protocol):
+    """An environment that simulates jobs."""
+
+    simulation: Simulation
+
+
+EnvT = TypeVar("EnvT", bound=Simulated)
+
+
+class StartMapping(ABC, Generic[EnvT]):
     """A mapping for environments whose actions start one waiting job each, or wait (action 0).
 
     What no action does is not in the state: jobs are shown as not preemptible and not elastic. A start that cannot be expressed
@@ -59,15 +68,16 @@ class StartMapping(ABC):
     decision has them. While nothing runs, some job always starts if one can.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, env: EnvT) -> None:
+        self._env = env
         self._wanted: dict[int, Placement] = {}
         """Starts that are still to be carried out, by job, in the order of the decision."""
         self._problem = ""
 
     @property
-    @abstractmethod
     def simulation(self) -> Simulation:
         """The simulation of the present episode."""
+        return self._env.simulation
 
     @abstractmethod
     def starts(self) -> Iterator[tuple[int, ActiveJob, Placement]]:

@@ -17,7 +17,7 @@ from slurm.prerequisites import missing
 from tests.bench.measuring.figures import Figure, Findings, machine
 
 ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside")
-"""Modules of this package, each with `run(quick=...) -> Findings`."""
+"""Modules of `cases`, each with `run(quick=...) -> Findings`."""
 LONG = ("size", "backlog")
 """Others that take long, and run only when they are named."""
 _NO_SLURM = frozenset({"cycle", "jobside"})
@@ -38,7 +38,7 @@ def main() -> int:
         says.print(f"[dim]{name} ...")
         begun_s = time.monotonic()
         try:
-            found.append(importlib.import_module(f"tests.bench.{name}").run(quick=arguments.quick))
+            found.append(importlib.import_module(f"tests.bench.cases.{name}").run(quick=arguments.quick))
         except Exception:  # noqa: BLE001 - one that breaks must not take the others' figures with it
             says.print_exception()
             broken = True

@@ -23,7 +23,7 @@ from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all
 
 TASKS = {"reporter", "saves", "watchdog"}
 _QUICK = {
-    "policies.serving.runtime.supervise.FIRST_PAUSE_S": 0.05,
+    "policies.serving.runtime.tasks.supervise.FIRST_PAUSE_S": 0.05,
     "nodeagent.daemon._WATCHDOG_S": 0.1,
     "controller.agents.reports.storage._COMPUTE_EVERY_S": 0.2,
 }

@@ -40,7 +40,7 @@ def _start_outside(slurm: EmbeddedSlurm) -> None:
 
 
 _QUICK = {
-    "policies.serving.runtime.supervise.FIRST_PAUSE_S": 0.05,
+    "policies.serving.runtime.tasks.supervise.FIRST_PAUSE_S": 0.05,
     "controller.agents.reports.storage._COMPUTE_EVERY_S": 0.3,
     "controller.agents.service._PRESENT_EVERY_S": 0.3,
     "controller.agents.server._CALM_FILES": 0,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodeagent.telemetry.nvml import NvmlReader
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 from tests.cancellation.__main__ import main
 from tests.cancellation.many import RUNS, Tally, cut_all, jobs_of, points_of
 from tests.cancellation.points import Cut, Point

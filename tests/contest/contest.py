@@ -13,7 +13,7 @@ from policies.learned.evaluation.statistics import Mean, change
 from slurm.minicluster.spec import parse_rate
 from tests.contest.ground import Ended, Ground, ground
 from tests.contest.mix import Job, arrivals, one_of_each
-from tests.fidelity.replay import cpu_s
+from tests.fidelity.measuring.replay import cpu_s
 
 _PATIENCE_S = 1800.0
 Says = Callable[[str], None]

@@ -20,7 +20,7 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from slurm.testbed.programs import program
 from tests.contest.mix import WIDTH, Job
-from tests.fidelity.slurm_log import Times, times_of
+from tests.fidelity.measuring.slurm_log import Times, times_of
 
 NODES, GPUS = 4, 8
 _PROGRAM = Path(__file__).with_name("job.py")

@@ -16,7 +16,7 @@ from slurm.prerequisites import missing
 from tests.bench.measuring.figures import machine
 from tests.fidelity.errors import GOAL_MEAN, GOAL_WORST, PolicyError, compare, mean_error, worst_error
 from tests.fidelity.fit import Fit
-from tests.fidelity.mix import Lengths, seeded_mix
+from tests.fidelity.measuring.mix import Lengths, seeded_mix
 from tests.fidelity.predict import SLOWDOWN, predict
 from tests.fidelity.records import Measured
 from tests.fidelity.report import as_json, draw, tables
@@ -76,9 +76,9 @@ def experiment(
     jobs: int, policies: list[str], rate: str, seed: int, says: Callable[[str], None], lengths: Lengths | None = None
 ) -> Measured:
     """Run everything that needs a cluster."""
-    from tests.fidelity.ground import ground
-    from tests.fidelity.isolated import measure
-    from tests.fidelity.replay import replay
+    from tests.fidelity.measuring.ground import ground
+    from tests.fidelity.measuring.isolated import measure
+    from tests.fidelity.measuring.replay import replay
 
     lengths, speed = lengths or Lengths(), nic_bytes_s(rate)
     mix = seeded_mix(jobs, seed, speed, lengths)

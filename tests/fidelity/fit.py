@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from simulator.slowdown.profiles.model_profiles import ModelProfile
-from tests.fidelity.mix import TrainingJob
+from tests.fidelity.measuring.mix import TrainingJob
 from tests.fidelity.records import Isolated
 
 

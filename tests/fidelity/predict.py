@@ -17,8 +17,8 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.fidelity.fit import Fit
-from tests.fidelity.ground import GPUS, NODES
-from tests.fidelity.mix import TrainingJob
+from tests.fidelity.measuring.ground import GPUS, NODES
+from tests.fidelity.measuring.mix import TrainingJob
 
 SLOWDOWN = "max-min:reference=alone,sharing=duty"
 

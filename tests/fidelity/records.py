@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tests.fidelity.mix import Lengths
+from tests.fidelity.measuring.mix import Lengths
 
 WARM_UP_STEPS = 2
 """DDP rearranges its buckets after the first step."""

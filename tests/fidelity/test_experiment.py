@@ -6,7 +6,7 @@ import pytest
 
 from slurm.prerequisites import missing
 from tests.fidelity.__main__ import evaluate, experiment
-from tests.fidelity.mix import KINDS, LAYER_BYTES, Lengths
+from tests.fidelity.measuring.mix import KINDS, LAYER_BYTES, Lengths
 
 JOBS = 6
 SHORT = Lengths(alone_s=4.0, least_s=3.0, most_s=6.0, gap_s=1.0)

@@ -11,12 +11,12 @@ import pytest
 from slurm.minicluster.host.network import LinkBytes
 from tests.fidelity.errors import compare, mean_error, worst_error
 from tests.fidelity.fit import Fit
-from tests.fidelity.isolated import Look, bytes_per_step, isolated
-from tests.fidelity.mix import KINDS, LAYER_BYTES, SHAPES, Lengths, TrainingJob, nominal_step_s, seeded_mix
+from tests.fidelity.measuring.isolated import Look, bytes_per_step, isolated
+from tests.fidelity.measuring.mix import KINDS, LAYER_BYTES, SHAPES, Lengths, TrainingJob, nominal_step_s, seeded_mix
+from tests.fidelity.measuring.slurm_log import times_of
 from tests.fidelity.predict import predict
 from tests.fidelity.records import Isolated, Measured, Replay, Run
 from tests.fidelity.report import as_json, draw
-from tests.fidelity.slurm_log import times_of
 
 NIC = 12.5e6
 FIXED_S = 2.0

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from controller.admin.explain.free_capacity import FreeCapacity
 from controller.base.text import describe_placement
-from controller.cycle.result import CycleResult
+from controller.cycle.view.result import CycleResult
 from controller.observe.resize import request_now
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.shape import shape_of

@@ -79,10 +79,6 @@ class FreeCapacity:
             found = self._fits[key] = self._compute(row)
         return found
 
-    def class_of(self, row: int) -> int:
-        """Return a number that is equal for jobs with equal requests."""
-        return self._requests.keys[row]
-
     def _compute(self, row: int) -> Fit:
         state, jobs = self._state, self._state.jobs
         node_set = int(jobs.node_set[row])

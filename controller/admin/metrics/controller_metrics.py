@@ -19,8 +19,8 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.metrics.families import counter, counters, gauge, gauges
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
-from controller.cycle.controller_view import ControllerView
-from controller.cycle.result import CycleResult
+from controller.cycle.view.controller_view import ControllerView
+from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
 from controller.state.decided_by import DecidedBy
 

@@ -18,7 +18,7 @@ from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
-from controller.cycle.controller_view import ControllerView
+from controller.cycle.view.controller_view import ControllerView
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
 from controller.agents.entry.gate import host_of
-from policies.serving.runtime.task_groups import task_group
+from policies.serving.runtime.tasks.task_groups import task_group
 
 Check = Literal["required", "automatic", "off"]
 _KEEP_S = 300.0

@@ -17,7 +17,7 @@ from controller.agents.reports.report_screen import ReportScreen
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.profiles.windows import SlurmRun
-from policies.serving.runtime.single_thread import Worker
+from policies.serving.runtime.tasks.single_thread import Worker
 from protos.headway.v1 import agent_pb2
 
 log = structlog.get_logger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.base.config import ControllerSettings
-from controller.cycle.health import Health
-from policies.serving.runtime.backoff import Backoff
+from controller.cycle.view.health import Health
+from policies.serving.runtime.tasks.backoff import Backoff
 
 _QUIET_SHARE = 75.0
 """Minimum pause while nothing happens, as a multiple of the time to read Slurm. With ten thousand jobs in the queue, scontrol and

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from controller.base.clock import Clock
-from controller.cycle.health import Health
+from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import Intervals
 from controller.daemon.pacing.pace import Pace, let_burst_end
 from controller.daemon.pacing.wake_pipe import WakePipe, Woken
-from policies.serving.runtime.task_groups import task_group
+from policies.serving.runtime.tasks.task_groups import task_group
 
 READ_AFTER_WAKE_S = 0.01
 """Delay of a reading after a wake-up, because job_submit.lua writes just before the job exists."""

@@ -11,7 +11,7 @@ from functools import partial
 from controller.agents.commands import AgentCommands, PendingCommand
 from controller.preempt.attempts.checkpoint_quorum import may_pass, problem, saved_step
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
-from policies.serving.runtime.backoff import Backoff
+from policies.serving.runtime.tasks.backoff import Backoff
 from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
 from controller.slurm.scontrol.scontrol import means_away
-from policies.serving.runtime.single_thread import Worker as SingleThread
+from policies.serving.runtime.tasks.single_thread import Worker as SingleThread
 
 _LENGTH: Final = struct.Struct("!Q")
 _CHUNK: Final = 1 << 20

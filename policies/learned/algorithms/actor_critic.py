@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from policies.learned.algorithms.advantage import gae, values_after
+from policies.learned.algorithms.advantage import gae
 from policies.learned.algorithms.distribution import Categorical, DistributionOf
-from policies.learned.algorithms.networks import ActorCritic, tensors
+from policies.learned.algorithms.networks import ActorCritic, rows_of, tensors, values_after_steps
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.algorithms.rollout import Array, Flags, Observations, Rollout
 
@@ -69,28 +69,16 @@ class AdvantageActorCritic:
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Make one gradient step on a whole rollout that `act` has chosen the actions of (A2C). Returns the losses."""
-        settings, values = self.settings, rollout.extras["values"]
-        with torch.no_grad():
-            last = self.network(tensors(rollout.last_observations))[1].numpy()
-            final = last[:0]
-            if rollout.truncated.any():
-                final = self.network(tensors(rollout.final_observations))[1].numpy()
         _, returns = gae(
             rollout.rewards,
-            values,
-            values_after(values, last, rollout.truncated, final),
+            rollout.extras["values"],
+            values_after_steps(self.network, rollout),
             rollout.terminated,
             rollout.truncated,
-            gamma=settings.gamma,
-            lam=settings.gae_lambda,
+            gamma=self.settings.gamma,
+            lam=self.settings.gae_lambda,
         )
-        rows = {
-            "seen": tensors(rollout.observations).flatten(0, 1),
-            "actions": tensors(rollout.actions).flatten(0, 1),
-        }
-        if rollout.masks is not None:
-            rows["masks"] = tensors(rollout.masks).flatten(0, 1)
-        return self._learn(rows, torch.as_tensor(returns, dtype=torch.float32).flatten())
+        return self._learn(rows_of(rollout), torch.as_tensor(returns, dtype=torch.float32).flatten())
 
     def update_from(self, memory: PrioritizedReplay, batch: int) -> dict[str, float]:
         """Make one gradient step on rows of a memory. Returns the losses.

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from policies.learned.algorithms.advantage import Floats, values_after
 from policies.learned.algorithms.distribution import IMPOSSIBLE
-from policies.learned.algorithms.rollout import Observations
+from policies.learned.algorithms.rollout import Observations, Rollout
 
 
 class ActorCritic(Protocol):
@@ -100,3 +101,21 @@ def tensors(arrays: Observations) -> Any:
     if isinstance(arrays, Mapping):
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return torch.from_numpy(np.ascontiguousarray(arrays))
+
+
+def values_after_steps(network: ActorCritic, rollout: Rollout) -> Floats:
+    """Return the network's values of the states that the steps of a rollout led to (steps x environments)."""
+    with torch.no_grad():
+        last = network(tensors(rollout.last_observations))[1].numpy()
+        final = last[:0]
+        if rollout.truncated.any():
+            final = network(tensors(rollout.final_observations))[1].numpy()
+    return values_after(rollout.extras["values"], last, rollout.truncated, final)
+
+
+def rows_of(rollout: Rollout) -> dict[str, Tensor]:
+    """Return observations, actions, and masks if there are any, with a row for each step of each environment."""
+    rows = {"seen": tensors(rollout.observations).flatten(0, 1), "actions": tensors(rollout.actions).flatten(0, 1)}
+    if rollout.masks is not None:
+        rows["masks"] = tensors(rollout.masks).flatten(0, 1)
+    return rows

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from policies.errors import TrainingError
-from policies.learned.algorithms.advantage import discounts, gae, values_after
+from policies.learned.algorithms.advantage import discounts, gae
 from policies.learned.algorithms.distribution import Categorical, DistributionOf
-from policies.learned.algorithms.networks import ActorCritic, tensors
+from policies.learned.algorithms.networks import ActorCritic, rows_of, tensors, values_after_steps
 from policies.learned.algorithms.rollout import Array, Flags, Observations, Rollout
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
@@ -86,15 +86,11 @@ class Ppo:
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learn from a batch that `act` has chosen the actions of. Returns the mean losses."""
         advantages, returns = self.advantages(rollout)
-        rows = {
-            "seen": tensors(rollout.observations).flatten(0, 1),
-            "actions": tensors(rollout.actions).flatten(0, 1),
+        rows = rows_of(rollout) | {
             "log_probs": tensors(rollout.extras["log_probs"]).flatten(),
             "advantages": torch.as_tensor(advantages, dtype=torch.float32).flatten(),
             "returns": torch.as_tensor(returns, dtype=torch.float32).flatten(),
         }
-        if rollout.masks is not None:
-            rows["masks"] = tensors(rollout.masks).flatten(0, 1)
         losses: list[tuple[float, ...]] = []
         for _ in range(self.settings.epochs):
             parts = torch.split(torch.randperm(len(rows["returns"]), generator=self._rng), self.settings.minibatch)
@@ -103,12 +99,7 @@ class Ppo:
 
     def advantages(self, rollout: Rollout) -> tuple[Array, Array]:
         """Return generalized advantages and returns (steps x environments). Raises TrainingError if time is missing."""
-        settings, values = self.settings, rollout.extras["values"]
-        with torch.no_grad():
-            last = self.network(tensors(rollout.last_observations))[1].numpy()
-            final = last[:0]
-            if rollout.truncated.any():
-                final = self.network(tensors(rollout.final_observations))[1].numpy()
+        settings = self.settings
         factors: float | Array = settings.gamma
         scale: float | Array = 1.0
         if settings.by_time:
@@ -119,8 +110,8 @@ class Ppo:
             factors, scale = discounts(rollout.elapsed, settings.gamma)
         return gae(
             scale * rollout.rewards,
-            values,
-            values_after(values, last, rollout.truncated, final),
+            rollout.extras["values"],
+            values_after_steps(self.network, rollout),
             rollout.terminated,
             rollout.truncated,
             gamma=factors,

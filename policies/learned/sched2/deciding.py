@@ -7,13 +7,11 @@ where its answer is not finite, as for inputs far beyond those of training, the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 from policies.api import Decision
-from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
-from policies.learned.weights.card import Setting
+from policies.learned.sched2.encoder import AgentView, Encoder
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
 from policies.selection import present_placements
@@ -43,6 +41,23 @@ class Sched2Agent(Protocol):
         """Return a possible action."""
 
 
+class AgentPolicy:
+    """A policy whose decisions are an agent's; subclasses say which agent, and where it comes from."""
+
+    _agent: Sched2Agent
+
+    @classmethod
+    def of(cls, agent: Sched2Agent) -> Self:
+        """Return a policy with that agent."""
+        policy = object.__new__(cls)
+        policy._agent = agent
+        return policy
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
+        return decide(self._agent, state)
+
+
 def decide(agent: Sched2Agent, state: ClusterState) -> Decision:
     """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
     allocation = present_placements(state, state.running)
@@ -67,11 +82,6 @@ def decide(agent: Sched2Agent, state: ClusterState) -> Decision:
             (row, DEFERRED.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
         )
     return Decision(allocation, reasons, tuple(waiting.tolist()))
-
-
-def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
-    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
-    return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
 
 
 def _why(state: ClusterState, placement: Placement) -> str:

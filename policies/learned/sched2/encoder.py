@@ -15,8 +15,9 @@ A live cluster differs from the environment in these points:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from policies.errors import EncoderError
 from policies.learned.sched2.state.placements import ProfiledPlacements
 from policies.learned.sched2.state.state_columns import ABSENT, State, StateColumns
 from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
+from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, FloatColumn, Placement
 from policies.placement.best_fit import Capacity
 from policies.placement.locality_tiers import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
@@ -73,6 +75,16 @@ class Encoding:
     def columns(self) -> StateColumns:
         """The columns of a state."""
         return StateColumns(self.num_nodes, self.gpus_per_node, self.candidates)
+
+
+def settings(encoding: Encoding, recipe: Any) -> Mapping[str, Setting]:
+    """Return the card's record of encoding and recipe (a dataclass), from which `encoding_of` and a network can be made again."""
+    return {**settings_of(recipe), **settings_of(asdict(encoding))}
+
+
+def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
+    return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
 
 
 class Encoder:

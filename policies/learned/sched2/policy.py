@@ -5,26 +5,21 @@ Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. In service the agent a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.api import Decision, PolicySpec
+from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2 import deciding
-from policies.learned.sched2.deciding import NEEDS, AgentAction, encoding_of
-from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
+from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, encoding_of
 from policies.learned.weights import weights
-from policies.learned.weights.card import Setting, settings_of
-from policies.model import ClusterState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from policies.learned.sched2.networks import Sched2Network
-    from policies.learned.sched2.training.recipe import Recipe
 
 SYSTEM = "sched2"
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
@@ -74,7 +69,7 @@ class QAgent:
         return AgentAction(int(worth.argmax()))
 
 
-class Sched2:
+class Sched2(AgentPolicy):
     """A trained Q-network decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=NEEDS)
@@ -83,19 +78,3 @@ class Sched2:
         """`weights` is the folder of a training; without one, the weights that come with Headway. `window=widest` shows the agent
         jobs of the whole queue. Raises WeightsError, EncoderError."""
         self._agent = QAgent.load(weights, window)
-
-    @classmethod
-    def of(cls, agent: QAgent) -> Self:
-        """Return a policy with that agent."""
-        policy = object.__new__(cls)
-        policy._agent = agent
-        return policy
-
-    def decide(self, state: ClusterState) -> Decision:
-        """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
-        return deciding.decide(self._agent, state)
-
-
-def settings(encoding: Encoding, recipe: Recipe) -> Mapping[str, Setting]:
-    """Return the card's record of both, from which `encoding_of` and the network can be made again."""
-    return {**settings_of(recipe), **settings_of(asdict(encoding))}

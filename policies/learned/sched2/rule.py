@@ -13,16 +13,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from policies.api import Decision, PolicySpec
+from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2 import deciding
-from policies.learned.sched2.deciding import NEEDS, AgentAction, encoding_of
-from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
+from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, encoding_of
 from policies.learned.sched2.state.feature_columns import OF_JOB
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.weights import weights as stored
-from policies.model import ClusterState
 
 SYSTEM = "sched2-rule"
 WEIGHT = "rule"
@@ -62,7 +60,7 @@ class RuleAgent:
         return AgentAction(self._features.action(self._rule, view.array(), view.mask().view(np.uint8)))
 
 
-class Sched2Rule:
+class Sched2Rule(AgentPolicy):
     """A rule found by a search decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
 
     spec = PolicySpec(
@@ -75,14 +73,3 @@ class Sched2Rule:
         if rule not in (SEARCHED, START):
             raise ValueError(f"rule is {rule!r}; give {SEARCHED} or {START}")
         self._agent = RuleAgent.load(weights, window, rule)
-
-    @classmethod
-    def of(cls, agent: RuleAgent) -> Self:
-        """Return a policy with that agent."""
-        policy = object.__new__(cls)
-        policy._agent = agent
-        return policy
-
-    def decide(self, state: ClusterState) -> Decision:
-        """Keep running jobs; start jobs one by one until the rule waits. Raises EncoderError for unsupported clusters."""
-        return deciding.decide(self._agent, state)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from policies.learned.sched2.deciding import encoding_of as encoding_in
 from policies.learned.sched2.encoder import NAME
+from policies.learned.sched2.encoder import encoding_of as encoding_in
 from policies.learned.sched2.policy import SYSTEM as NAMED
-from policies.learned.sched2.policy import QAgent, Sched2, settings
-from policies.learned.sched2.state.kinds import EFFECTIVENESS
-from policies.learned.sched2.training.ground import ENVIRONMENT, OPTIONS, encoding_for, paper_setup
+from policies.learned.sched2.policy import QAgent, Sched2
+from policies.learned.sched2.training.ground import (
+    ENVIRONMENT,
+    OPTIONS,
+    card_details,
+    encoding_for,
+    envs_for,
+    figure_of,
+    paper_setup,
+)
 from policies.learned.sched2.training.q_learning import QLearning
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
-from policies.learned.training.systems import FIGURE, CardDetails, SimulationBackend, TrainableSystem
+from policies.learned.training.systems import SimulationBackend, TrainableSystem
 from policies.learned.weights import weights
-
-
-def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
-    """Return the card's entries."""
-    encoding = encoding_for(recipe, backend)
-    return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
 def agent(folder: str) -> AgentInEnvironment:
@@ -38,15 +39,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Learn; validate the network every so many rounds, and after the last."""
     encoding = encoding_for(recipe, backend)
     horizon = {"horizon_h": recipe.horizon_h} if recipe.horizon_h > 0 else {}
-    envs = backend.envs(
-        ENVIRONMENT,
-        recipe.envs,
-        candidates=recipe.candidates,
-        window=recipe.window,
-        reward=recipe.reward,
-        tell_time=True,
-        **horizon,
-    )
+    envs = envs_for(recipe, backend, **horizon)
     learning = QLearning(envs, encoding.columns, recipe, run.card.seed)
     policy = Sched2.of(QAgent(encoding, learning.network))
     run.keep(training=learning)
@@ -54,8 +47,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         run.log(**learning.run_round())
         if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
             figures = backend.validate(policy)
-            figure = -figures["effectiveness"] if recipe.reward == EFFECTIVENESS else figures[FIGURE]
-            run.evaluate(figure, learning.network.state_dict(), min_gain=recipe.min_gain, **figures)
+            run.evaluate(figure_of(recipe, figures), learning.network.state_dict(), min_gain=recipe.min_gain, **figures)
 
 
 SYSTEM = TrainableSystem(

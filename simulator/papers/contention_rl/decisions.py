@@ -35,17 +35,8 @@ class Choices(Protocol):
         """Return which actions are possible now."""
 
 
-class ContentionMapping(StartMapping):
+class ContentionMapping(StartMapping[Choices]):
     """See `simulator.envs.decisions`."""
-
-    def __init__(self, env: Choices) -> None:
-        super().__init__()
-        self._env = env
-
-    @property
-    def simulation(self) -> Simulation:
-        """The simulation of the present episode."""
-        return self._env.simulation
 
     def starts(self) -> Iterator[tuple[int, ActiveJob, Placement]]:
         """Return the possible starts: action, job and placement."""

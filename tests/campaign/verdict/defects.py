@@ -31,8 +31,8 @@ from controller.slurm.embedded.view import job_view
 from controller.slurm.updates.changes import held_by_others
 from controller.state.journal_file import JournalFile
 from controller.state.ledger import Refusal
-from policies.serving.runtime.backoff import Backoff
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.backoff import Backoff
+from policies.serving.runtime.tasks.supervise import Tasks
 
 Defect = Callable[[], AbstractContextManager[None]]
 
@@ -68,7 +68,7 @@ def swap_ends_the_controller() -> AbstractContextManager[None]:
 
     return _patched(
         patch.object(Decider, "use", use),
-        patch("policies.serving.runtime.supervise.cancelled_by_others", lambda: False),
+        patch("policies.serving.runtime.tasks.supervise.cancelled_by_others", lambda: False),
     )
 
 

@@ -16,7 +16,7 @@ from policies.learned.training.run.snapshot import from_bytes, to_bytes
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard
 from tests.fuzz.target import Target
-from tests.unit.policies.learned.cards import card
+from tests.unit.policies.learned.examples.cards import card
 
 _STATE = {"layer.weight": np.ones((3, 4), dtype=np.float32), "layer.bias": np.zeros(3, dtype=np.float32)}
 

@@ -12,7 +12,7 @@ from policies.model import ClusterState, Placement
 from policies.wire import messages
 from protos.headway.v1 import policy_pb2
 from tests.fuzz.target import BrokenPromiseError, Target
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.wire.test_messages import elastic, sample
 
 _STATE = cluster([Node()] * 4, [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=16), Job(gpus=2)], sequence=5)

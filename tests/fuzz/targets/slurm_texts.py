@@ -16,8 +16,8 @@ from controller.slurm.scontrol.run import Completed
 from controller.slurm.scontrol.scontrol import sentence
 from policies.serving.runtime.hostlist import fold
 from tests.fuzz.target import BrokenPromiseError, Target
-from tests.unit.controller.slurm.releases import SLURM_24_11, SLURM_26_05
-from tests.unit.controller.slurm.text import CLOCK, RUNNING, job_line, node_line
+from tests.unit.controller.slurm.scontrol.releases import SLURM_24_11, SLURM_26_05
+from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, job_line, node_line
 
 TEXTS = "HEADWAY_SLURM_TEXTS"
 """Environment variable: folder of recorded texts of Slurm, with a folder for each release. Those of tests/unit are always used."""

@@ -28,7 +28,7 @@ from controller.admin.serve import serve_admin
 from controller.base.events import LoggedEvent
 from controller.state.preemption import Cause, PreemptionMethod, Stage
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
-from tests.unit.test_docs import Page
+from tests.unit.docs.test_docs import Page
 
 PAGE = Page(Path(__file__).resolve().parents[3] / "docs" / "client.md")
 EXAMPLES = PAGE.blocks("python")

@@ -180,7 +180,7 @@ async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypa
 
 @pytest.mark.parametrize("name", ["reporter", "watchdog", "saves"])
 async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place, name, monkeypatch):
-    monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("policies.serving.runtime.tasks.supervise.FIRST_PAUSE_S", 0.01)
     agent = place.agent()
     begun = []
     running = agent.tasks.running

@@ -12,7 +12,6 @@ HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
 REQUEUED_HELD = "job_requeued_in_held_state"
 LAUNCH_FAILED_HELD = "launch_failed_requeued_held"
-HOLD_REASONS = frozenset({HELD_BY_USER, HELD_BY_ADMIN, REQUEUED_HELD, LAUNCH_FAILED_HELD})
 
 DONE_STATES = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 

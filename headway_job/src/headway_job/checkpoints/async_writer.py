@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from .catalog import Catalog, Manifest, folder_name
-from .pause import SaveOutcome
-from .rank_group import RankGroup
+from .ranks.pause import SaveOutcome
+from .ranks.rank_group import RankGroup
 from .receipts import Written, decode, encode, write
 from .stores.base import Receipt
 

@@ -7,7 +7,7 @@ from typing import Optional
 
 from .catalog import Catalog
 from .errors import Refused
-from .rank_group import RankGroup
+from .ranks.rank_group import RankGroup
 from .restore import LoadedCheckpoint, load_newest
 from .stores.location import open_earlier
 

@@ -11,7 +11,7 @@ import torch
 
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
-from .rank_group import RankGroup, max_over_ranks
+from .ranks.rank_group import RankGroup, max_over_ranks
 from .state import rng as rng_state
 from .state import state_dict
 from .state.dtensor import shards_from

@@ -26,14 +26,14 @@ from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
 from .exception_origin import is_propagating, program_is_failing, raised_by_us
-from .pause import PauseControl
-from .rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
+from .ranks.pause import PauseControl
+from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
+from .ranks.save_agreement import RankLeft, SaveAgreement
+from .ranks.trigger import SaveTrigger, install_signal_handler
 from .restore import LoadedCheckpoint, restore_into
-from .save_agreement import RankLeft, SaveAgreement
 from .state.state_dict import StatefulObjects
 from .stores.base import Store
 from .stores.location import open_store
-from .trigger import SaveTrigger, install_signal_handler
 
 _log = logging.getLogger("headway_job")
 _EXIT_WAIT_S = 600.0

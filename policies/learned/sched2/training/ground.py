@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import gymnasium
 
 from policies.errors import TrainingError
-from policies.learned.sched2.encoder import Encoding
+from policies.learned.sched2.encoder import NAME, Encoding, settings
+from policies.learned.sched2.state.kinds import EFFECTIVENESS
 from policies.learned.sched2.state.state_columns import StateColumns
-from policies.learned.training.systems import SimulationBackend, TrainingSetup, WorkloadSpec
+from policies.learned.training.systems import FIGURE, CardDetails, SimulationBackend, TrainingSetup, WorkloadSpec
 
 ENVIRONMENT = "headway/Sched2-v0"
 OPTIONS = ("candidates", "window")
@@ -31,6 +33,14 @@ class Settings(Protocol):
     def window(self) -> str:
         """The J jobs that can be chosen."""
 
+    @property
+    def reward(self) -> str:
+        """The kind of reward."""
+
+    @property
+    def envs(self) -> int:
+        """Number of environments."""
+
 
 def paper_setup(recipe: Settings) -> TrainingSetup:
     """Return 15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
@@ -51,6 +61,30 @@ def encoding_for(recipe: Settings, backend: SimulationBackend) -> Encoding:
         candidates=recipe.candidates,
         window=recipe.window,
     )
+
+
+def card_details(recipe: Settings, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries."""
+    encoding = encoding_for(recipe, backend)
+    return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
+
+
+def envs_for(recipe: Settings, backend: SimulationBackend, **more: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Return the environments of the training; `more` are options that only one recipe has."""
+    return backend.envs(
+        ENVIRONMENT,
+        recipe.envs,
+        candidates=recipe.candidates,
+        window=recipe.window,
+        reward=recipe.reward,
+        tell_time=True,
+        **more,
+    )
+
+
+def figure_of(recipe: Settings, figures: Mapping[str, float]) -> float:
+    """Return the figure of a validation that the training makes as small as it can."""
+    return -figures["effectiveness"] if recipe.reward == EFFECTIVENESS else figures[FIGURE]
 
 
 def check_columns(envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns) -> None:

@@ -288,8 +288,10 @@ async def test_a_controller_that_hangs(folder):
         server.bind(str(folder / "s"))
         server.listen(8)
         ran = await headway("status", "--socket", str(folder / "s"))
+    # then the user is sent to its log, and is not asked whether it runs
     assert ran.code == 3
-    assert "headway-controller" in ran.err
+    assert "journalctl -u headway-controller" in ran.err
+    assert "is it running?" not in ran.err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from controller.cli.live_cluster import live_cluster
 from controller.slurm.client import SlurmFacts
 from simulator.cli.app import app as headway_sim
 from simulator.cluster.cluster import read_cluster
-from tests.unit.controller.slurm.text import node_line
+from tests.unit.controller.slurm.scontrol.text import node_line
 
 CONF = Path("/etc/slurm/topology.conf")
 TREE = "SwitchName=leaf1 Nodes=g[1-2] LinkSpeed=200\nSwitchName=leaf2 Nodes=g[3-4],c1\nSwitchName=spine Switches=leaf[1-2]\n"

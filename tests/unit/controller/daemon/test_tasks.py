@@ -29,7 +29,7 @@ from controller.state.journal import Journal, RunRecord
 from policies.api import PolicySpec, load_policy
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
-from policies.serving.runtime.supervise import Tasks, Work
+from policies.serving.runtime.tasks.supervise import Tasks, Work
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.policies.processes import eventually
 
@@ -64,7 +64,7 @@ async def test_each_task_that_fails_once_is_restarted_and_counted(
         return running(self, name, first_killed, **more)
 
     monkeypatch.setattr(Tasks, "running", killed_once)
-    monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("policies.serving.runtime.tasks.supervise.FIRST_PAUSE_S", 0.01)
     (folder / "controller.toml").write_text(
         f'partitions = ["dl"]\nslurm_client = "embedded"\nruntime_dir = "{folder}"\nstate_dir = "{folder}/state"\n'
         f'policy_address = "unix://{folder}/policy.sock"\nagents_address = "unix://{folder}/agents.sock"\nmetrics_address = ""\n'
@@ -229,7 +229,7 @@ def ended(job_id: str) -> RunRecord:
 
 BARE_TASKS = re.compile(r"\b(?:asyncio|loop|get_running_loop\(\))\.(?:create_task|ensure_future|gather|wait_for)\(")
 ALLOWED = {
-    "policies/serving/runtime/task_groups.py": "it is what the others use",
+    "policies/serving/runtime/tasks/task_groups.py": "it is what the others use",
     "nodeagent/telemetry/nvml.py": "the start and the end of a child outlast one reading; `close` ends them",
     "controller/slurm/embedded/cluster.py": "an emulated Slurm",
     "controller/base/clock.py": "the virtual clock of tests",

@@ -9,7 +9,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.cycle.changes import JobChanges
 from controller.cycle.decision.decider import Decided
 from controller.cycle.decision.plan import Plan, make_plan
-from controller.cycle.result import CycleResult
+from controller.cycle.view.result import CycleResult
 from controller.observe.observer import Observer
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.slurm.client import SlurmJob

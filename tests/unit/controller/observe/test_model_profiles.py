@@ -23,7 +23,7 @@ from controller.profiles.windows import RunKey
 from controller.state.ledger import Ledger
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.model import ClusterState
-from policies.serving.runtime.single_thread import Worker
+from policies.serving.runtime.tasks.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
 from policies.wire.messages import parse_state, serialize_state, state_digest
 from tests.unit.controller.examples.build import job, running, snapshot

@@ -1,5 +1,6 @@
 """A user's request in another size: what the user drew stays in its ratios."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.observe import resize
-from controller.observe.resize import ResizeError, possible_sizes, request_now, resized
+from controller.observe.resize import ResizeError, request_now, resized
 from controller.observe.shape import shape_of
 from controller.observe.user_options import UserOptions
 from controller.slurm.client import ResourceRequest
@@ -29,7 +30,14 @@ def sized(request: ResourceRequest, number: int, **more) -> ResourceRequest:
 
 
 def sizes(request: ResourceRequest, **more) -> list[int]:
-    return list(possible_sizes(request, node_gpus=NODE_GPUS, all_gpus=ALL_GPUS, **more))
+    """Return the numbers of GPUs that the request can be given on an empty cluster."""
+    return [number for number in range(1, ALL_GPUS + 1) if is_possible(request, number, **more)]
+
+
+def is_possible(request: ResourceRequest, number: int, **more) -> bool:
+    with suppress(ResizeError):
+        return sized(request, number, **more) is not None
+    return False
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -15,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.profiles import tables
-from controller.profiles.ideal import ideal_of, measured_priors, sensitivity_of
+from controller.profiles.ideal import ideal_of, measured_priors
 from controller.profiles.reader import ProfileReader
-from controller.profiles.sensitivity import IdealSource, Priors
+from controller.profiles.sensitivity import IdealSource, Priors, sensitivity
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.profiles.windows import Neighbour, RunKey, RunShape, SlurmRun, Throughput, Trained
@@ -307,6 +308,10 @@ def alone_and_together(store: ProfileStore) -> None:
     store.compute_windows(T0 + 600)
 
 
+def seen(store: ProfileStore, run: RunKey, since_s: float) -> list[float]:
+    return [each.steps_per_s for each in store.throughputs(since_s, run)]
+
+
 def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> None:
     alone_and_together(store)
     found = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
@@ -316,15 +321,17 @@ def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> N
 
 def test_sensitivity_is_the_ideal_over_what_is_seen_now(store: ProfileStore) -> None:
     alone_and_together(store)
-    found = sensitivity_of(store, RunKey(1, 0), T0 + 60, Priors())
+    ideal = ideal_of(store, 1, TRAINED, RunShape(2, 2), ("n1", "n2"), Priors())
+    found = sensitivity(median(seen(store, RunKey(1, 0), T0 + 60)), ideal)
     assert found is not None
     assert (round(found.value, 3), found.ideal.source) == (2.0, IdealSource.ALONE)
-    undisturbed = sensitivity_of(store, RunKey(1, 0), T0, Priors())
+    undisturbed = sensitivity(median(seen(store, RunKey(1, 0), T0)), ideal)
     assert undisturbed is not None
-    assert 1.0 < undisturbed.value < 2.0  # of all four windows
-    # of the other nothing is known but that it was never alone
-    assert sensitivity_of(store, RunKey(2, 0), T0, Priors()) is None
-    assert sensitivity_of(store, RunKey(1, 0), T0 + 120, Priors()) is None
+    assert 1.0 < undisturbed.value < 2.0  # over all four windows
+    # The other job was never alone.
+    (other,) = {(each.trained, each.shape, each.nodes) for each in store.throughputs(T0, RunKey(2, 0))}
+    assert ideal_of(store, 2, *other, Priors()) is None
+    assert seen(store, RunKey(1, 0), T0 + 120) == []
 
 
 def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:

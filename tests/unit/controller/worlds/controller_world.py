@@ -9,12 +9,12 @@ from typing import Any
 from controller.base.errors import PolicyUnavailableError
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
-from controller.cycle.health import CycleListener, Health
-from controller.cycle.result import CycleResult
+from controller.cycle.view.health import CycleListener, Health
+from controller.cycle.view.result import CycleResult
 from controller.profiles.current import ContentionByRun
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
-from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.tasks.supervise import Tasks
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.world import World
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from headway_job.checkpoints.catalog import MANIFEST, Catalog, Manifest, folder_name, rank_file
 from headway_job.checkpoints.errors import Refused
-from headway_job.checkpoints.rank_group import SingleRank
+from headway_job.checkpoints.ranks.rank_group import SingleRank
 from headway_job.checkpoints.restore import _checked
 from headway_job.checkpoints.stores.local import LocalStore, Receipt
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nodeagent.identity.peer import peer_of
 from nodeagent.jobsocket import server as job_socket
-from policies.serving.runtime.token_bucket import TokenBucket
+from policies.serving.runtime.tasks.token_bucket import TokenBucket
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, heard, until
 from tests.unit.nodeagent.wire.packets import packet
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
-from tests.unit.headway_job.checkpoints.node import JOB, Node
+from tests.unit.headway_job.checkpoints.ranks.node import JOB, Node
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 
 RANKS = 64

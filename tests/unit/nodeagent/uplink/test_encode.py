@@ -38,7 +38,7 @@ from nodeagent.wire.report import (
     SocketCounters,
     Topology,
 )
-from policies.serving.runtime.supervise import TaskFailure
+from policies.serving.runtime.tasks.supervise import TaskFailure
 from protos.headway.v1 import agent_pb2
 
 SOCKET = SocketCounters(1, 2, 3, 4, 5, 6, 7)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.uplink.stream import StreamError
-from policies.serving.runtime.task_groups import first_of
+from policies.serving.runtime.tasks.task_groups import first_of
 
 
 async def test_a_stream_whose_both_directions_fail_ends_with_one_error_and_logs_no_other() -> None:

@@ -20,9 +20,9 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from tests.unit.policies.cluster import Job, Node, states
-from tests.unit.policies.profiled import LOUD, QUIET, UNKNOWN, state_of
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, states
+from tests.unit.policies.states.profiled import LOUD, QUIET, UNKNOWN, state_of
+from tests.unit.policies.states.valid import check
 
 
 def decide(state: ClusterState, **options: object) -> Decision:

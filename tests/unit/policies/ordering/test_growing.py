@@ -23,10 +23,10 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.heuristics.allocation.test_optimus import elastic_trace
 from tests.unit.policies.heuristics.allocation.test_optimus_tries import STARTED_S, elastic_states
-from tests.unit.policies.valid import check_resizing
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_resizing
 from tests.unit.simulator.engine.build import audit_gpus, spans
 
 GROWING: tuple[Policy, ...] = (

@@ -17,7 +17,7 @@ from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.traces.trace import Trace
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 DAY_S = 86_400.0
 

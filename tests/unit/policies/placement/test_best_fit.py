@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity, explain, placement_of
 from policies.placement.requests import Requests
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.reference import Cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.reference import Cluster
 
 
 def place(nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:

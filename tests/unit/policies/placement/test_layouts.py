@@ -11,8 +11,8 @@ from policies.model import ClusterState, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.rules import ANYWHERE
 from policies.rule import Layout
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check
 
 WITH_LAYOUT = ["fifo", "fifo-skip", "sjf", "fewest-gpus", "srtf", "las", "tiresias"]
 

@@ -16,9 +16,9 @@ import pytest
 from policies.api import PolicySpec
 from policies.model import Placement
 from policies.serving.client import PolicyClient
-from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import ROOT, eventually, running, serve_command
 from tests.unit.policies.serving.test_server import OUTCOME
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 STATE = cluster(
     [Node(), Node(available=False), Node(foreign_gpus=4)],

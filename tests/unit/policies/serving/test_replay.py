@@ -14,7 +14,7 @@ from tests.reference.loop import apply, next_instant
 from tests.reference.model import Active
 from tests.reference.model import Job as TraceJob
 from tests.reference.policies import POLICIES, WITH_ROUNDS, decide
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 ROUND_S = 300
 SHAPES = ((1, 4), (3, 4), (5, 2), (4, 8))

@@ -30,8 +30,8 @@ from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.server import SERVICE, PolicyServer, serve
 from policies.wire.messages import serialize_state
-from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running, serve_command
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 STATE = cluster([Node()] * 2, [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
 DECIDED = {0: Placement((0,), (8,)), 1: Placement((1,), (4,))}

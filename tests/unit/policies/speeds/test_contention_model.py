@@ -21,7 +21,7 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.simulator.engine.build import FREE, trace_of
 
 PAPERS = paper_profiles()

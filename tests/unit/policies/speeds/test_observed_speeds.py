@@ -20,8 +20,8 @@ from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
-from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.heuristics.allocation.test_optimus import FLAT, profiled
+from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.simulator.engine.build import Does, trace_of
 
 SIZES = (4, 2, 8, 3)

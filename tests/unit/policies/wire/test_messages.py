@@ -19,7 +19,7 @@ from policies.errors import EncoderError, WireError
 from policies.model import ClusterState, Placement, Split
 from policies.wire import messages as wire
 from protos.headway.v1 import policy_pb2, snapshot_pb2
-from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
 
 OPTIONAL = {
     *("min_gpus", "max_gpus", "contention_sensitivity", "contention_confidence", "throughput_steps_per_s"),

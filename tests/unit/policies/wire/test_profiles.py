@@ -18,7 +18,7 @@ from policies.state.ring_reduction import RingTime
 from policies.wire import messages as wire
 from policies.wire.profiles import profile_columns
 from protos.headway.v1 import snapshot_pb2
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 LINKS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s")
 SPEEDS = np.array([12.5, math.nan, 3.0])

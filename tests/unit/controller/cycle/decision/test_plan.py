@@ -16,7 +16,7 @@ from policies.api import Decision, PolicySpec
 from policies.heuristics.orders.fifo_skip import FifoSkip
 from policies.model import ClusterState, Placement
 from tests.unit.controller.examples.build import job, node, request, running, snapshot
-from tests.unit.policies.cluster import states
+from tests.unit.policies.states.cluster import states
 
 SPEC = PolicySpec(name="test", source="tests")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.config import ControllerSettings
-from controller.cycle.health import Health
+from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import Intervals
 
 

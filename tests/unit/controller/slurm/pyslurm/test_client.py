@@ -27,9 +27,9 @@ from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
-from tests.unit.controller.slurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
-from tests.unit.controller.slurm.slurmctld import Slurmctld
-from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S
+from tests.unit.controller.slurm.pyslurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
+from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld
+from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 KEY = JobKey("7", SUBMIT_S)
 NOW_S = SUBMIT_S + 100.0

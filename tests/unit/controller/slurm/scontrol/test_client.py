@@ -20,8 +20,8 @@ from controller.slurm.client import (
     SlurmJob,
 )
 from controller.slurm.scontrol.client import CommandLineClient
-from tests.unit.controller.slurm.slurmctld import Slurmctld, held, pending, running
-from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S, at, job_line
+from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld, held, pending, running
+from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S, at, job_line
 
 KEY = JobKey("7", SUBMIT_S)
 NOW_S = SUBMIT_S + 100.0

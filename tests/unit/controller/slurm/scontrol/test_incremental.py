@@ -9,7 +9,7 @@ from controller.slurm.client import Phase, SlurmNode
 from controller.slurm.scontrol.incremental import JobReading, JobTable, RowCache, parse_answer
 from controller.slurm.scontrol.parse_nodes import parse_node, ticking_in_node
 from tests.bench.measuring.scontrol_text import ScontrolText
-from tests.unit.controller.slurm.text import CLOCK, RUNNING, at, job_line, node_line
+from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, at, job_line, node_line
 
 
 def section(*lines: str) -> bytes:

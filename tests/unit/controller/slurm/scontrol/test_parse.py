@@ -10,7 +10,7 @@ from controller.base.errors import SlurmReplyError
 from controller.slurm.client import HOLD_MARK, JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.parse import Clockface, parse_job
-from tests.unit.controller.slurm.text import CLOCK, RUNNING, SUBMIT_S, at, job_line
+from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, SUBMIT_S, at, job_line
 
 
 def record(**fields: str) -> JobRecord:

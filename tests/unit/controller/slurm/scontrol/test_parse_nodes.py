@@ -12,7 +12,7 @@ from controller.slurm.scontrol.parse_nodes import (
     parse_reservation,
     ticking_in_node,
 )
-from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S, at, node_line
+from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S, at, node_line
 
 
 def test_a_node() -> None:

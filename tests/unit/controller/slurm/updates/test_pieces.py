@@ -11,8 +11,8 @@ from controller.slurm.client import PIN_MARK, Failure, FailureReason, Failures, 
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.run import Completed
 from controller.slurm.updates.pieces import Pieces
-from tests.unit.controller.slurm.slurmctld import Slurmctld, held
-from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S
+from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld, held
+from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 KEYS = [JobKey(str(raw), SUBMIT_S) for raw in range(1, 101)]
 

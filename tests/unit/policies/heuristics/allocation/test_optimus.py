@@ -20,8 +20,8 @@ from simulator.slowdown.fitting.least_squares import nonnegative
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.valid import check_resizing
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_resizing
 from tests.unit.simulator.engine.build import audit_gpus, spans, trace_of
 
 STARTED_S = 500.0

@@ -16,7 +16,7 @@ from policies.placement.requests import Requests
 from policies.placement.rules import ANYWHERE, BEST_FIT, PlacementRule
 from policies.selection import present_placements
 from policies.speeds.worker_scaling import fitted
-from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
 
 STARTED_S = 500.0
 

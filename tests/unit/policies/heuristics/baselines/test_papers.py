@@ -23,8 +23,8 @@ from policies.placement.paper_rules import FIRST_FIT, PACKING, bin_packing, leas
 from policies.placement.rules import PlacementRule
 from policies.speeds.host_interference import HostInterference, Residents
 from policies.wire.state import parse_state, serialize_state, state_digest
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check
 
 POLICIES: tuple[Callable[[], Policy], ...] = (
     Sched2Sif,

@@ -9,8 +9,8 @@ from policies.api import Decision, load_policy
 from policies.errors import PolicyLoadError
 from policies.heuristics.orders.random_order import Random
 from policies.model import ClusterState
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check
 
 NAMES = ["backfill", "srsf", "srtf-count", "las-count", "random"]
 

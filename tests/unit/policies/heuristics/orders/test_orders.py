@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from policies.api import Decision, load_policy
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState
-from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.reference import Cluster, Holding
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.reference import Cluster, Holding
 
 
 def holdings(decision: Decision) -> dict[int, Holding]:

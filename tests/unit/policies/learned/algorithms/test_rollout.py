@@ -14,8 +14,8 @@ from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import values_after
 from policies.learned.algorithms.rollout import Collector, Rollout
 from policies.learned.training.run.seeding import generator, seeds
-from tests.unit.policies.learned.toy import CUT_AFTER, Beam, beams
-from tests.unit.policies.learned.transitions import transitions
+from tests.unit.policies.learned.examples.toy import CUT_AFTER, Beam, beams
+from tests.unit.policies.learned.examples.transitions import transitions
 
 ENVS, STEPS = 3, 40
 

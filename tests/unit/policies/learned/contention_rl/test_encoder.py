@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.api import Decision
 from policies.errors import EncoderError
 from policies.learned.contention_rl.encoder import AgentView, Encoder, Encoding
 from policies.learned.contention_rl.features import scalar
@@ -21,9 +20,9 @@ from simulator.papers.contention_rl.features import JobFeatures
 from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.parity import follow
-from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_starts
 from tests.unit.simulator.envs.worlds import random_agent, trace_of
 
 SIZES = (1, 2, 3, 5, 8, 11, 13, 17, 24, 31)
@@ -144,12 +143,7 @@ def test_no_action_places_a_job_where_it_may_not_be(
         if found is None:
             break
         started[found[0]] = found[1]
-    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
-    for row, placement in started.items():
-        check_shape(state, row, placement)
-    decision = Decision(held | started)
-    for node in {node for placement in started.values() for node in placement.nodes}:
-        check_node(state, decision, started, node)
+    check_starts(state, started)
 
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:

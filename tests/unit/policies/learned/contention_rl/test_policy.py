@@ -25,9 +25,9 @@ from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.contention_rl.agents import agent_of, network_of
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check
 
 
 def encoding_for(state: ClusterState, **options: Any) -> Encoding:

@@ -14,10 +14,10 @@ from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.policy import RlBase, RlHybrid
 from policies.learned.contention_rl.preempting import sensitivities, too_slow
 from policies.model import ClusterState
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.contention_rl.agents import agent_of
-from tests.unit.policies.profiled import LOUD, QUIET, state_of
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.profiled import LOUD, QUIET, state_of
+from tests.unit.policies.states.valid import check
 
 SPREAD = {0: 2, 1: 2}
 KNOB = 0.6

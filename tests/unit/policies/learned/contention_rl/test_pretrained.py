@@ -28,8 +28,8 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.training.ground import ground
-from tests.unit.policies.cluster import Job, Node, cluster
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, cluster
+from tests.unit.policies.states.valid import check
 
 KINDS = (RlBase, RlHybrid)
 USUAL = SHIPPED[USUAL_BRANCH]

@@ -11,9 +11,9 @@ from policies.learned.headway_rl.features import NAMES, features
 from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.model import ClusterState
 from policies.speeds.contention_model import ContentionModel
-from tests.unit.policies.cluster import Job, Node, states
 from tests.unit.policies.learned.headway_rl.scenes import network
-from tests.unit.policies.profiled import LOUD, QUIET, UNKNOWN, state_of
+from tests.unit.policies.states.cluster import Job, Node, states
+from tests.unit.policies.states.profiled import LOUD, QUIET, UNKNOWN, state_of
 
 
 def seen(state: ClusterState) -> np.ndarray:

@@ -18,10 +18,10 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from tests.unit.policies.cluster import Job, Node, states
 from tests.unit.policies.learned.headway_rl.scenes import beginner, network
-from tests.unit.policies.profiled import LOUD, QUIET, UNKNOWN, state_of
-from tests.unit.policies.valid import check
+from tests.unit.policies.states.cluster import Job, Node, states
+from tests.unit.policies.states.profiled import LOUD, QUIET, UNKNOWN, state_of
+from tests.unit.policies.states.valid import check
 
 BY_GPUS = {"gpus": 1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
 """A second of a job is worth its GPUs: keep the cluster full."""

@@ -14,8 +14,8 @@ from policies.model import ClusterState
 from policies.placement.best_fit import Capacity
 from policies.selection import present_placements
 from policies.speeds.contention_model import ContentionModel
-from tests.unit.policies.cluster import Job, Node, states
-from tests.unit.policies.profiled import LOUD, QUIET, state_of
+from tests.unit.policies.states.cluster import Job, Node, states
+from tests.unit.policies.states.profiled import LOUD, QUIET, state_of
 
 TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
 

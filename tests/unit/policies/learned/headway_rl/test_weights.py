@@ -16,8 +16,8 @@ from policies.learned.headway_rl.policy import SYSTEM, HeadwayRl, load
 from policies.learned.headway_rl.recipe import Recipe
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
-from tests.unit.policies.cluster import Job, Node
-from tests.unit.policies.profiled import LOUD, QUIET, state_of
+from tests.unit.policies.states.cluster import Job, Node
+from tests.unit.policies.states.profiled import LOUD, QUIET, state_of
 
 CARD = draft(
     system=SYSTEM, recipe=Recipe(), seed=0, encoder=ENCODER, shapes=("any",), data="nothing", data_sha256="0" * 64

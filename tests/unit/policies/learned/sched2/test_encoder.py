@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.api import Decision
 from policies.errors import EncoderError
 from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
 from policies.learned.sched2.state.window import WIDEST, chosen
@@ -19,9 +18,9 @@ from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.parity import follow
-from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_starts
 from tests.unit.simulator.envs.worlds import trace_of
 from tests.unit.simulator.papers.sched2.test_env import FAILURES, RACKS, random_agent
 
@@ -101,12 +100,7 @@ def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window:
         if found is None:
             break
         started[found[0]] = found[1]
-    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
-    for row, placement in started.items():
-        check_shape(state, row, placement)
-    decision = Decision(held | started)
-    for node in {node for placement in started.values() for node in placement.nodes}:
-        check_node(state, decision, started, node)
+    check_starts(state, started)
 
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:

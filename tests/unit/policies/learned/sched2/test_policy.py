@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2.encoder import NAME, Encoding
-from policies.learned.sched2.policy import SYSTEM, QAgent, Sched2, settings
+from policies.learned.sched2.encoder import NAME, Encoding, settings
+from policies.learned.sched2.policy import SYSTEM, QAgent, Sched2
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from policies.model import ClusterState
@@ -24,9 +24,9 @@ from simulator.engine.simulation import Simulation
 from simulator.papers.sched2.env import Sched2Env
 from simulator.results.result import Result
 from simulator.slowdown.registry import build
-from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, agent_of, network_of, small_recipe
-from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.policies.states.cluster import Job, Node, cluster, states
+from tests.unit.policies.states.valid import check_node, check_shape
 
 
 def simulated(env: Sched2Env, policy: Policy) -> Simulation:

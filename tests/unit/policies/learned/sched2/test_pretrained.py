@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from policies.api import load_policy
-from policies.learned.sched2.deciding import encoding_of
-from policies.learned.sched2.encoder import NAME
+from policies.learned.sched2.encoder import NAME, encoding_of
 from policies.learned.sched2.policy import SYSTEM
 from policies.learned.sched2.rule import SYSTEM as RULE
 from policies.learned.sched2.training.recipe import Recipe

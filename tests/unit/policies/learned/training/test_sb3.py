@@ -32,7 +32,7 @@ from policies.learned.training.systems import (  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
 from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
 from simulator.training.ground import SimulatorGround, ground  # noqa: E402
-from tests.unit.policies.learned.cards import card  # noqa: E402
+from tests.unit.policies.learned.examples.cards import card  # noqa: E402
 
 ENVS = 8
 HALF_HOUR: dict[str, Any] = {"nodes": "rules", "split": "packed", "candidates": 1}

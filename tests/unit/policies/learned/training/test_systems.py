@@ -17,7 +17,7 @@ from policies.learned.training.systems import (
     find_system,
     system_names,
 )
-from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, setup
+from tests.unit.policies.learned.examples.toy_system import SYSTEM, Recipe, setup
 
 Install = Callable[..., None]
 
@@ -38,7 +38,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> None:
-    install("headway.systems", toy="tests.unit.policies.learned.toy_system:SYSTEM")
+    install("headway.systems", toy="tests.unit.policies.learned.examples.toy_system:SYSTEM")
     assert "toy" in system_names()
     assert find_system("toy") is SYSTEM
 
@@ -47,10 +47,10 @@ def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> N
     ("value", "words"),
     [
         (
-            "tests.unit.policies.learned.toy_system:Recipe",
+            "tests.unit.policies.learned.examples.toy_system:Recipe",
             ["'bad'", "is not a policies.learned.training.systems.TrainableSystem"],
         ),
-        ("tests.unit.policies.learned.toy_system:NOTHING", ["'bad'", "cannot be loaded", "NOTHING"]),
+        ("tests.unit.policies.learned.examples.toy_system:NOTHING", ["'bad'", "cannot be loaded", "NOTHING"]),
         ("no_such_package_at_all:SYSTEM", ["'bad'", "needs no_such_package_at_all", "pip install"]),
     ],
 )
@@ -62,7 +62,7 @@ def test_an_unknown_system_is_an_error(install: Install, value: str, words: list
 
 
 def test_the_error_of_a_wrong_name_lists_the_names_there_are(install: Install) -> None:
-    install("headway.systems", toy="tests.unit.policies.learned.toy_system:SYSTEM")
+    install("headway.systems", toy="tests.unit.policies.learned.examples.toy_system:SYSTEM")
     with pytest.raises(TrainingError, match=r"no system is named 'tory'; installed: .*toy"):
         find_system("tory")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from policies.errors import WeightsError
 from policies.learned.weights.card import ModelCard, digest, draft, settings_of
-from tests.unit.policies.learned.cards import card
+from tests.unit.policies.learned.examples.cards import card
 
 numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(max_size=8)

@@ -15,7 +15,7 @@ from policies.api import ENTRY_POINT_GROUP, load_policy, option_names, policy_na
 from policies.errors import PolicyLoadError
 from policies.learned.weights.card import ModelCard
 from policies.learned.weights.weights import load
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 ROOT = Path(__file__).resolve().parents[5]
 FOLDER = ROOT / "policies/learned/pretrained"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from policies.errors import WeightsError
 from policies.learned.weights.card import ModelCard
 from policies.learned.weights.weights import load, located, pretrained, save
-from tests.unit.policies.learned.cards import card
+from tests.unit.policies.learned.examples.cards import card
 
 Tensors = dict[str, Any]
 

@@ -13,9 +13,9 @@ pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
 from policies.serving.client import PolicyClient
-from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.learned.commands import ROOT, headway_policy, install, install_example, started
 from tests.unit.policies.processes import eventually, running, serve_command
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 pytestmark = pytest.mark.timeout(300)  # several processes that import torch, on a machine that others use too
 SMALL = ("learned-order", "--rounds", 3, "--set", "tries=2", "--seed", 5)

@@ -7,31 +7,11 @@ from math import exp
 
 import pytest
 
-from simulator.cluster.topology import rack_tree
-from simulator.slowdown.api import Resident, SlowdownModel
 from simulator.slowdown.neighbours.interference import HostInterference
 from simulator.slowdown.neighbours.pair_table import PairTable
 from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-
-KNOWN = {
-    "even": ModelProfile(compute_s=1.0, bytes=12.5e9),
-    "hidden": ModelProfile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
-    "tiered": ModelProfile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
-    "batched": ModelProfile(compute_s=1.0, bytes=12.5e9, batch=100),
-}
-PROFILES = replace(paper_profiles(), models=KNOWN, default="even")
-RACKS = rack_tree([8] * 6, [2] * 6, [0, 0, 0, 1, 1, 1])
-
-
-def at(job: int, model: str, where: dict[int, int], asked: int = 0, batch_size: int = -1) -> Resident:
-    return Resident(job, model, batch_size, asked or sum(where.values()), tuple(where), tuple(where.values()))
-
-
-def factors_of(model: SlowdownModel, *residents: Resident) -> list[float]:
-    for resident in residents:
-        model.enter(resident)
-    return [model.factor(resident.job) for resident in residents]
+from tests.unit.simulator.slowdown.examples import PROFILES, RACKS, at, factors_of
 
 
 def test_a_job_is_as_fast_as_beside_its_worst_neighbour() -> None:

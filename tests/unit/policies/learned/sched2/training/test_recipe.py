@@ -179,9 +179,7 @@ def test_environments_that_show_something_else(made: Any) -> None:
 
 
 def test_a_card_can_hold_a_recipe() -> None:
-    from policies.learned.sched2.deciding import encoding_of
-    from policies.learned.sched2.encoder import NAME
-    from policies.learned.sched2.policy import settings
+    from policies.learned.sched2.encoder import NAME, encoding_of, settings
 
     card = draft(
         system="sched2", recipe=settings(SMALL, Recipe()), seed=1, encoder=NAME, shapes=(SMALL.supports,), data="none",

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
-from tests.unit.policies.learned import trainee  # noqa: E402
+from tests.unit.policies.learned.examples import trainee  # noqa: E402
 
 START_S = 60.0
 Start = Callable[..., int]
@@ -25,7 +25,7 @@ Start = Callable[..., int]
 def start() -> Start:
     """Train in a process; its exit code, or minus the signal that ended it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.policies.learned.trainee"])
+    context.set_forkserver_preload(["tests.unit.policies.learned.examples.trainee"])
 
     def run(
         folder: Path, *, moment: int | None = None, name: str = "", number: int = signal.SIGKILL, seed: int = 7

@@ -22,7 +22,7 @@ from policies.learned.training.run.folder_lock import locked  # noqa: E402
 from policies.learned.training.run.progress import TrainingProgress  # noqa: E402
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.weights.weights import load  # noqa: E402
-from tests.unit.policies.learned.cards import card  # noqa: E402
+from tests.unit.policies.learned.examples.cards import card  # noqa: E402
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,235 @@
+"""Pauses the training after a save that the agent has requested, so that the job is stopped in exactly the state that was saved.
+
+All ranks pause at the same step boundary, by an agreement among themselves, whichever of them has received the request. The
+training thread waits inside `run.step`: no collective is open, signals reach the program, and the training continues by itself if
+the job is not stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from ...hook.save_requests import SaveRequest, SaveRequests, answer
+
+_log = logging.getLogger("headway_job")
+_SLICE_S = 0.05
+_AGENT_AWAY_NS = 5_000_000_000
+"""An agent that is restarted is back within this time."""
+_CONTINUED = "it has continued to train since then"
+
+
+class SaveOutcome:
+    """Result of a save. Without a problem, it is complete on all ranks."""
+
+    def __init__(self, step: int, problem: str, *, own: bool = False) -> None:
+        self.step = step
+        self.problem = problem
+        self.own = own
+        """This rank is the one that failed."""
+
+
+class Pause:
+    """One pause, which starts when its save begins."""
+
+    def __init__(self, step: int, pause_ms: int, key: int) -> None:
+        self.step = step
+        self.key = key
+        """Key of the newest request that it answers. The pause ends if that one is cancelled."""
+        self.begun_ns = time.monotonic_ns()
+        self.length_ns = pause_ms * 1_000_000
+        self.outcome: Optional[SaveOutcome] = None
+        self.over = False
+
+    def attach(self, request: SaveRequest) -> None:
+        """Answer this request too; its time begins now."""
+        elapsed_ns = time.monotonic_ns() - self.begun_ns
+        self.length_ns = max(self.length_ns, elapsed_ns + request.pause_ms * 1_000_000)
+        self.key = request.key
+        request.answered_by = self
+
+    def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
+        """Return the fields of a saved frame; None = not known yet."""
+        if self.outcome is not None and self.outcome.problem:
+            return answer(request_id, self.step, self.outcome.problem, own=self.outcome.own)
+        if self.over:
+            return answer(request_id, self.step, _CONTINUED)
+        return None if self.outcome is None else answer(request_id, self.step, "")
+
+
+class PauseControl:
+    """The pauses of one run. Invariant: the training waits no longer than the agent requested, and never after a failed save."""
+
+    def __init__(self, requests: SaveRequests, rank: int, world_size: int, request_save: Callable[[], None]) -> None:
+        """`request_save` requests a save of the run."""
+        self.open = True
+        """The run saves on request."""
+        self._requests = requests
+        self._rank = rank
+        self._world_size = world_size
+        self._request_save = request_save
+        self._start = 0
+        self._saved = -1
+        self._writing = False
+        self._pause: Optional[Pause] = None
+        self._refusal = ""
+        """Reason why this run saves no more; empty = it does."""
+        self._wake = threading.Event()
+
+    # ---- called by our own thread
+
+    def accept(self, request: SaveRequest) -> None:
+        """Take a new request, which is the current one already."""
+        pause = self._pause
+        if pause is not None and not pause.over:
+            pause.attach(request)
+        elif self._refusal:
+            self._refuse(request)
+        elif self.open:
+            self._request_save()
+
+    def wake(self) -> None:
+        """Look again: a request was cancelled."""
+        self._wake.set()
+
+    def state(self) -> Dict[str, Any]:
+        """Return the fields of a checkpoint frame."""
+        return {
+            "rank": self._rank,
+            "world_size": self._world_size,
+            "start": self._start,
+            "saved": self._saved,
+            "saving": self._writing or self._pause is not None,
+            "open": self.open,
+        }
+
+    # ---- called by the training thread
+
+    def register(self, start: int) -> None:
+        """Register the run, which begins at step `start`: from here on it saves on request."""
+        self._start = start
+        self._requests.run = self
+        request = self._requests.current
+        if request is not None and request.answered_by is None and not request.answered:
+            self.accept(request)
+        self._requests.wake_client()
+
+    @property
+    def wanted(self) -> bool:
+        """True if the agent waits for a save that has not begun."""
+        request = self._requests.current
+        if request is None or self._requests.run is not self:
+            return False
+        return request.answered_by is None and not request.answered
+
+    def terms(self) -> Tuple[int, int]:
+        """Return how long to pause after the wanted save, in ms, and the key of its request; (0, 0) = no pause."""
+        request = self._requests.current
+        return (request.pause_ms, request.key) if request is not None and self.wanted else (0, 0)
+
+    def save_began(self, step: int, pause_ms: int, key: int) -> None:
+        """Note that a save begins, on the terms that all ranks have agreed on."""
+        self._writing = True
+        if not pause_ms or self._requests.is_cancelled(key):
+            return
+        self._pause = pause = Pause(step, pause_ms, key)
+        request = self._requests.current
+        if request is not None and request.answered_by is None and self._requests.run is self:
+            pause.attach(request)
+
+    def pause_training(self) -> None:
+        """Wait if all ranks do. Call it after `save_began`, once the save is being written."""
+        pause = self._pause
+        if pause is None:
+            return
+        _log.info(
+            "The training pauses after step %d: the cluster's scheduler (Headway) has requested a checkpoint, in order to stop "
+            "the job and start it again later. If it does not stop the job, the training continues by itself.",
+            pause.step,
+        )
+        why = "an exception was raised"
+        try:
+            with _watch_sigterm() as received:
+                while not (why := self._resume_reason(pause, received)):
+                    self._requests.keep_client_running()
+                    self._wake.wait(_SLICE_S)
+                    self._wake.clear()
+        finally:
+            pause.over = True
+            self._pause = None
+            self._requests.wake_client()
+            _log.info("The training continues after step %d: %s.", pause.step, why)
+
+    def stop_saving(self, why: str) -> None:
+        """Save no more. From here on, every request is answered with the reason."""
+        self._refusal, self.open = why, False
+        if self.wanted and self._requests.current is not None:
+            self._refuse(self._requests.current)
+        self._requests.wake_client()
+
+    def close(self) -> None:
+        """End the run."""
+        self.open = False
+        self._requests.wake_client()
+
+    def _refuse(self, request: SaveRequest) -> None:
+        pause = Pause(self._saved, 0, request.key)
+        pause.outcome, pause.over = SaveOutcome(self._saved, self._refusal), True
+        request.answered_by = pause
+
+    def _resume_reason(self, pause: Pause, received: List[int]) -> str:
+        """Return why the training continues; empty = it still pauses."""
+        now_ns, disconnected_ns = time.monotonic_ns(), self._requests.disconnected_ns
+        if pause.outcome is not None and pause.outcome.problem:
+            return "the save failed"
+        if self._requests.is_cancelled(pause.key):
+            return "the scheduler has cancelled its request, and the job stays where it is"
+        if received:
+            return "the program has handled SIGTERM"
+        if now_ns - pause.begun_ns >= pause.length_ns:
+            return f"the job was not stopped within {round(pause.length_ns / 1e9, 1):g} s"
+        if disconnected_ns is not None and now_ns - max(disconnected_ns, pause.begun_ns) >= _AGENT_AWAY_NS:
+            return "the connection to the scheduler's agent on this node is lost"
+        return ""
+
+    # ---- called by the writing thread
+
+    def save_ended(self, outcome: SaveOutcome) -> None:
+        """Note the outcome of the save that began last."""
+        if not outcome.problem:
+            self._saved = outcome.step
+        pause = self._pause
+        if pause is not None:
+            pause.outcome = outcome
+            self._wake.set()
+        self._writing = False
+        self._requests.wake_client()
+
+
+@contextmanager
+def _watch_sigterm() -> Iterator[List[int]]:
+    """Yield a list that gets an entry once the program's own handler of SIGTERM was called.
+
+    The training then continues, as the program may need to end in its own way.
+    """
+    received: List[int] = []
+    before: Any = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def on_signal(number: int, frame: Optional[FrameType]) -> None:
+        received.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield received
+    finally:
+        if signal.getsignal(signal.SIGTERM) is on_signal:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,38 @@
+"""One thread for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from policies.serving.runtime.tasks.single_thread import Worker
+
+
+async def test_what_only_its_thread_may_touch_is_closed_after_the_work_whose_caller_was_cancelled() -> None:
+    done: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(10)
+        done.append(f"read in {threading.current_thread().name}")
+
+    worker = Worker("store")
+    caller = asyncio.create_task(worker.run(work))
+    await asyncio.to_thread(begun.wait, 10)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    closed = threading.Event()
+
+    def close() -> None:
+        done.append(f"closed in {threading.current_thread().name}")
+        closed.set()
+
+    worker.end(close)
+    assert done == []
+    go_on.set()
+    await asyncio.to_thread(closed.wait, 10)
+    assert done == ["read in store", "closed in store"]

@@ -1,0 +1,1 @@
+"""Cluster states for tests of policies, and the rules for every decision on them."""
