@@ -42,7 +42,7 @@ def read_frame(data: bytes, _folder: Path) -> object:
     hello = frame if isinstance(frame, Hello) else frames.parse(packet("hello"))
     registry.received(1, hello, 1)
     registry.received(1, frame, _NOW_NS)
-    return registry.snapshot(_NOW_NS)
+    return registry.rows(_NOW_NS)
 
 
 def from_agent() -> list[bytes]:
