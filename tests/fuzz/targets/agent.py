@@ -77,7 +77,7 @@ def read_kernel_text(data: bytes, folder: Path) -> object:
 
 
 def kernel_file(data: bytes, folder: Path) -> object:
-    """Lay the text where files of the kernel lie, and read it."""
+    """Write the text in place of the kernel's files, and read it."""
     (folder / "job").mkdir(exist_ok=True)
     (folder / "100").mkdir(exist_ok=True)
     for name in ("file", "rate", "speed", "job/cpu.stat", "100/stat"):
