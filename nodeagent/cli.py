@@ -81,7 +81,7 @@ def _text(found: list[Finding]) -> str:
     for each in found:
         lines.append(f"{each.level.value:<7}  {each.check:<{width}}  {each.what}")
         if each.mend:
-            lines.append(f"{'':<7}  {'':<{width}}  mend: {each.mend}")
+            lines.append(f"{'':<7}  {'':<{width}}  what to do: {each.mend}")
     return "\n".join(lines)
 
 

@@ -116,7 +116,7 @@ class NodeAgent:
         except ValueError as error:
             log.warning("settings_ignored", problem=str(error))
             return
-        self.job_socket.profile_steps = self.settings.profile_steps
+        self.job_socket.set_profile_steps(self.settings.profile_steps)
 
     def request_profile(self, job_id: int, steps: int) -> str:
         """Request a profile window of a job. Return why that failed, or empty: the request went to every rank on this node."""
@@ -142,7 +142,7 @@ class NodeAgent:
         """Run cycles until `stop`. Raises SocketError and TelemetryError when the agent cannot start."""
         _raise_file_limit(self.settings.max_connections + _SPARE_FILES)
         self.job_socket.open()
-        report_early = functools.partial(self._hasten, reporter)
+        report_early = functools.partial(self._report_early, reporter)
         try:
             async with (
                 self.tasks.running("reporter", reporter.run, may_end=True),
@@ -193,7 +193,7 @@ class NodeAgent:
         except Exception:  # a bug must not end the agent
             log.exception("sweep_failed")
 
-    def _hasten(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
+    def _report_early(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
         reporter.report_early(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
 
     async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
@@ -266,7 +266,7 @@ def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Pat
     sampler = Sampler(jobs, cgroups, SlurmJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
     save_service = SaveService(jobs, job_socket, time.monotonic_ns)
     listeners.add(save_service.saves)
-    jobs.on_change = save_service.job_changed
+    jobs.subscribe(save_service.job_changed)
     return NodeAgent(settings, jobs, job_socket, sampler, save_service)
 
 

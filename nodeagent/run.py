@@ -41,6 +41,8 @@ def with_node_name(settings: AgentSettings) -> AgentSettings:
 def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> ControllerReporter:
     """Build the reporter that sends to the controller. Raises AgentError."""
     codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
-    link = StreamSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
+    stream = StreamSettings(
+        settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file
+    )
     topology = functools.partial(read_topology, nics=settings.nics)
-    return ControllerReporter(link, settings.node_name, version("headway-scheduler"), topology, agent, codec)
+    return ControllerReporter(stream, settings.node_name, version("headway-scheduler"), topology, agent, codec)

@@ -37,7 +37,7 @@ _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
 _POLICY = Path("/usr/sbin/policy-rc.d")
-_POLICY_MARK = "# put here by headway for the time of an installation"
+_POLICY_COMMENT = "# put here by headway for the time of an installation"
 _INSTALL_TIMEOUT_S = 1200.0
 
 
@@ -110,10 +110,10 @@ def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
     A run that was killed may have left the file of Headway in place: then the copy beside it is the machine's own.
     """
     before = policy.with_name(policy.name + ".before-headway")
-    if policy.exists() and _POLICY_MARK not in policy.read_text(errors="replace"):
+    if policy.exists() and _POLICY_COMMENT not in policy.read_text(errors="replace"):
         policy.replace(before)
     draft = policy.with_name(policy.name + ".headway-draft")
-    draft.write_text(f"#!/bin/sh\n{_POLICY_MARK}\nexit 101\n")
+    draft.write_text(f"#!/bin/sh\n{_POLICY_COMMENT}\nexit 101\n")
     draft.chmod(0o755)
     draft.replace(policy)
     try:

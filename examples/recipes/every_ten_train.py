@@ -1,4 +1,4 @@
-"""Stands for a program that cannot be changed: it saves every ten steps, and begins after what it saved."""
+"""Example of a program that cannot be changed: it saves every ten steps, and starts after its last save."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A Lightning script like any other: it knows nothing of Headway, of signals, or of checkpoints."""
+"""An ordinary Lightning script, without code for Headway, signals or checkpoints."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A training loop that has checkpoints of its own, and saves one when SIGUSR1 comes."""
+"""A training loop that has checkpoints of its own, and saves one on SIGUSR1."""
 
 import logging
 import os
@@ -12,15 +12,15 @@ import torch
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 job = os.environ["SLURM_JOB_ID"]
 saved = Path(f"{job}.pt")
-asked = False
+requested = False
 
 
-def ask(number, frame):
-    global asked
-    asked = True  # saved between two steps, never in the midst of one
+def request(number, frame):
+    global requested
+    requested = True  # the loop saves between two steps
 
 
-signal.signal(signal.SIGUSR1, ask)
+signal.signal(signal.SIGUSR1, request)
 
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 1)
@@ -40,9 +40,9 @@ for step in range(start, 120):
     loss.backward()
     optimizer.step()
     logging.info("step %d loss %.6f", step, loss)
-    if asked:
-        asked = False
+    if requested:
+        requested = False
         state = {"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(state, f"{saved}.new")
-        Path(f"{saved}.new").replace(saved)  # never half a file
-        subprocess.run(["scontrol", "requeue", job], check=False)  # where Slurm refuses, the training goes on
+        Path(f"{saved}.new").replace(saved)  # so the file is always complete
+        subprocess.run(["scontrol", "requeue", job], check=False)  # if Slurm refuses, the training continues

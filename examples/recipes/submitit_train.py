@@ -1,4 +1,4 @@
-"""Submits itself, and saves every ten steps: a submitit Checkpointable as submitit's own documentation has it."""
+"""Submits itself, and saves every ten steps: a submitit Checkpointable as in submitit's own documentation."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 
 
 class Training(submitit.helpers.Checkpointable):
-    """Called again with the same arguments when the job comes back."""
+    """Called again with the same arguments when the job starts again."""
 
     def __call__(self, steps):
         saved = Path(f"runs/{submitit.JobEnvironment().job_id}.pt")
@@ -32,7 +32,7 @@ class Training(submitit.helpers.Checkpointable):
             if (step + 1) % 10 == 0:
                 state = {"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save(state, f"{saved}.new")
-                Path(f"{saved}.new").replace(saved)  # never half a file
+                Path(f"{saved}.new").replace(saved)  # so the file is always complete
 
 
 if __name__ == "__main__":

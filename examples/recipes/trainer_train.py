@@ -1,4 +1,4 @@
-"""A Hugging Face script like any other, with two additions: the callback, and where to resume from."""
+"""An ordinary Hugging Face script, with two additions: the callback, and the checkpoint to resume from."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers.trainer_utils import get_last_checkpoint
 
-from trainer_come_back import ComeBack
+from trainer_requeue import SaveAndRequeue
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 
@@ -26,7 +26,7 @@ class Numbers(torch.utils.data.Dataset):
         return {"input_ids": words, "labels": words}
 
 
-class Told(transformers.TrainerCallback):
+class PrintLoss(transformers.TrainerCallback):
     def on_log(self, args, state, control, logs, **_):
         if state.is_world_process_zero and "loss" in logs:
             logging.info("step %d loss %s", state.global_step - 1, logs["loss"])
@@ -45,7 +45,10 @@ args = transformers.TrainingArguments(
     use_cpu=not torch.cuda.is_available(),
 )
 trainer = transformers.Trainer(
-    model=transformers.GPT2LMHeadModel(config), args=args, train_dataset=Numbers(), callbacks=[ComeBack(), Told()]
+    model=transformers.GPT2LMHeadModel(config),
+    args=args,
+    train_dataset=Numbers(),
+    callbacks=[SaveAndRequeue(), PrintLoss()],
 )
 Path(args.output_dir).mkdir(parents=True, exist_ok=True)  # rank 0 may not have come so far
 trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir))

@@ -57,10 +57,8 @@ class JobCgroups:
     def jobs(self) -> dict[int, Folders]:
         """Return every Slurm job that has a cgroup on this node, by id."""
         found: dict[int, set[tuple[str, str]]] = {}
-        for (
-            controller,
-            path,
-        ) in self._job_folders():  # one hierarchy may have several names: cpuacct is a link to cpu,cpuacct
+        # One hierarchy may have several names: cpuacct is a link to cpu,cpuacct.
+        for controller, path in self._job_folders():
             named = slurm_cgroup(f"{0 if controller == _UNIFIED else 1}:{controller}:{path}")
             if named is not None:
                 found.setdefault(named.job_id, set()).update(named.folders)

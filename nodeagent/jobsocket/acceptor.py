@@ -84,8 +84,7 @@ class Acceptor:
 
     def _refuse(self, sock: socket.socket, reason: str) -> None:
         sock.close()
-        self._counters.refused += 1
-        self._counters.count_reason(reason)
+        self._counters.count_refused(reason)
         if not self._refusals.take(self._clock_ns() / 1e9):
             self._pause(_REFUSALS_PAUSE_S)
 

@@ -31,6 +31,34 @@ class Counters:
     """Number of refusals and closings by reason, since they were last logged."""
     _logged_ns: int = 0
 
+    def count_accepted(self) -> None:
+        """Count a connection that was accepted."""
+        self.connections += 1
+        self.accepted += 1
+
+    def count_refused(self, reason: str) -> None:
+        """Count a connection that was refused."""
+        self.refused += 1
+        self.count_reason(reason)
+
+    def count_closed(self) -> None:
+        """Count a connection less."""
+        self.connections -= 1
+
+    def count_closed_for_cause(self, reason: str) -> None:
+        """Count the cause for which a connection is closed; `count_closed` follows."""
+        self.closed_for_cause += 1
+        self.count_reason(reason)
+
+    def count_frame(self, *, known: bool) -> None:
+        """Count a frame; `known` is False for one of a type that this version does not know."""
+        self.frames += 1
+        self.unknown_frames += not known
+
+    def count_dropped_send(self) -> None:
+        """Count a frame to a job that was not sent."""
+        self.dropped_sends += 1
+
     def count_reason(self, reason: str) -> None:
         """Count a refusal or a closing under this reason."""
         if reason not in self.reasons and len(self.reasons) >= _MAX_REASONS:

@@ -10,7 +10,7 @@ from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import started_ns
 from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
-from nodeagent.wire.frames import Checkpoint, Hello, Model, Profile, Steps
+from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, NoProfile, Profile, Steps
 from nodeagent.wire.report import CheckpointReport, JobReport, ProcessState, RankReport
 
 _MAX_CLAIMS = 8
@@ -56,6 +56,29 @@ class ReportingProcess:
     def connected(self) -> bool:
         """The connection is open."""
         return self.state == "connected"
+
+    def take(self, frame: Frame) -> None:
+        """Remember a frame as the newest of its type."""
+        match frame:
+            case Hello():
+                self.hello = frame
+            case Model():
+                self.model = frame
+            case Profile():
+                self.profile, self.no_profile = frame, ""
+            case NoProfile():
+                self.no_profile = frame.reason
+            case Steps():
+                self.steps = frame
+            case Checkpoint():
+                self.checkpoint = frame
+            case Bye():
+                self.said_bye = True
+
+    def close(self, now_ns: int) -> None:
+        """The connection was closed: the process has ended, or was lost."""
+        self.state = "ended" if self.said_bye else "lost"
+        self.closed_ns = now_ns
 
     def report(self, now_ns: int) -> RankReport:
         """Return the row of this process."""
@@ -122,8 +145,7 @@ class JobRun:
         """The connection of a process was closed."""
         self.count_steps()
         process = self.processes[connection]
-        process.state = "ended" if process.said_bye else "lost"
-        process.closed_ns = now_ns
+        process.close(now_ns)
         self.gone[process.state] += 1
         if not any(other.connected for other in self.processes.values()):
             self.left_ns = now_ns
@@ -142,7 +164,7 @@ class JobRun:
             if len(self.program) >= _MAX_PROGRAM:  # a job can begin new processes for months
                 self.program.intersection_update(each.key for each in self.processes.values())
             self.program.add(process.key)
-        process.steps = frame
+        process.take(frame)
         self.note_start(process)
         first = self.first_step_ns is None
         self.first_step_ns = min(self.first_step_ns or frame.first_ns, frame.first_ns)
@@ -153,9 +175,8 @@ class JobRun:
         if self.started_ns is None:
             self.started_ns = started_ns(process.process.start_ticks)
             loaded_ns = process.hello.loaded_ns if process.hello is not None else 0
-            self.loaded_ns = (
-                loaded_ns if self.started_ns <= loaded_ns <= process.opened_ns else None
-            )  # then it connected
+            # A process loads torch after its start and before it connects; any other time is not believed.
+            self.loaded_ns = loaded_ns if self.started_ns <= loaded_ns <= process.opened_ns else None
 
     def count_steps(self) -> int | None:
         """Return the steps of the slowest rank, over all programs of the run; None = no step yet. A lost row costs nothing."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nodeagent.identity.peer import JobProcess
 from nodeagent.jobsocket.job_run import JobRun, ReportingProcess
 from nodeagent.jobsocket.throughput import StepThroughput
-from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, NoProfile, Profile, Steps
+from nodeagent.wire.frames import Checkpoint, Frame, Hello, Steps
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import JobReport
 
@@ -35,8 +35,7 @@ class JobRegistry:
 
     def __init__(self, window_s: float = 60.0, interval_s: float = 1.0) -> None:
         """`interval_s` is the interval at which processes send their steps."""
-        self.on_change: Callable[[int], None] = lambda _job_id: None
-        """Called with a job when the controller waits for its news: a change of its checkpoints, or its first step."""
+        self._on_news: Callable[[int], None] = lambda _job_id: None
         self._window_s = window_s
         self._interval_s = interval_s
         self._keep_ns = round(window_s * 1e9)
@@ -45,6 +44,10 @@ class JobRegistry:
         """Processes that are connected and have not sent a hello: their run is not known."""
         self._of: dict[int, JobRun] = {}
         self._guard = RowGuard("rows of jobs")
+
+    def subscribe(self, on_news: Callable[[int], None]) -> None:
+        """Call `on_news` with the id of each job with news for the controller: its first step, or a change of its checkpoints."""
+        self._on_news = on_news
 
     # ---- events: a Listener
 
@@ -63,20 +66,14 @@ class JobRegistry:
             return
         process = run.processes[connection]
         match frame:
-            case Model():
-                process.model = frame
-            case Profile():
-                process.profile, process.no_profile = frame, ""
-            case NoProfile():
-                process.no_profile = frame.reason
             case Steps():
                 # A step that ends in the future is not believed.
                 if frame.last_ns <= now_ns and process.throughput.add(frame) and run.note_steps(process, frame):
-                    self.on_change(run.job_id)
+                    self._on_news(run.job_id)
             case Checkpoint():
                 self._take_checkpoint(run, process, frame)
-            case Bye():
-                process.said_bye = True
+            case _:
+                process.take(frame)
 
     def closed(self, connection: int, now_ns: int) -> None:
         """The connection was closed."""
@@ -87,7 +84,7 @@ class JobRegistry:
 
     # ---- queries
 
-    def snapshot(self, now_ns: int) -> tuple[JobReport, ...]:
+    def rows(self, now_ns: int) -> tuple[JobReport, ...]:
         """Return a row for each job, by id, and forget jobs that have been away for longer than the window."""
         self._forget_old(now_ns)
         runs = [run for _job_id, run in sorted(self._runs.items())]
@@ -148,13 +145,13 @@ class JobRegistry:
     def _greeted(self, connection: int, hello: Hello, now_ns: int) -> None:
         run = self._of.get(connection)
         if run is not None:  # a later hello knows more: the rank, once the process group exists
-            run.processes[connection].hello = hello
+            run.processes[connection].take(hello)
             run.note_claim(hello)
             return
         process = self._waiting.pop(connection, None)
         if process is None:
             return
-        process.hello = hello
+        process.take(hello)
         run = self._run_of(process, hello, now_ns)
         if run is None:
             return
@@ -179,10 +176,11 @@ class JobRegistry:
             self._of.pop(connection, None)
 
     def _take_checkpoint(self, run: JobRun, process: ReportingProcess, frame: Checkpoint) -> None:
-        before, process.checkpoint = process.checkpoint, frame
+        before = process.checkpoint
+        process.take(frame)
         run.note_start(process)
         if before is None or replace(before, seq=frame.seq) != frame:
-            self.on_change(run.job_id)
+            self._on_news(run.job_id)
 
     def _forget_old(self, now_ns: int) -> None:
         for job_id, run in list(self._runs.items()):

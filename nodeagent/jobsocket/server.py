@@ -82,7 +82,7 @@ class JobSocket:
     ) -> None:
         self.path = path
         self.steps_interval_s = steps_interval_s
-        self.profile_steps = profile_steps
+        self._profile_steps = profile_steps
         self._identify = identify
         self._listener = listener
         self._admission = ConnectionAdmission(limits or Limits())
@@ -115,6 +115,10 @@ class JobSocket:
         self._poll.close()
         self._acceptor.close()
         self._acceptor = self._poll = None
+
+    def set_profile_steps(self, steps: int) -> None:
+        """Set the length of the first profile window of processes that connect from now on; 0 = none."""
+        self._profile_steps = steps
 
     @property
     def listening(self) -> bool:
@@ -168,22 +172,19 @@ class JobSocket:
             os.close(pidfd)
         connection = _Connection(next(self._numbers), sock, process, self._admission.bucket(now_ns / 1e9), now_ns)
         assert self._poll is not None, "it is open as long as the acceptor is"
-        self._poll.register(
-            sock, select.EPOLLIN
-        )  # first: where the kernel has no room for it, nothing else has changed
+        # This comes first: if the kernel has no room for it, nothing else has changed.
+        self._poll.register(sock, select.EPOLLIN)
         self._connections[connection.number] = connection
         self._admission.opened(process.uid, now_ns / 1e9)
-        self._counters.connections += 1
-        self._counters.accepted += 1
+        self._counters.count_accepted()
         self._listener.opened(connection.number, process, now_ns)
         self._by_file[sock.fileno()] = connection
-        self._send(connection, frames.welcome(connection.next_seq, self.steps_interval_s, self.profile_steps))
+        self._send(connection, frames.welcome(connection.next_seq, self.steps_interval_s, self._profile_steps))
         return None
 
     def _close_for_cause(self, connection: _Connection, reason: str) -> None:
         log.debug("job_connection_closed", job=connection.process.job_id, pid=connection.process.pid, reason=reason)
-        self._counters.closed_for_cause += 1
-        self._counters.count_reason(reason)
+        self._counters.count_closed_for_cause(reason)
         self._close(connection)
 
     def _close(self, connection: _Connection) -> None:
@@ -191,7 +192,7 @@ class JobSocket:
         del self._by_file[connection.sock.fileno()]
         connection.sock.close()  # this removes it from the epoll set
         del self._connections[connection.number]
-        self._counters.connections -= 1
+        self._counters.count_closed()
         self._admission.closed(connection.process.uid, now_ns / 1e9)
         self._listener.closed(connection.number, now_ns)
 
@@ -262,9 +263,8 @@ class JobSocket:
         if frame.seq <= connection.last_seq:
             raise FrameError("seq: did not rise")
         connection.last_seq = frame.seq
-        self._counters.frames += 1
+        self._counters.count_frame(known=not isinstance(frame, Unknown))
         if isinstance(frame, Unknown):
-            self._counters.unknown_frames += 1
             return
         if not connection.greeted and not isinstance(frame, Hello):
             raise FrameError("the first frame is not a hello")
@@ -280,7 +280,7 @@ class JobSocket:
         try:
             connection.sock.send(packet)
         except OSError:  # the buffer is full, or the process is gone, which the next read will show
-            self._counters.dropped_sends += 1
+            self._counters.count_dropped_send()
             return False
         connection.next_seq += 1
         return True

@@ -26,8 +26,8 @@ _SETTLED_NS = 3_000_000_000
 _GATHER_NS = 150_000_000
 """After the first rank that could not save, the agent waits so long: another rank may give a better reason."""
 _MAX_NAMED = 8
-_MAX_RELEASED = 4
-"""The save for which a process is paused is among the newest."""
+_MAX_REPEATED = 4
+"""Number of newest saves for which go_on is repeated: the save for which a process is paused is among them."""
 _WORDS = {Reason.NO_CHECKPOINT: "has no checkpoint", Reason.TRAINED_ON: "has trained on since"}
 """The rest of a sentence that begins with the name of a rank."""
 _T = TypeVar("_T")
@@ -165,7 +165,7 @@ class SaveCoordinator:
         if isinstance(frame, Saved):
             self._take_answer(connection, frame, now_ns)
         elif isinstance(frame, Checkpoint) and frame.saving:
-            self._release(connection)
+            self._repeat_go_on(connection)
 
     def closed(self, connection: int, now_ns: int) -> None:
         """Do nothing: `tick` notices when the process does not connect again."""
@@ -271,14 +271,14 @@ class SaveCoordinator:
             return answer
         return SaveAnswer(request.id, "ranks have trained on since", reason=Reason.TRAINED_ON)
 
-    def _release(self, connection: int) -> None:
+    def _repeat_go_on(self, connection: int) -> None:
         """Let a process train on that may be paused for a save which is over, and has missed the request."""
         job = self._jobs.job_of(connection)
         if job is None or any(save.request.job_id == job for save in self._open.values()):
             return
         failed = [request.id for request, answer in self._over.values() if request.job_id == job and answer.problem]
         called_off = [save_id for save_id, of in self._called_off.items() if of == job]
-        for save_id in {*failed[-_MAX_RELEASED:], *called_off[-_MAX_RELEASED:]}:
+        for save_id in {*failed[-_MAX_REPEATED:], *called_off[-_MAX_REPEATED:]}:
             self._requests.request_go_on(connection, save_id)
 
 

@@ -143,7 +143,7 @@ class NvmlReader:
         try:
             child = await asyncio.create_subprocess_exec(*self._argv, stdin=PIPE, stdout=PIPE, limit=_LINE_LIMIT)
         except Exception as error:  # noqa: BLE001 - a bug costs a reading, and must not be lost with the task
-            self._put_off(f"cannot be started: {error}")
+            self._try_later(f"cannot be started: {error}")
             return
         try:
             async with asyncio.timeout(self._start_deadline_s):
@@ -172,9 +172,9 @@ class NvmlReader:
 
     def _fail(self, child: Process, problem: str) -> None:
         self._end(child)
-        self._put_off(problem)
+        self._try_later(problem)
 
-    def _put_off(self, problem: str) -> None:
+    def _try_later(self, problem: str) -> None:
         pause_s = self._retries.next_s()
         self._not_before_s = self._clock() + pause_s
         log.warning("gpu_child_failed", problem=problem, failures=self.failures, again_in_s=pause_s)

@@ -50,7 +50,7 @@ class Sampler:
         return NodeSample(now_ns, measured, owned, self.nics.read(now_ns))
 
     def _rows(self, slurm_jobs: dict[int, SlurmJob], now_ns: int) -> Iterable[JobReport]:
-        reported = {row.job_id: row for row in self.jobs.snapshot(now_ns)}
+        reported = {row.job_id: row for row in self.jobs.rows(now_ns)}
         for job_id, row in list(reported.items()):
             job = slurm_jobs.get(job_id)
             over = self.jobs.is_contained(job_id) if job is None else job.restart > row.restart

@@ -51,7 +51,7 @@ class _Started:
 
 
 _Seen = dict[tuple[int, str, int], _Started | int]
-"""Job, step and pid → start conditions, or the number of vain tries to read them."""
+"""Job, step and pid → start conditions, or the number of failed attempts to read them."""
 
 
 @dataclass(slots=True)

@@ -199,12 +199,12 @@ class ReplayCache:
         """Accept a credential. Raises SessionError if it was accepted before."""
         while self._order and self._order[0][0] + self._keep_s < monotonic_s:
             self._seen.discard(self._order.popleft()[1])
-        mark = hashlib.sha256(ticket.key).digest()
-        if mark in self._seen:
+        digest = hashlib.sha256(ticket.key).digest()
+        if digest in self._seen:
             raise SessionError(SessionFault.REPLAYED, "this credential has opened a stream before")
         if len(self._seen) >= self._limit:
             raise SessionError(
                 SessionFault.TOO_MANY, f"{self._limit} credentials are remembered already; dial again later"
             )
-        self._seen.add(mark)
-        self._order.append((monotonic_s, mark))
+        self._seen.add(digest)
+        self._order.append((monotonic_s, digest))

@@ -128,9 +128,8 @@ class ControllerStream:
     async def _one_stream(self) -> str:
         """Run one stream to its end, and return the reason for it."""
         try:
-            await first_of(
-                self._stream()
-            )  # a separate task: if the other side cancels the stream, gRPC cancels the task
+            # A separate task: if the other side cancels the stream, gRPC cancels the task.
+            await first_of(self._stream())
         except asyncio.CancelledError:
             if not cancelled_by_others():
                 raise
@@ -143,7 +142,7 @@ class ControllerStream:
 
     def _note(self, reason: str) -> None:
         if reason != self.status.last_error:
-            log.warning("link_down", controller=str(self._endpoint), reason=reason)
+            log.warning("stream_ended", controller=str(self._endpoint), reason=reason)
         self.status.last_error = reason
 
     async def _stream(self) -> None:
@@ -163,7 +162,7 @@ class ControllerStream:
             self._on_settings(first.welcome.settings)
             self.status.connected = True
             self.status.streams += 1
-            log.info("link_up", controller=str(self._endpoint), unsent=len(self._outbox))
+            log.info("stream_opened", controller=str(self._endpoint), unsent=len(self._outbox))
             await first_of(self._send(call, signer, first.welcome.acknowledged), self._receive(call, verifier))
 
     async def _credential(self, body: bytes, time_s: float) -> tuple[bytes | None, tuple[tuple[str, str], ...]]:

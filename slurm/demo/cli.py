@@ -30,9 +30,8 @@ def demo(
     name: Annotated[str, typer.Option(hidden=True, help="Name of the mini-cluster; for tests.")] = "headway-demo",
 ) -> None:
     """Run twelve training jobs with Headway, then with Slurm's own backfill, and compare both."""
-    os.environ.setdefault(
-        "GRPC_ENABLE_FORK_SUPPORT", "0"
-    )  # this process forks only to exec, so gRPC needs no fork support
+    # This process forks only to exec, so gRPC needs no support of forks.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from rich.console import Console
 
     from slurm.demo.errors import Interrupted
@@ -43,7 +42,7 @@ def demo(
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH_OF_FILES)
     options = Options(policy=policy, rate=rate, short=short, emulated=emulated, name=name)
-    with Interrupts(tell=lambda text: console.print(text, style="dim")) as interrupts:
+    with Interrupts(report=lambda text: console.print(text, style="dim")) as interrupts:
         try:
             outcome = show(options, console, interrupts)
         except Interrupted as interrupted:

@@ -96,7 +96,7 @@ def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
         try:
-            with interrupts.put_off("the demonstration ends after this installation, which must not be interrupted"):
+            with interrupts.deferred("the demonstration ends after this installation, which must not be interrupted"):
                 install()
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
@@ -120,7 +120,7 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
             )
             installation.configure(cluster, stale_after_s=STALE_AFTER_S, poll_interval_s=2.0, metrics_address="")
             ours, theirs = _both_ways(options, installation, cluster, screen)
-            interrupts.settle()
+            interrupts.finish()
     return DemoResults(ours, theirs, {"cluster": "real", "policy": options.policy, "rate": options.rate} | _shape())
 
 
@@ -152,7 +152,7 @@ def _run(run: Run, screen: Screen) -> RunResult:
     screen.say(f"{result.scheduler}: {len(result.jobs)} jobs{took}{mean}.")
     for job in result.jobs:
         if not job.completed:
-            screen.say(f"{job.label} ended as {job.state or 'unknown'}: {run.world.last_words(job.label)}")
+            screen.say(f"{job.label} ended as {job.state or 'unknown'}: {run.world.end_of_log(job.label)}")
     return result
 
 
@@ -170,7 +170,7 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> D
             screen.say("The first job is submitted in a few seconds.")
             world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})", mix)
             ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
-        interrupts.settle()
+        interrupts.finish()
     theirs = emulated.slurm_alone(mix, options.rate)
     return DemoResults(ours, theirs, {"cluster": "emulated", "policy": options.policy, "rate": options.rate} | _shape())
 

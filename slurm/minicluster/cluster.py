@@ -115,7 +115,7 @@ class MiniCluster(RunningCluster):
         earlier = self._store.read(self.name)
         if earlier is None:
             return
-        if earlier.detached and earlier.holds_anything():
+        if earlier.detached and earlier.has_running_host():
             self._release_only()
             raise AlreadyRunningError(
                 f"mini-cluster {self.name}: already up, in {earlier.directory}; "

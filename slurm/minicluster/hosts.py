@@ -60,21 +60,21 @@ class Hosts:
     # ---- hosts
 
     def holder(self, host: str) -> ProcessRef:
-        """Process that holds a host's namespaces. Raises NotRunningError for a host that the cluster does not have."""
+        """Return the process that holds a host's namespaces. Raises NotRunningError for a host that the cluster does not have."""
         try:
             return self.record.holders[host]
         except KeyError:
             raise NotRunningError(f"host {host}: no such host; there are {', '.join(self.record.holders)}") from None
 
     def init(self, host: str) -> int:
-        """Pid of process 1 of a host, as seen from here. Raises NotRunningError when the host is down."""
+        """Return the pid of process 1 of a host, as seen from here. Raises NotRunningError when the host is down."""
         init = namespaces.init_pid(self.holder(host))
         if init is None:
             raise NotRunningError(f"host {host} is down; boot_node starts it")
         return init
 
     def entering(self, host: str) -> tuple[str, ...]:
-        """Command words that run what follows on a host."""
+        """Return the command words that run what follows on a host."""
         return namespaces.entering(self.init(host), self.record.cgroup)
 
     def start(self, hosts: tuple[str, ...], deadline: float) -> None:
@@ -94,19 +94,19 @@ class Hosts:
                 holder.close()
 
     def cgroups_of(self, host: str) -> list[Path]:
-        """The cgroups of a host."""
+        """Return the cgroups of a host."""
         return cgroups.host_cgroups(self.record.cgroup, self.record.name, host)
 
     # ---- daemons
 
     def find(self, daemon: str) -> ProcessRef | None:
-        """A daemon; None if it does not run."""
+        """Return a daemon; None if it does not run."""
         if daemon in _CONTROLLER_DAEMONS:
             return namespaces.daemon(self.holder(CONTROLLER), daemon)
         return namespaces.daemon(self.holder(daemon), "slurmd")
 
     def daemon(self, daemon: str) -> ProcessRef:
-        """A daemon that runs. Raises NotRunningError."""
+        """Return a daemon that runs. Raises NotRunningError."""
         ref = self.find(daemon)
         if ref is None:
             raise NotRunningError(f"{daemon}: its daemon does not run")

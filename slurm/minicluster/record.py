@@ -22,7 +22,7 @@ from slurm.processes import ProcessRef, wait_until
 
 RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""
-_LOCK_PATIENCE_S = 0.2
+_LOCK_WAIT_S = 0.2
 """Seconds to wait for a lock: `status` holds it for a moment to test whether another process does."""
 
 
@@ -50,7 +50,7 @@ class Record:
     holders: dict[str, ProcessRef] = field(default_factory=dict)
     """Host name → process that holds its namespaces; when it ends, everything in them ends."""
 
-    def holds_anything(self) -> bool:
+    def has_running_host(self) -> bool:
         """Return whether a host of the cluster still runs."""
         return self.boot_id == boot_id() and any(holder.alive() for holder in self.holders.values())
 
@@ -156,7 +156,7 @@ class NameLock:
         """Take the lock. Raises AlreadyRunningError that names its owner."""
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not wait_until(lambda fd=descriptor: _lock_now(fd), _LOCK_PATIENCE_S):  # type: ignore[misc]
+            if not wait_until(lambda fd=descriptor: _lock_now(fd), _LOCK_WAIT_S):  # type: ignore[misc]
                 os.close(descriptor)
                 raise AlreadyRunningError(
                     f"mini-cluster {name}: in use by {_owner_text(path)}; wait for this process, end it, or choose another --name"

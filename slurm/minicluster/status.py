@@ -69,7 +69,7 @@ def _status(record: Record, store: RecordStore) -> ClusterStatus:
 
 
 def _phase(record: Record, owner: str | None, *, whole: bool) -> Phase:
-    if owner is None and not (record.detached and record.holds_anything()):
+    if owner is None and not (record.detached and record.has_running_host()):
         return "ended"
     if record.phase == "booting":
         return "booting"

@@ -149,7 +149,7 @@ def _spank(
         apply_spank_plan,
         default_slurm_conf,
         included_files,
-        look_at_machine,
+        inspect_machine,
         read_installed,
     )
     from slurm.setup.spank_plan import make_spank_plan
@@ -159,7 +159,7 @@ def _spank(
             f"--plugin-dir {plugin_dir}: give an absolute path of letters, digits and . _ - + @ , = only"
         )
     conf = read_slurm_conf((slurm_conf or default_slurm_conf()).absolute())
-    machine = look_at_machine(conf, plugin_dir, include)
+    machine = inspect_machine(conf, plugin_dir, include)
     plan = make_spank_plan(machine, read_installed, included_files, with_line=with_line)
     written = apply_spank_plan(plan) if apply else []
     typer.echo(_spank_json(plan, written, apply) if as_json else _spank_text(plan, written, apply))

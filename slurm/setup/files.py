@@ -57,7 +57,7 @@ def included_files(folder: Path, pattern: str) -> list[Path]:
     return [Path(found) for found in sorted(glob.glob(str(folder / pattern)))]  # noqa: PTH207 (the pattern may be absolute)
 
 
-def look_at_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | None) -> Machine:
+def inspect_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | None) -> Machine:
     """Return the plugin that this machine has, and the tools to build it. Raises ConfigurationError."""
     usual = plugin_folder(conf)
     folder = plugin_dir or usual
@@ -74,7 +74,7 @@ def look_at_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | No
         tools=setup_build.find_toolchain(include),
         plugin=plugin,
         found_by_name=usual is not None and folder.resolve() == usual.resolve(),
-        there=setup_build.mark_of(plugin),
+        installed=setup_build.build_id_of(plugin),
     )
 
 

@@ -1,7 +1,7 @@
 """Build the SPANK plugin with the headers of the installed Slurm.
 
-A release of Slurm (22.05, 24.11, ...) loads only plugins that were built for it. So each plugin carries a mark with the digest of
-its source and its release of Slurm, and a plugin is current when its mark is.
+A release of Slurm (22.05, 24.11, ...) loads only plugins that were built for it. So each plugin has a build id: the digest of
+its source, and its release of Slurm. A plugin is current when its build id is.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _HEADER_VERSION = re.compile(
     r"^#define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-fA-F]{1,2})([0-9a-fA-F]{2})[0-9a-fA-F]{2}\s*$", re.M
 )
 _SLURM_VERSION = re.compile(r"^slurm\S* (\d+\.\d+)\.")
-_MARK = re.compile(rb"headway-spank-source:(\w+)(?: for ([\d.]+))?\0")
+_BUILD_ID = re.compile(rb"headway-spank-source:(\w+)(?: for ([\d.]+))?\0")
 _COMPILE_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The source and the release of Slurm from which a plugin was built."""
+class BuildId:
+    """The source from which a plugin was built, and the release of Slurm for which it was built."""
 
     digest: str
     """First 16 hexadecimal digits of the SHA-256 of the source."""
@@ -47,7 +47,7 @@ class Mark:
     """Release of Slurm without the patch level: "22.05"."""
 
     def __str__(self) -> str:
-        """Return the text of the mark in the file."""
+        """Return the text of the build id in the file."""
         return f"{self.digest} for {self.release}"
 
 
@@ -76,13 +76,13 @@ def source_digest() -> str:
         raise ConfigurationError(f"{source_path()}: cannot be read: {error}; reinstall headway-scheduler") from error
 
 
-def mark_of(plugin: Path) -> Mark | None:
-    """Return the mark of an installed plugin, None when there is no plugin. The mark of one that was built by hand is empty.
+def build_id_of(plugin: Path) -> BuildId | None:
+    """Return the build id of an installed plugin, None when there is no plugin. The id of one that was built by hand is empty.
 
     Raises ConfigurationError when the file is not the plugin of Headway.
     """
     try:
-        found = _MARK.search(plugin.read_bytes())
+        found = _BUILD_ID.search(plugin.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -91,7 +91,7 @@ def mark_of(plugin: Path) -> Mark | None:
         raise ConfigurationError(
             f"{plugin}: this file is not the plugin of Headway, so it is not replaced; name another folder by --plugin-dir FOLDER"
         )
-    return Mark(found[1].decode(), (found[2] or b"").decode())
+    return BuildId(found[1].decode(), (found[2] or b"").decode())
 
 
 def installed_release(slurm_conf: Path) -> str | None:
@@ -146,9 +146,9 @@ def _compiler() -> tuple[str, ...] | None:
 
 def build(toolchain: Toolchain, target: Path, more_flags: Sequence[str] = ()) -> None:
     """Build the plugin, and put it in place in one step: programs that have the old one open keep it. Raises ConfigurationError."""
-    mark = Mark(source_digest(), toolchain.release)
+    build_id = BuildId(source_digest(), toolchain.release)
     temporary = target.with_name(f".{target.name}.headway-{os.getpid()}")
-    define = f'-DHEADWAY_SOURCE="{mark}"'
+    define = f'-DHEADWAY_SOURCE="{build_id}"'
     command = (*toolchain.compiler, *_FLAGS, *more_flags, define, f"-I{toolchain.include}")
     try:
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

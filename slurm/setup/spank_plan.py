@@ -12,7 +12,7 @@ from pathlib import Path
 
 from controller.slurm.configuration.conf import SlurmConf
 from slurm.setup.plan import Conflict, FileChange, ReadFile
-from slurm.setup.spank_build import PLUGIN_NAME, Mark, Toolchain
+from slurm.setup.spank_build import PLUGIN_NAME, BuildId, Toolchain
 
 PLUGIN_FOLDERS = (
     "usr/lib/*/slurm-wlm",
@@ -40,7 +40,7 @@ COPY_PLUGSTACK = (
 )
 WORDS = "job_submit.lua copies the options into the comments of jobs: `headway-setup slurm` installs it on the machine of slurmctld"
 
-_MARK_LINE = "# Headway (headway-setup spank)"
+_COMMENT_LINE = "# Headway (headway-setup spank)"
 _MAX_FILES = 100
 
 
@@ -59,8 +59,8 @@ class Machine:
     """Path at which the plugin belongs."""
     found_by_name: bool
     """True when Slurm finds the plugin there by its name alone."""
-    there: Mark | None
-    """Mark of the installed plugin; None when there is no plugin."""
+    installed: BuildId | None
+    """Build id of the installed plugin; None when there is no plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,11 @@ def _is_right(machine: Machine) -> bool:
     release = machine.slurm
     if release is None and isinstance(machine.tools, Toolchain):
         release = machine.tools.release
-    return machine.there is not None and machine.there.digest == machine.digest and machine.there.release == release
+    return (
+        machine.installed is not None
+        and machine.installed.digest == machine.digest
+        and machine.installed.release == release
+    )
 
 
 def _obstacles(machine: Machine) -> Iterator[Conflict]:
@@ -186,4 +190,4 @@ def find_line(path: Path, read: ReadFile, files: Callable[[Path, str], list[Path
 def _with_line(text: str, machine: Machine) -> str:
     name = PLUGIN_NAME if machine.found_by_name else str(machine.plugin)
     gap = "" if re.search(r"(\A|\n)\Z", text) else "\n"
-    return f"{text}{gap}{_MARK_LINE}\noptional {name}\n"
+    return f"{text}{gap}{_COMMENT_LINE}\noptional {name}\n"

@@ -62,7 +62,7 @@ class NodeAgents:
             raise InstallationError(f"the agent of {node} does not end; its log:\n{self.log(node)[-2000:]}")
 
     def log(self, node: str) -> str:
-        """Log of a node's agent; empty before its first start."""
+        """Return the log of a node's agent; empty before its first start."""
         path = self._folder_of(node) / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -96,7 +96,7 @@ class NodeAgents:
 
 
 def controller_address(cluster: RunningCluster) -> str:
-    """Address at which the controller waits for agents."""
+    """Return the address at which the controller accepts agents."""
     return f"{cluster.host_address}:{AGENTS_PORT}"
 
 

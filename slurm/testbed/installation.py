@@ -281,7 +281,7 @@ class Installation:
 
 
 def _written_ns(path: Path) -> int:
-    """Time at which the file was written; -1 when there is no such file."""
+    """Return the time at which the file was written, in nanoseconds; -1 when there is no such file."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:

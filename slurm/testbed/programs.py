@@ -1,4 +1,4 @@
-"""Our programs and their settings files, as an installation uses them."""
+"""Headway's programs and their settings files, as an installation uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class InstallationError(Exception):
 
 
 def program(name: str) -> list[str]:
-    """Command line of one of our programs, from the environment in which this process runs."""
+    """Return the command line of one of Headway's programs, from the environment in which this process runs."""
     return [str(Path(sys.executable).with_name(name))]
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.campaign --runs N --seed S`: play stories, print what was broken, and keep the shortened stories."""
+"""`python -m tests.campaign --runs N --seed S`: play stories, print the broken promises, and keep the shortened stories."""
 
 from __future__ import annotations
 

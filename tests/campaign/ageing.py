@@ -1,8 +1,8 @@
-"""`python -m tests.campaign.ageing --days 60`: months of a cluster in minutes, with what grows measured at the end of each day.
+"""`python -m tests.campaign.ageing --days 60`: months of a cluster in minutes, with sizes measured at the end of each day.
 
-One controller lives through hundreds of jobs a day, refusals that last for days, agents that come and go, preemptions, reloads
-and slurmctld's restarts; every few days it is restarted or killed, or finds a journal of another version. At midnight every job
-that was due has ended, no promise is broken, and the sizes of the process and of its files are written down.
+One controller runs with hundreds of jobs a day, refusals that last for days, agents that disconnect and connect again,
+preemptions, reloads and restarts of slurmctld. Every few days it is restarted or killed, or finds a journal of another version.
+At midnight every job that was due has ended, no promise is broken, and the sizes of the process and of its files are recorded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Progress = Callable[["Day"], None]
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day's end."""
+    """Record of one day, at its end."""
 
     number: int
     cycles: int
@@ -67,7 +67,7 @@ class Day:
 def live(
     days: int, seed: int, jobs_a_day: int = 300, progress: Progress = lambda _: None
 ) -> tuple[list[Day], list[Violation]]:
-    """Let the cluster live; each day's end, and every promise that was broken."""
+    """Simulate the days. Return the record of each, and every broken promise."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="headway-ageing-", dir=memory if memory.is_dir() else None) as folder:
         loop = VirtualLoop()
@@ -156,7 +156,7 @@ class _Months:
         self._labels += 1
 
     def _happen(self) -> None:
-        """One thing that happens on an ordinary day."""
+        """Let one event of an ordinary day happen."""
         chance, cluster = self._chance, self._cluster
         node = chance.choice(list(cluster.fleet.nodes))
         label = chance.randrange(max(self._labels - 20, 0), self._labels)
@@ -191,7 +191,7 @@ class _Months:
             self._cluster.slurm.node_resume(node)
 
     def _give_back(self, number: int) -> None:
-        """Ten minutes before midnight users release what they hold, and give up what cannot run for more than three days."""
+        """Ten minutes before midnight: users release the jobs that they hold, and cancel jobs that could not run for five days."""
         del number
         for expected in list(self._cluster.model.jobs.values()):
             found = self._cluster.find(expected.job_id)

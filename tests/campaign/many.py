@@ -1,4 +1,4 @@
-"""Plays many stories, several at a time, and adds up what came of them."""
+"""Plays many stories, several at a time, and adds up their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tally:
 
 
 def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -> Tally:
-    """Play the stories of these seeds, several at a time."""
+    """Play the stories of these seeds, several at a time, and return the totals."""
     tally, begun_s = Tally(), time.monotonic()
     at_once = processes * _STORIES_PER_PROCESS
     for first in range(0, len(seeds), at_once):

@@ -1,4 +1,4 @@
-"""Plays one story, and says what was broken."""
+"""Plays one story, and reports the broken promises."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.campaign.world.processes import Process
 from tests.campaign.world.virtual_loop import VirtualLoop
 
 _CALM_S = 60.0
-"""After everything is mended: for leases, agents and schedulers to come back."""
-_PATIENCE_S = 600.0
-"""A queue in which nothing has changed for so long stands still."""
+"""Time after all faults have ended, for leases, agents and schedulers to recover."""
+_UNCHANGED_S = 600.0
+"""A queue in which nothing has changed for so long makes no progress any more."""
 _LOOK_EVERY_S = 20.0
 _COLLECTIONS = 20
 """Most collections of garbage after a story; the coroutines of killed processes need several."""
@@ -54,7 +54,7 @@ class Played:
 
 
 def play(story: Story) -> Played:
-    """Play it on an event loop of its own. The same story always comes out the same."""
+    """Play a story on an event loop of its own. The same story always gives the same result."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="headway-story-", dir=memory if memory.is_dir() else None) as folder:
         loop = VirtualLoop()
@@ -110,13 +110,13 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
 
 
 async def _end(cluster: Cluster) -> None:
-    """Mend everything, let users release what they hold, and see every job end."""
+    """End every fault, let users release the jobs that they hold, and check that every job ends."""
     await asyncio.sleep(_CALM_S)
     _mend(cluster)
     await asyncio.sleep(_CALM_S)
     if not cluster.lease_is_fresh:
         cluster.model.broken(
-            Promise.LEASE, "", f"the lease is older than {STALE_AFTER_S:g} s, {_CALM_S:g} s after the mends"
+            Promise.LEASE, "", f"the lease is older than {STALE_AFTER_S:g} s, {_CALM_S:g} s after all faults have ended"
         )
     await _until_still(cluster, lambda job: job.held_by_user_s is None)
     for job_id in list(cluster.model.jobs):
@@ -136,7 +136,7 @@ async def _end(cluster: Cluster) -> None:
 
 
 def _check_tasks(cluster: Cluster) -> None:
-    """Every background task that the controller has started is there."""
+    """Check that every background task of the controller runs."""
     if cluster.controller is None or cluster.process.ended:
         return
     for name in cluster.controller.tasks.failures:
@@ -160,7 +160,7 @@ def _mend(cluster: Cluster) -> None:
 
 
 def _note_never(cluster: Cluster, job: Expected) -> None:
-    """A dependency that has failed is never fulfilled: Slurm leaves the job pending (DependencyNeverSatisfied)."""
+    """Note a job whose dependency has failed: Slurm leaves it pending (DependencyNeverSatisfied)."""
     for kind, label in job.spec.after:
         for job_id in cluster.jobs_of(label):
             on = cluster.model.jobs[job_id]
@@ -172,7 +172,7 @@ def _note_never(cluster: Cluster, job: Expected) -> None:
 
 
 def _give_back(cluster: Cluster, job_id: str) -> None:
-    """The job's user releases it; what Slurm itself or an operator holds, the operator releases."""
+    """Let the job's user release it, or the operator, if Slurm itself or an operator holds it."""
     expected = cluster.model.jobs[job_id]
     found = cluster.find(job_id)
     if expected.ended or found is None or found.phase is not Phase.PENDING:
@@ -189,9 +189,9 @@ def _give_back(cluster: Cluster, job_id: str) -> None:
 
 
 async def _until_still(cluster: Cluster, concerns: Any) -> None:
-    """Until all jobs that this concerns have ended, or nothing has changed for long."""
+    """Wait until all jobs for which `concerns` is true have ended, or nothing has changed for a long time."""
     last_s, before = cluster.model.time_s, -1
-    while cluster.model.time_s - last_s < _PATIENCE_S:
+    while cluster.model.time_s - last_s < _UNCHANGED_S:
         left = [job for job in cluster.model.jobs.values() if not job.ended and not job.never and concerns(job)]
         if not left:
             return
@@ -202,7 +202,7 @@ async def _until_still(cluster: Cluster, concerns: Any) -> None:
 
 
 async def _check_journal(cluster: Cluster) -> None:
-    """A controller that is stopped leaves a journal that the next one opens as it is."""
+    """Check that a controller that is stopped leaves a journal that the next one can open unchanged."""
     controller = cluster.controller
     if controller is None:
         return
@@ -223,7 +223,7 @@ async def _check_journal(cluster: Cluster) -> None:
 
 @contextmanager
 def captured_errors() -> Iterator[list[str]]:
-    """Errors that Headway logs with a traceback: defects of its own."""
+    """Collect the errors that Headway logs with a traceback: they are defects of its own."""
     found: list[str] = []
 
     def capture(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:

@@ -79,14 +79,14 @@ def test_the_command_says_what_it_played(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_power_of_the_campaign_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--power", "--defect", "hold-only-wakes", "--seed", "2000", "--runs", "6", "--processes", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("| hold-only-wakes | The plugin says")
+    assert lines[2].startswith("| hold-only-wakes | The plugin reports")
     assert lines[2].endswith("| NOT_WHILE_HELD |")
     assert lines[-1] == "1 of 1 defects found"
 
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_every_defect_can_be_put_back(name: str) -> None:
-    """And is gone afterwards: a patch of what is not there any more raises."""
+    """It is gone afterwards: patching a name that does not exist any more raises."""
     with DEFECTS[name]():
         pass
 

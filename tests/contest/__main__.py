@@ -1,4 +1,4 @@
-"""Learned policies and heuristics on the same real DDP jobs, JCT side by side. As root; the machine should be quiet."""
+"""Compare the JCT of learned policies and heuristics on the same real DDP jobs. Run as root, on a machine with no other load."""
 
 from __future__ import annotations
 
@@ -83,15 +83,25 @@ def _parse() -> argparse.Namespace:
     usual = Plan(policies=())
     parser = argparse.ArgumentParser(prog="python -m tests.contest", description=__doc__)
     parser.add_argument("--policies", default=POLICIES, metavar="A,B,...", help=f"default {POLICIES}")
-    parser.add_argument("--jobs", type=int, default=usual.jobs, help="of a repeat")
-    parser.add_argument("--repeats", type=int, default=usual.repeats, help="each with arrivals of its own")
-    parser.add_argument("--rate", default=usual.rate, help="of every NIC")
-    parser.add_argument("--seed", type=int, default=usual.seed, help="of the first repeat's arrivals")
-    parser.add_argument("--load", type=float, default=usual.load, help="GPU time that comes, over what there is")
-    parser.add_argument("--shortest", type=float, default=usual.length_s[0], help="job, alone, seconds")
-    parser.add_argument("--longest", type=float, default=usual.length_s[1], help="job, alone, seconds")
+    parser.add_argument("--jobs", type=int, default=usual.jobs, help="number of jobs in a repeat")
+    parser.add_argument("--repeats", type=int, default=usual.repeats, help="number of repeats; each has other arrivals")
+    parser.add_argument("--rate", default=usual.rate, help="rate of each NIC")
+    parser.add_argument("--seed", type=int, default=usual.seed, help="seed of the arrivals in the first repeat")
+    parser.add_argument("--load", type=float, default=usual.load, help="requested GPU time over available GPU time")
     parser.add_argument(
-        "--preemption", default=usual.preemption, choices=("off", "automatic"), help="may policies stop jobs?"
+        "--shortest",
+        type=float,
+        default=usual.length_s[0],
+        help="duration of the shortest job when it runs alone, seconds",
+    )
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=usual.length_s[1],
+        help="duration of the longest job when it runs alone, seconds",
+    )
+    parser.add_argument(
+        "--preemption", default=usual.preemption, choices=("off", "automatic"), help="whether policies may stop jobs"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()

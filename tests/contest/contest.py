@@ -15,7 +15,7 @@ from tests.contest.ground import Ended, Ground, ground
 from tests.contest.mix import Job, arrivals, one_of_each
 from tests.fidelity.measuring.replay import cpu_s
 
-_PATIENCE_S = 1800.0
+_TIMEOUT_S = 1800.0
 Says = Callable[[str], None]
 
 
@@ -64,8 +64,9 @@ class Turn:
 
 
 def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list[Turn]:
-    """Run everything that needs a cluster: some minutes for each policy and repeat. `keep` receives all turns so far after
-    each, since they take long. Raises ContestError.
+    """Run everything that needs a cluster: some minutes for each policy and repeat. Raises ContestError.
+
+    `keep` receives all turns so far after each turn, as the whole contest takes long.
     """
     speed = parse_rate(plan.rate) / 8
     turns: list[Turn] = []
@@ -73,7 +74,7 @@ def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list
         _measure(booted, one_of_each(plan.alone_s, speed), says)
         for repeat in range(plan.repeats):
             mix = arrivals(plan.jobs, plan.seed + repeat, speed, plan.length_s, plan.load)
-            # Each policy is first equally often, as nearly as possible: none profits from the state of the machine.
+            # Each policy is first about equally often, so that none profits from the state of the machine.
             order = [plan.policies[(place + repeat) % len(plan.policies)] for place in range(len(plan.policies))]
             for policy in order:
                 turns.append(_turn(booted, mix, policy, repeat))
@@ -90,8 +91,8 @@ def _measure(booted: Ground, jobs: Sequence[Job], says: Says) -> None:
     for job in jobs:
         with booted.decided_by("fifo"):
             booted.submit(job, job.name)
-            booted.wait([job.name], _PATIENCE_S)
-    says(f"{len(jobs)} kinds, by nodes, measured alone")
+            booted.wait([job.name], _TIMEOUT_S)
+    says(f"{len(jobs)} kinds and numbers of nodes are measured alone")
 
 
 def _turn(booted: Ground, mix: Sequence[Job], policy: str, repeat: int) -> Turn:
@@ -102,16 +103,16 @@ def _turn(booted: Ground, mix: Sequence[Job], policy: str, repeat: int) -> Turn:
         for job, name in zip(mix, names, strict=True):
             time.sleep(max(0.0, began_s + job.submit_s - time.time()))
             booted.submit(job, name)
-        booted.wait(names, _PATIENCE_S)
+        booted.wait(names, _TIMEOUT_S)
         busy_then_s, all_then_s = cpu_s()
     ended = [booted.ended(job, name) for job, name in zip(mix, names, strict=True)]
     return Turn(policy, repeat, ended, (busy_then_s - busy_s) / (all_then_s - all_s))
 
 
 def summary(turns: Sequence[Turn], policies: Sequence[str]) -> list[Mapping[str, Any]]:
-    """A row for each policy: means over repeats, and its average JCT against each other's, pair by pair.
+    """Return a row for each policy: means over repeats, and the change of its average JCT against each other policy.
 
-    Repeats in which not all policies have had their turn are left out; no rows where that is every one.
+    Repeats in which a policy has not had its turn are left out; there are no rows if no repeat is complete.
     """
     had = [{turn.repeat for turn in turns if turn.policy == policy} for policy in policies]
     whole = sorted(set.intersection(*had))

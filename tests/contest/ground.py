@@ -39,12 +39,12 @@ srun python job.py {name} {steps} {layers} {width} {compute_s}
 
 
 class ContestError(Exception):
-    """A job failed or took too long, or a fallback decided; the text has the end of its output."""
+    """A job failed or took too long, or the fallback decided; the message has the end of the job's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One job. Seconds since the Unix epoch."""
+    """The times of one job that has ended, in seconds since the Unix epoch."""
 
     name: str
     called: str
@@ -93,7 +93,7 @@ class Ground:
         deadline = time.monotonic() + timeout_s
         while late := [name for name in names if not self._is_done(name)]:
             if time.monotonic() > deadline:
-                raise ContestError(f"not done after {timeout_s:g} s: {', '.join(late)}; {self._last_words(late[0])}")
+                raise ContestError(f"not done after {timeout_s:g} s: {', '.join(late)}; {self._end_of_log(late[0])}")
             time.sleep(0.5)
 
     def _is_done(self, name: str) -> bool:
@@ -106,7 +106,7 @@ class Ground:
         path = self.folder / f"{name}.runs"
         return path.read_text().split() if path.exists() else []
 
-    def _last_words(self, name: str) -> str:
+    def _end_of_log(self, name: str) -> str:
         log = self.folder / f"{name}.log"
         said = log.read_text(errors="replace")[-1500:] if log.exists() else "nothing"
         return f"it said: {said}\n{self.headway.log('controller')[-1500:]}"
@@ -134,7 +134,7 @@ class Ground:
             asked = "SELECT problem FROM decision WHERE time_s >= ? AND problem != '' ORDER BY time_s"
             problems = [problem for (problem,) in journal.execute(asked, (begun_s,))]
         if problems:
-            raise ContestError(f"{policy} was passed over {len(problems)} times, first because {problems[0]}")
+            raise ContestError(f"{policy} did not decide {len(problems)} times; the first reason: {problems[0]}")
 
 
 @contextmanager
@@ -164,9 +164,9 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
         headway.start_policy("fifo-skip")
         headway.start_controller()
         headway.agents.start_all(cluster)
-        says(f"{NODES} nodes of {GPUS} GPUs, {rate}, an agent each")
+        says(f"{NODES} nodes of {GPUS} GPUs, {rate}, an agent on each")
         try:
             yield Ground(headway, cluster, folder)
-        finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute
+        finally:  # before the cluster is removed: a Slurm command without a slurm.conf tries again for a minute
             for process in reversed(list(headway.processes)):
                 headway.stop(process)

@@ -16,7 +16,7 @@ class Kind:
 
     name: str
     layers: int
-    """A megabyte of gradients each."""
+    """Number of layers, each with a megabyte of gradients."""
     compute_s: float
     """GPU time of a step."""
 
@@ -32,14 +32,14 @@ KINDS = (
 )
 """At 200 Mbit/s and on two nodes communication takes 17, 46 and 81 % of a step."""
 SHAPES = ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 2), (4, 4))
-"""Nodes, and GPUs on each: with less than 8, other jobs can run there and share the NIC."""
+"""Nodes, and GPUs on each: on a node of which it uses fewer than 8, other jobs can run and share the NIC."""
 ASKED = (4.0, 10.0)
 """Smallest and largest ratio of the user's time limit to the job's time alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job. One process trains on each of its nodes, whatever GPUs it holds there."""
+    """One job. One process trains on each of its nodes, with any number of GPUs."""
 
     name: str
     kind: Kind
@@ -49,7 +49,7 @@ class Job:
     submit_s: float
     """Seconds after the run's start."""
     limit_min: int
-    """The user's time limit: policies know no other duration."""
+    """The user's time limit, the only duration that policies know."""
 
     @property
     def called(self) -> str:
@@ -78,7 +78,7 @@ def arrivals(jobs: int, seed: int, bytes_per_s: float, length_s: tuple[float, fl
 
 
 def one_of_each(seconds: float, bytes_per_s: float) -> tuple[Job, ...]:
-    """Return a job of every kind on every number of nodes, to be trained alone for so long."""
+    """Return a job of every kind on every number of nodes, which trains alone for that time."""
     shapes = {nodes: gpus for nodes, gpus in SHAPES if nodes > 1}
     pairs = [(kind, nodes, gpus) for nodes, gpus in shapes.items() for kind in KINDS]
     return tuple(

@@ -23,7 +23,7 @@ def test_arrivals_follow_from_the_seed_and_fit_the_cluster() -> None:
 
 
 @pytest.mark.parametrize("load", [0.5, 1.0])
-def test_as_much_comes_as_was_asked_for(load: float) -> None:
+def test_arrivals_have_the_requested_load(load: float) -> None:
     jobs = arrivals(3000, 1, SPEED, (30.0, 60.0), load)
     work = sum(job.steps * job.kind.step_s(job.nodes, SPEED) * job.nodes * job.gpus_per_node for job in jobs)
     assert work / jobs[-1].submit_s / (NODES * GPUS) == pytest.approx(load, rel=0.08)

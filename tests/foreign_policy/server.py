@@ -1,7 +1,7 @@
 """A policy of another project, which uses nothing of Headway except its .proto files.
 
-Usage: server.py FOLDER_OF_PROTOS ADDRESS. It makes its own stubs from the .proto files below that folder, then serves a policy
-which starts waiting jobs, newest first, each on the first node with room for all of it.
+Usage: server.py FOLDER_OF_PROTOS ADDRESS. It generates its own stubs from the .proto files in that folder, then serves a policy
+that starts the newest waiting jobs first, each on the first node with enough free GPUs.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --runs N --seed S`: run the targets, print what came of the inputs, and keep those that show a fault."""
+"""`python -m tests.fuzz --runs N --seed S`: run the targets, print the outcomes, and keep the inputs that show a fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT = Path(__file__).parent / "kept"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Returns 1 when a fault was found."""
+    """Run the command. Returns 1 if a fault was found."""
     options = _parser().parse_args(arguments)
     if options.list:
         _list()
@@ -84,7 +84,7 @@ def _record(tally: Tally) -> dict[str, object]:
 
 
 def _keep(fault: Fault, folder: Path) -> None:
-    """Write the input, shortened, so that tests read it from then on."""
+    """Write the shortened input into the folder that tests read."""
     if fault.number < 0 or fault.target not in TARGETS:
         return
     data = fault.data if fault.detail.startswith("process") else shrink(TARGETS[fault.target], fault).data
@@ -101,21 +101,29 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=50_000,
         metavar="N",
-        help="inputs, shared among the targets by their cost (default: %(default)s)",
+        help="number of inputs, shared among the targets by their cost (default: %(default)s)",
     )
     parser.add_argument(
-        "--frames", type=int, default=2000, metavar="N", help="mutated frames for each server (default: %(default)s)"
+        "--frames",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="number of mutated frames for each server (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of all inputs (default: %(default)s)")
     parser.add_argument(
         "--target",
         action="append",
         choices=[*TARGETS, *SERVERS],
         metavar="NAME",
-        help="this target only; may be repeated",
+        help="run only this target; may be given several times",
     )
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="targets at a time (default: %(default)s)"
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of targets that run at the same time (default: %(default)s)",
     )
     parser.add_argument(
         "--keep",
@@ -123,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=KEPT,
         metavar="FOLDER",
-        help="write the inputs that show a fault there (default: tests/fuzz/kept)",
+        help="write the inputs that show a fault into this folder (default: tests/fuzz/kept)",
     )
     parser.add_argument("--list", action="store_true", help="print the targets")
     parser.add_argument("--json", action="store_true", help="print one JSON list")

@@ -1,4 +1,4 @@
-"""Runs a target: input after input from one seed, what came of them, and the first input of each kind of fault."""
+"""Runs a target with the inputs of one seed, counts the outcomes, and keeps the first input of each kind of fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fuzz.oracle import Verdict, judge
 from tests.fuzz.target import Target
 
 KEPT_GROWTH_BYTES = 128 << 20
-"""Memory that may be left after a target has run, beyond that after its first readings: caches are bounded."""
+"""Largest growth of memory after a target's first readings, as caches are bounded."""
 _FIRST_SHARE = 0.2
 _SHRINK_TRIES = 300
 
@@ -46,9 +46,9 @@ class Tally:
     faults: dict[str, Fault] = field(default_factory=dict)
     """First fault of each kind and place."""
     grown_bytes: int = 0
-    """Memory that the process has taken between the first readings and the last."""
+    """Growth of the process's memory between the first readings and the last."""
     skipped: str = ""
-    """Why nothing was run."""
+    """Why the target was not run; empty if it was run."""
 
     def count(self, fault: Fault) -> None:
         """Count a fault."""
@@ -57,7 +57,7 @@ class Tally:
 
 
 def input_of(target: Target, corpus: Sequence[bytes], seed: int, number: int) -> bytes:
-    """Return the input of that number: the genuine ones first, as they are."""
+    """Return the input of that number. The first ones are the genuine inputs, unchanged."""
     if number < len(corpus):
         return corpus[number]
     return mutated(Random(f"{target.name} {seed} {number}"), corpus, target.shape)
@@ -94,7 +94,7 @@ def run(target: Target, numbers: Iterable[int], seed: int, begins: Callable[[int
 
 
 def shrink(target: Target, fault: Fault) -> Fault:
-    """Return the same fault with a shorter input, as far as a few hundred tries find one."""
+    """Return the same fault with the shortest input that a few hundred tries find."""
     best, size = fault.data, max(1, len(fault.data) // 2)
     tries = 0 if fault.kind == "hang" else _SHRINK_TRIES
     with TemporaryDirectory(prefix="hw-fuzz-") as folder:
@@ -129,7 +129,7 @@ def _resident_bytes() -> int:
 
 
 def be_quiet() -> None:
-    """Keep what the parsers log off the terminal, and let warnings be errors, as in all tests."""
+    """Print no log of the parsers, and turn warnings into errors, as in all tests."""
     import warnings
 
     import structlog

@@ -1,4 +1,4 @@
-"""All targets, each in processes of its own: a process that dies or hangs is a fault, and the next one goes on after that input."""
+"""Runs every target in a process of its own. A process that dies or hangs is a fault; the next process starts after that input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from tests.fuzz.engine import Fault, Tally, be_quiet, input_of, run
 from tests.fuzz.target import Target
 
-_STANDSTILL_S = 120.0
+_STUCK_S = 120.0
 """A process that begins no further input within this time is killed."""
 _SETTLE_S = 0.2
 _MOST_DEATHS = 20
@@ -23,7 +23,7 @@ _NUMBER_BYTES = 8
 def run_all(
     targets: Sequence[Target], runs: dict[str, int], seed: int, processes: int, on_done: Callable[[Tally], None]
 ) -> list[Tally]:
-    """Run the targets, so many at a time; `on_done` is called with each tally."""
+    """Run the targets, `processes` at the same time; `on_done` is called with each tally."""
 
     def one(target: Target) -> Tally:
         tally = run_apart(target, runs[target.name], seed)
@@ -35,7 +35,7 @@ def run_all(
 
 
 def run_apart(target: Target, runs: int, seed: int) -> Tally:
-    """Run one target in another process, and in a further one behind each input that has ended a process."""
+    """Run one target in another process, and in a further one after each input that has ended a process."""
     whole, begin = Tally(target.name), 0
     for _ in range(_MOST_DEATHS):
         reached = mmap.mmap(-1, _NUMBER_BYTES)
@@ -68,7 +68,7 @@ def _work(target: Target, numbers: range, seed: int, reached: mmap.mmap, sending
 
 
 def _result(process: BaseProcess, receiving: Connection, reached: mmap.mmap) -> Tally | None:
-    """Return the tally; None when the process has ended without one, or was killed for standing still."""
+    """Return the tally; None when the process has ended without one, or was killed because it was stuck."""
     last, since_s = -1, time.monotonic()
     while True:
         if receiving.poll(_SETTLE_S):
@@ -80,7 +80,7 @@ def _result(process: BaseProcess, receiving: Connection, reached: mmap.mmap) -> 
         number = _number(reached)
         if number != last:
             last, since_s = number, time.monotonic()
-        elif time.monotonic() - since_s > _STANDSTILL_S:
+        elif time.monotonic() - since_s > _STUCK_S:
             process.kill()
             return None
 

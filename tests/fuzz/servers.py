@@ -177,12 +177,12 @@ SERVERS: dict[str, Serve] = {
 
 
 def run_server(name: str, frames: int, seed: int) -> Tally:
-    """Send so many frames to one server."""
+    """Send a number of frames to one server."""
     tally, started_s = Tally(name), time.process_time()
     with TemporaryDirectory(prefix="hw-") as folder:
         try:
             asyncio.run(SERVERS[name](frames, Random(f"{name} {seed}"), Path(folder), tally.outcomes))
-        except Exception as error:  # noqa: BLE001 - this is what is looked for
+        except Exception as error:  # noqa: BLE001 - every exception is a fault
             tally.count(Fault(name, 0, "crash", f"{type(error).__name__}: {str(error)[:300]}", b""))
     tally.runs, tally.cpu_s = frames, time.process_time() - started_s
     return tally
@@ -195,14 +195,14 @@ async def _call(channel: grpc.aio.Channel, method: str, data: bytes) -> str:
         await call(data, timeout=_CALL_S)
     except grpc.aio.AioRpcError as error:
         code: str = error.code().name
-        # INTERNAL, UNAVAILABLE and UNKNOWN would be errors of the server's own; a request that is no message is INTERNAL by gRPC.
+        # UNKNOWN would be an error of the server; gRPC itself answers INTERNAL to a request that is not a message.
         assert code not in {"UNKNOWN", "DEADLINE_EXCEEDED"}, f"{method}: {code}: {error.details()}"
         return code
     return "OK"
 
 
 async def _stream(channel: grpc.aio.Channel, dice: Random, bodies: list[bytes]) -> str:
-    """Open a stream as an agent does, with mutated messages behind or in place of its hello. Returns the status."""
+    """Open a stream as an agent does, with mutated messages after or in place of its hello. Returns the status."""
     call = channel.stream_stream("/headway.v1.Agents/Connect", request_serializer=None, response_deserializer=None)()
     genuine = dice.random() < 0.8
     try:
@@ -222,7 +222,7 @@ async def _stream(channel: grpc.aio.Channel, dice: Random, bodies: list[bytes]) 
 
 
 async def _garbage(path: Path, dice: Random, outcomes: Outcomes) -> None:
-    """Write bytes that are no HTTP/2, and close."""
+    """Write bytes that are not HTTP/2, and close the connection."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as raw:
         raw.setblocking(False)
         await asyncio.get_running_loop().sock_connect(raw, str(path))

@@ -37,14 +37,14 @@ FUTURE = 99
 )
 @pytest.mark.parametrize("version", [FUTURE, "1", [1], None, 1.5, True])
 def test_documents(name: str, error: type[Exception], key: str, version: object, tmp_path: Path) -> None:
-    # Given a document of another version, in which nothing else is as it was
+    # Given a document of another version, in which everything else has changed too
     target = TARGETS[name]
     if error is Refused:
         pytest.importorskip("torch")
     data = json.dumps({key: version, "else": {"nothing": [1]}}).encode()
     path = tmp_path / (target.file or "unused")
     path.write_bytes(data)
-    # When it is read, then the version is what the error speaks of, and the file is still there
+    # When it is read, then the error names the version, and the file is still there
     with pytest.raises(error, match="format"):
         target.take(data, tmp_path)
     assert path.read_bytes() == data

@@ -1,1 +1,1 @@
-"""A real slurmctld with thousands of nodes that no slurmd serves: one process answers it for all of them."""
+"""A real slurmctld with thousands of nodes that have no slurmd: one process answers for all of them."""

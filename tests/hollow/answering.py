@@ -1,6 +1,6 @@
 """The program that takes the place of every slurmd: it confirms each request of slurmctld, and does nothing else.
 
-It speaks through Slurm's own library, so that it needs to know neither Slurm's messages nor their signatures. A node whose
+It speaks through Slurm's own library, so that it needs no code for Slurm's messages and their signatures. A node whose
 requests are confirmed counts as idle, and a job that is started on it runs until it is cancelled or its time is over.
 """
 

@@ -1,4 +1,4 @@
-"""Boots slurmctld with hollow nodes and a Headway beside it, and fills the queue."""
+"""Boot slurmctld with hollow nodes and a Headway, and fill the queue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hollow:
         self.cluster.run("scontrol", "update", f"NodeName={self.nodes}", "State=RESUME")
 
     def wait_registered(self) -> None:
-        """Wait until slurmctld has heard of every node: before, it refuses to drain and to resume them."""
+        """Wait until every node has registered: before, slurmctld refuses to drain and to resume it."""
         deadline = time.monotonic() + _REGISTER_S
         while "unknown" in (states := self.cluster.run("sinfo", "-h", "-N", "-n", self.nodes, "-o", "%T").stdout):
             assert time.monotonic() < deadline, (
@@ -56,7 +56,7 @@ class Hollow:
             time.sleep(0.2)
 
     def submit(self, jobs: int, gpus: int = 1) -> None:
-        """Submit jobs as held array tasks, each changed, so that slurmctld splits it from its array: every job has a record."""
+        """Submit jobs as held array tasks, and change each, so that slurmctld makes a record of its own for it."""
         counts = [min(_ARRAY, jobs - begin) for begin in range(0, jobs, _ARRAY)]
         with ThreadPoolExecutor(_SUBMITTERS) as pool:
             list(pool.map(lambda count: self._submit_array(count, gpus), counts))
@@ -75,7 +75,7 @@ class Hollow:
         self.cluster.run("scontrol", "-o", stdin="".join(lines), timeout=_SUBMIT_S)
 
     def change(self, count: int, number: int) -> None:
-        """Give the first jobs of the queue another time limit: other text, on which a policy may decide otherwise."""
+        """Change the time limit of the first jobs in the queue, so that the policy's answer can differ."""
         queue = self.cluster.run("squeue", "-h", "-r", "-o", "%i", "--sort=i").stdout.split()[:count]
         lines = [f"update JobId={job_id} TimeLimit={2000 + number}\n" for job_id in queue]
         self.cluster.run("scontrol", "-o", stdin="".join(lines), timeout=_SUBMIT_S)
@@ -104,7 +104,7 @@ def hollow_cluster(name: str, *, nodes: int, plugin: bool = True, **settings: An
         hollow.wait_registered()
         try:
             yield hollow
-        finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute
+        finally:  # before the cluster is removed: a Slurm command without a slurm.conf tries again for a minute
             for process in reversed(list(headway.processes)):
                 headway.stop(process)
 

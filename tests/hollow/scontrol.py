@@ -28,12 +28,12 @@ class WrappedScontrol:
 
     @property
     def calls(self) -> int:
-        """Number of processes so far."""
+        """Number of calls so far."""
         path = self.folder / "calls"
         return path.stat().st_size if path.exists() else 0
 
     def delay(self, seconds: float) -> None:
-        """Sleep so long before each call from now on; 0 ends it."""
+        """Sleep for this time before each later call; 0 = no longer."""
         path = self.folder / "slow"
         if seconds:
             # In one step, so that no call reads half a number.

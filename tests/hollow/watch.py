@@ -1,4 +1,4 @@
-"""Watching a controller from outside: how late its lease is renewed, how long its cycles take, what it has released."""
+"""Measures a controller from outside: how late its lease is renewed, how long its cycles take, which jobs it has released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_LOOK_EVERY_S = 0.05
+_INTERVAL_S = 0.05
 _CYCLE = re.compile(r"\bcycle\b.*plan_s=([\d.]+).*read_s=([\d.]+)")
 
 
@@ -27,14 +27,14 @@ class LeaseWatch:
 
     def _watch(self) -> None:
         renewed: float | None = None
-        while not self._stop.wait(_LOOK_EVERY_S):
+        while not self._stop.wait(_INTERVAL_S):
             try:
                 written_s = self._lease.stat().st_mtime
             except FileNotFoundError:
                 continue
             before, renewed = renewed, written_s
             if before is not None:
-                # One that is still missing counts too: a controller that hangs renews nothing more.
+                # The renewal that is due counts too, as a controller that hangs never renews again.
                 self.longest_s = max(self.longest_s, written_s - before, time.time() - written_s)
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class LeaseWatch:
 
 
 def cycles(log: str) -> list[tuple[float, float]]:
-    """Return (time of the reading, time from it to the plan) of each cycle in a log of level debug, seconds."""
+    """Return (time to read the cluster, time from then to the plan) of each cycle in a log of level debug, seconds."""
     return [(float(match[2]), float(match[1])) for match in _CYCLE.finditer(log)]
 
 

@@ -60,7 +60,7 @@ class Records:
         shutil.copy(_PROGRAM, self.folder)
 
     def hurry(self, name: str) -> None:
-        """Let a job make all steps that are left without a pause, in this run and in later ones."""
+        """Let a job make its remaining steps without a pause, in this run and in later ones."""
         (self.folder / f"{name}.hurry").touch()
 
     def losses(self, name: str) -> list[tuple[int, float]]:

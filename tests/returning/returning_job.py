@@ -15,7 +15,7 @@ from pathlib import Path
 
 import headway_job
 import torch
-import torch._dynamo  # DDP's first use would import it: as long again as torch, which is to count as import
+import torch._dynamo  # DDP imports it at its first use, which would take as long as the import of torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,7 +43,7 @@ def main() -> None:
     with Path(f"{name}.losses" if rank == 0 else "/dev/null").open("a", buffering=1) as losses:
         for step in run.steps(steps):
             if not hurry.exists():
-                time.sleep(pause_s)  # the time of a GPU
+                time.sleep(pause_s)  # in place of the time of a GPU
             optimizer.zero_grad()
             loss = (model(torch.randn(8, 16)) - 1).square().mean()
             loss.backward()

@@ -1,4 +1,4 @@
-"""Ask the Headway scheduler from Python: `Client`, and `AsyncClient` with the same methods. Imports nothing of Headway.
+"""Python client of the Headway controller: `Client`, and `AsyncClient` with the same methods. Imports nothing of Headway.
 
 Syntax and library: Python 3.9.
 """

@@ -31,9 +31,9 @@ A = TypeVar("A", bound=Message)
 JobId = Union[int, str]
 """Slurm's job id: 123 or "123"; "123_4" for one task of an array."""
 
-MEND = (
-    "is it running? `systemctl status headway-controller` and `headway doctor` say more. Jobs are not affected: while the "
-    "controller is away, Slurm schedules by itself"
+ADVICE = (
+    "`systemctl status headway-controller` and `headway doctor` show the cause. Jobs are not affected: while the controller is "
+    "away, Slurm schedules by itself"
 )
 _SOON_S = 5.0
 _POLICY_S = 60.0

@@ -15,7 +15,7 @@ class HeadwayError(Exception):
 
 
 class InvalidRequestError(HeadwayError, ValueError):
-    """The request makes no sense: an argument is out of range, or is no job id."""
+    """The request is invalid: an argument is out of range, or is not a job id."""
 
 
 class UnavailableError(HeadwayError):
@@ -23,7 +23,7 @@ class UnavailableError(HeadwayError):
 
 
 class NotReadyError(UnavailableError):
-    """The controller runs, but has not read Slurm yet. Asking again in a moment helps."""
+    """The controller runs, but has not read Slurm yet. Try again in a moment."""
 
 
 class AnswerTimeoutError(UnavailableError, TimeoutError):
@@ -31,11 +31,11 @@ class AnswerTimeoutError(UnavailableError, TimeoutError):
 
 
 class WaitTimeoutError(HeadwayError, TimeoutError):
-    """The time limit of a wait has passed, and the job or the preemption has not come so far. Calls were answered meanwhile."""
+    """The job or the preemption did not reach the awaited state in time. The controller answered meanwhile."""
 
 
 class NotPermittedError(HeadwayError):
-    """This user may not ask that, or not through this socket."""
+    """This user may not make the call, or not through this socket."""
 
 
 class NotFoundError(HeadwayError):
@@ -43,7 +43,7 @@ class NotFoundError(HeadwayError):
 
 
 class RefusedError(HeadwayError):
-    """The controller did not do what was asked, because of the state of the job or of the cluster. Nothing was changed."""
+    """The controller did not carry out the request, because of the state of the job or of the cluster. Nothing was changed."""
 
 
 class BusyError(HeadwayError):
@@ -51,7 +51,7 @@ class BusyError(HeadwayError):
 
 
 class VersionError(HeadwayError):
-    """The controller speaks another version of the protocol, or does not know the call. Nothing was asked or changed."""
+    """The controller speaks another version of the protocol, or does not know the call. Nothing was changed."""
 
 
 class ControllerError(HeadwayError):

@@ -1,4 +1,4 @@
-"""Limits of calls: their times, how many at once, and the size of an answer; and the errors of calls that keep none."""
+"""Limits of calls: their time, their number at once, and the size of an answer; and the errors of calls that exceed them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from headway_client.calls import MEND, Call
+from headway_client.calls import ADVICE, Call
 from headway_client.errors import AnswerTimeoutError, HeadwayError, InvalidRequestError
 from headway_client.sockets import failure
 from headway_client.wire.call_end import call_end_of
@@ -19,9 +19,9 @@ MAX_CALLS = 6
 
 
 def check_limits(timeout_s: float | None, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
-    """Raise InvalidRequestError for limits that no call can keep."""
+    """Raise InvalidRequestError for invalid limits."""
     if timeout_s is not None and not (0 < timeout_s < math.inf):
-        raise InvalidRequestError(f"{timeout_s} s is no time limit; give more than 0 seconds")
+        raise InvalidRequestError(f"{timeout_s} s is not a time limit; give more than 0 seconds")
     if max_answer_bytes < 1:
         raise InvalidRequestError(f"max_answer_bytes: {max_answer_bytes} is too small; give 1 at least")
 
@@ -33,7 +33,7 @@ def limit_of(call: Call[Any], timeout_s: float | None) -> float:
 
 def too_late(method: str, limit_s: float) -> AnswerTimeoutError:
     """Return the error of a call without a whole answer within its time limit."""
-    return AnswerTimeoutError(f"the controller did not answer the call {method} within {limit_s:g} s ({MEND})")
+    return AnswerTimeoutError(f"the controller did not answer the call {method} within {limit_s:g} s ({ADVICE})")
 
 
 def problem_of(error: Any, call: Call[Any], path: Path, limit_s: float, max_bytes: int) -> HeadwayError:

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Union
 
-from headway_client.calls import MEND
+from headway_client.calls import ADVICE
 from headway_client.errors import HeadwayError, InvalidRequestError, NotPermittedError, UnavailableError
 from headway_client.wire.call_end import CallEnd
 from headway_client.words import Reason
@@ -67,19 +67,23 @@ def failure(path: Path, end: CallEnd, *, admin: bool) -> HeadwayError:
         except OSError as problem:
             return _failure(path, problem, admin=admin)
     return UnavailableError(
-        f"the controller at {path} has ended, or broke the connection off before its answer was complete; it does so too when this "
-        f"user has too many connections to it: {end.text} ({MEND})"
+        f"the controller at {path} has ended, or closed the connection before its answer was complete; it also closes connections "
+        f"of a user who has too many: {end.text} ({ADVICE})"
     )
 
 
 def _failure(path: Path, problem: OSError, *, admin: bool) -> HeadwayError:
     if isinstance(problem, PermissionError):
         if admin:
-            return NotPermittedError(f"{path}: only root and the controller's user may ask that", Reason.ADMIN_ONLY)
-        return NotPermittedError(f"{path}: only root, the controller's user and the group of admin_group may ask")
+            return NotPermittedError(
+                f"{path}: only root and the controller's user may make this call", Reason.ADMIN_ONLY
+            )
+        return NotPermittedError(
+            f"{path}: only root, the controller's user and the group of admin_group may make calls"
+        )
     if isinstance(problem, BlockingIOError):
-        return UnavailableError(f"the controller at {path} takes no connections at the moment ({MEND})")
-    return UnavailableError(f"no controller answers at {path}: {problem.strerror or problem} ({MEND})")
+        return UnavailableError(f"the controller at {path} accepts no connections at the moment ({ADVICE})")
+    return UnavailableError(f"no controller answers at {path}: {problem.strerror or problem} ({ADVICE})")
 
 
 def _runtime_dir(settings: Path) -> Path:

@@ -42,14 +42,14 @@ class Pause:
 Steps = Generator[Union[Call[Any], Pause], Any, T]
 
 
-class _Patience:
+class _WaitLimits:
     """The limits of a wait: how long it lasts, and how long the controller may be away meanwhile. Times are of `now`, seconds."""
 
     def __init__(self, now: Callable[[], float], timeout_s: float | None, every_s: float, away_s: float) -> None:
         if not every_s >= _SHORTEST_S:
             raise InvalidRequestError(f"every_s: {every_s} s is too short; give {_SHORTEST_S} at least")
         if timeout_s is not None and not timeout_s > 0:
-            raise InvalidRequestError(f"timeout_s: {timeout_s} s is no time limit; give more than 0 seconds")
+            raise InvalidRequestError(f"timeout_s: {timeout_s} s is not a time limit; give more than 0 seconds")
         self._now, self._every_s, self._away_s = now, every_s, away_s
         self.begun_s = now()
         self._end_s = None if timeout_s is None else self.begun_s + timeout_s
@@ -90,48 +90,48 @@ def wait(
     job_id: JobId, until: Until, timeout_s: float | None, every_s: float, away_s: float, now: Callable[[], float]
 ) -> Steps[Explanation]:
     """Wait for a state of a job. A job that ends ends the wait, whatever was waited for."""
-    patience = _Patience(now, timeout_s, every_s, away_s)
+    limits = _WaitLimits(now, timeout_s, every_s, away_s)
     wanted = None if until is None else {until} if isinstance(until, str) else set(until)
     first: str | None = None
     state = "not known"
     while True:
         try:
-            found = yield patience.limit(calls.why(job_id))
+            found = yield limits.limit(calls.why(job_id))
         except NotFoundError:
-            if first is not None or patience.passed_s() >= APPEARS_S:
+            if first is not None or limits.passed_s() >= APPEARS_S:
                 raise
-            patience.answered()
+            limits.answered()
         except (UnavailableError, BusyError) as error:
-            patience.away(error)
+            limits.away(error)
         else:
-            patience.answered()
+            limits.answered()
             state = found.state
             first = state if first is None else first
             if state == JobState.ENDED or (state != first if wanted is None else state in wanted):
                 return found  # type: ignore[no-any-return]
-        yield patience.pause(f"job {job_id} is still {state} after {patience.passed_s():.1f} s")
+        yield limits.pause(f"job {job_id} is still {state} after {limits.passed_s():.1f} s")
 
 
 def wait_for_preemption(
     number: int, timeout_s: float | None, every_s: float, away_s: float, now: Callable[[], float]
 ) -> Steps[PreemptionRecord]:
     """Wait until a preemption has ended."""
-    patience = _Patience(now, timeout_s, every_s, away_s)
+    limits = _WaitLimits(now, timeout_s, every_s, away_s)
     stage = "not known"
     while True:
         try:
-            found = yield patience.limit(calls.preemptions(number=number))
+            found = yield limits.limit(calls.preemptions(number=number))
         except (UnavailableError, BusyError) as error:
-            patience.away(error)
+            limits.away(error)
         else:
-            patience.answered()
+            limits.answered()
             if not found.preemptions:
                 raise NotFoundError(f"there is no preemption {number} (`headway preemptions` lists them)")
             record: PreemptionRecord = found.preemptions[0]
             if not record.open:
                 return record
             stage = record.stage
-        yield patience.pause(f"preemption {number} is still {stage} after {patience.passed_s():.1f} s")
+        yield limits.pause(f"preemption {number} is still {stage} after {limits.passed_s():.1f} s")
 
 
 def snapshot() -> Steps[Snapshot]:

@@ -20,9 +20,8 @@ class Word(str, Enum):
         return word
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        return type(self), (
-            self._value_,
-        )  # by its name, as Python before 3.11.4 does it, a new word is not found again
+        # Python before 3.11.4 would use the name, by which a new word is not found again.
+        return type(self), (self._value_,)
 
     @property
     def known(self) -> bool:
@@ -104,7 +103,7 @@ class PreemptionCause(Word):
 
 
 class PreemptionWay(Word):
-    """How a preempted job saves its work and comes back."""
+    """How a preempted job saves its work and continues."""
 
     CHECKPOINT = "checkpoint"
     """Its ranks save at the agents' request."""
@@ -137,9 +136,9 @@ class Reason(Word):
     JOBS_PRIVATE = "jobs-private"
     """Slurm hides jobs from other users, and every user can open this socket."""
     ADMIN_ONLY = "admin-only"
-    """Only root and the controller's user may ask this, through admin.sock."""
+    """Only root and the controller's user may make this call, through admin.sock."""
     INVALID_JOB_ID = "invalid-job-id"
-    """The text is no job id."""
+    """The text is not a job id."""
     UNKNOWN_JOB = "unknown-job"
     """Neither Slurm nor Headway's journal knows the job."""
     NOTHING_MEASURED = "nothing-measured"
@@ -147,7 +146,7 @@ class Reason(Word):
     NO_AGENTS = "no-agents"
     """The controller serves no agents, so nothing is measured."""
     INVALID_ADDRESS = "invalid-address"
-    """The text is no address of a policy server."""
+    """The text is not an address of a policy server."""
     POLICY_UNUSABLE = "policy-unusable"
     """The policy server failed a check; the policy stays as it was."""
     INVALID_PREEMPTION = "invalid-preemption"

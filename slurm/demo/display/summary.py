@@ -74,7 +74,7 @@ def verdict(ours: RunResult, theirs: RunResult) -> list[str]:
         sentences.append(
             f"All jobs were done after {ours.makespan_s:.0f} s; with Slurm alone, after {theirs.makespan_s:.0f} s."
         )
-    sentences.extend(_on_losers(ours, theirs))
+    sentences.extend(_on_later_jobs(ours, theirs))
     sentences.extend(_on_steps(ours, theirs))
     return sentences
 
@@ -92,7 +92,7 @@ def _on_means(ours: RunResult, theirs: RunResult) -> str:
     )
 
 
-def _on_losers(ours: RunResult, theirs: RunResult) -> list[str]:
+def _on_later_jobs(ours: RunResult, theirs: RunResult) -> list[str]:
     """Return a sentence about the jobs that ended later than with Slurm."""
     pairs = [
         (mine.jct_s - other.jct_s, mine.label)

@@ -33,7 +33,7 @@ class World(Protocol):
     def reason(self, job: JobView) -> str:
         """Return the reason for the placement of a job that has started; "" when there is none."""
 
-    def last_words(self, label: str) -> str:
+    def end_of_log(self, label: str) -> str:
         """Return the end of the log of a job that failed."""
 
     def step_ms(self) -> Mapping[str, float]:

@@ -152,7 +152,7 @@ class EmulatedWorld(World):
         """Return the reason that the policy gave."""
         return self._headway.reason(job.job_id)
 
-    def last_words(self, label: str) -> str:
+    def end_of_log(self, label: str) -> str:
         """Return a fixed text: emulated jobs have no logs."""
         del label
         return "emulated jobs leave no log"

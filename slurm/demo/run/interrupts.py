@@ -16,21 +16,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """A context in which the first signal raises Interrupted.
 
-    Invariant: Interrupted is raised at most once, and never after `settle`.
+    Invariant: Interrupted is raised at most once, and never after `finish`.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """Set up; `tell` is called with one line for each signal that has no effect."""
-        self._tell = tell
-        self._settled = False
-        self._put_off = ""
+    def __init__(self, report: Callable[[str], None]) -> None:
+        """Set up; `report` is called with one line for each signal that has no effect now."""
+        self._report = report
+        self._finished = False
+        self._deferred = ""
+        """Text for signals that are deferred now; empty = none are."""
         self._before: dict[int, Any] = {}
         self.received: int | None = None
         """Number of the first signal; None before."""
 
     def __enter__(self) -> Self:
-        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
-        self._before = {number: signal.signal(number, self._handle) for number in heeded}
+        # A signal that is ignored, as under nohup, stays ignored.
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(
@@ -40,30 +42,30 @@ class Interrupts:
             signal.signal(number, handler)
 
     @contextmanager
-    def put_off(self, until: str) -> Iterator[None]:
-        """Delay signals: one that arrives in the context raises Interrupted at its end."""
-        self._put_off = until
+    def deferred(self, text: str) -> Iterator[None]:
+        """Defer signals: one that arrives in the context is reported with the text, and raises Interrupted at its end."""
+        self._deferred = text
         try:
             yield
         finally:
-            self._put_off = ""
+            self._deferred = ""
         if self.received is not None:
-            self._settled = True
+            self._finished = True
             raise Interrupted(self.received)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Note that the work is done: the clean-up that follows is not interrupted."""
-        self._settled = True
+        self._finished = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.received is None:
             self.received = number
-        if self._put_off:
-            self._tell(self._put_off)
+        if self._deferred:
+            self._report(self._deferred)
             return
-        if self._settled:
-            self._tell("clearing up; please wait")
+        if self._finished:
+            self._report("clearing up; please wait")
             return
-        self._settled = True
+        self._finished = True
         raise Interrupted(number)

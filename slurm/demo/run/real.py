@@ -101,7 +101,7 @@ class SlurmWorld(World):
         """Return the reason that the policy gave; "" without Headway."""
         return "" if self._headway is None else self._headway.reason(job.job_id)
 
-    def last_words(self, label: str) -> str:
+    def end_of_log(self, label: str) -> str:
         """Return the end of a job's log on one line."""
         try:
             lines = (self._folder / f"{label}.log").read_text(errors="replace").splitlines()

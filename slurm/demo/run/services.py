@@ -59,7 +59,7 @@ class Headway:
                 raise DemoError(f"the {name} ended with status {status}; its log:\n{said}")
 
     def explanations(self) -> Mapping[str, str]:
-        """Job id → what the controller says of it now, for every job that has not ended; empty while it does not answer."""
+        """Return job id → the controller's explanation, for every job that has not ended; empty while it does not answer."""
         try:
             return {entry.job_id: entry.why for entry in self.admin.queue().entries}
         except CallError:

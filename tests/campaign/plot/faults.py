@@ -12,13 +12,13 @@ Fault = Callable[..., None]
 
 
 def kill_controller(cluster: Cluster, awaits: int, back_in_s: float) -> None:
-    """kill -9 at the await of that number from now on; systemd starts another one."""
+    """Kill the controller (SIGKILL) at the await of that number from now on; systemd starts another one."""
     cluster.process.kill_after(awaits)
     cluster.restart_in(back_in_s)
 
 
 def stop_controller(cluster: Cluster, seconds: float, awaits: int = 0) -> None:
-    """SIGSTOP, at once or at the await of that number from now on, and SIGCONT after a while."""
+    """Send SIGSTOP, at once or at the await of that number from now on, and SIGCONT after a while."""
     process, loop = cluster.process, asyncio.get_running_loop()
 
     def continue_later() -> None:
@@ -32,14 +32,14 @@ def stop_controller(cluster: Cluster, seconds: float, awaits: int = 0) -> None:
 
 
 def kill_watchdog(cluster: Cluster, awaits: int) -> None:
-    """kill -9 of the watchdog; its timer starts another one."""
+    """Kill the watchdog (SIGKILL); its timer starts another one."""
     dying = cluster.watchdog
     dying.on_death(cluster.start_watchdog)
     dying.kill_after(awaits)
 
 
 def machine_sleeps(cluster: Cluster, seconds: float) -> None:
-    """Everything stands still, and time has passed."""
+    """Suspend the whole machine: time passes, and nothing runs."""
     cluster.loop.pass_over(seconds)
 
 
@@ -51,7 +51,7 @@ def slurmctld_away(cluster: Cluster, seconds: float) -> None:
 
 
 def slurmctld_crashes(cluster: Cluster, lose_newest: int, away_s: float) -> None:
-    """kill -9 of slurmctld, which has lost its newest jobs when it is back."""
+    """Kill slurmctld (SIGKILL), which has lost its newest jobs when it runs again."""
     for key in cluster.slurm.crash_slurmctld(lose_newest, away_s):
         cluster.model.forgotten(key.job_id)
         for ids in cluster.ids.values():
@@ -60,22 +60,22 @@ def slurmctld_crashes(cluster: Cluster, lose_newest: int, away_s: float) -> None
 
 
 def request_lost(cluster: Cluster, verb: str) -> None:
-    """The next request of that verb does not reach slurmctld."""
+    """Lose the next request of that verb before it reaches slurmctld."""
     cluster.slurm.faults.lose_request(verb)
 
 
 def reply_lost(cluster: Cluster, verb: str) -> None:
-    """The next answer to that verb is lost."""
+    """Lose the next answer to that verb."""
     cluster.slurm.faults.lose_reply(verb)
 
 
 def cut_short(cluster: Cluster, verb: str, jobs: int) -> None:
-    """The next request of that verb is carried out for its first jobs only."""
+    """Carry out the next request of that verb for its first jobs only."""
     cluster.slurm.faults.cut_short(verb, jobs)
 
 
 def refused(cluster: Cluster, verb: str) -> None:
-    """The next request of that verb is refused."""
+    """Refuse the next request of that verb."""
     cluster.slurm.faults.refuse_next(verb, "Unable to contact slurm controller (connect failure)")
 
 
@@ -86,7 +86,7 @@ def slow(cluster: Cluster, verb: str, seconds: float, lasts_s: float) -> None:
 
 
 class InjectedError(OSError):
-    """An error that a story has a background task fail with. It is logged as a defect would be, and is none."""
+    """An error with which a story lets a background task fail. It is logged like a defect, but is none."""
 
 
 def task_fails(cluster: Cluster, pick: int) -> None:
@@ -99,20 +99,20 @@ def task_fails(cluster: Cluster, pick: int) -> None:
 
 
 def policy_fails(cluster: Cluster, mood: str, seconds: float) -> None:
-    """The policy server is away, slow, sick, or answers rubbish for a while."""
+    """Make the policy server absent, slow or unhealthy for a while, or let it send invalid answers."""
     server = cluster.servers[cluster.current_policy]
     server.mood = mood
     asyncio.get_running_loop().call_later(seconds, server.recover)
 
 
 def agent_killed(cluster: Cluster, node: str, seconds: float) -> None:
-    """The agent of a node is away for a while."""
+    """Disconnect the agent of a node for a while."""
     cluster.fleet.leave(node)
     asyncio.get_running_loop().call_later(seconds, lambda: cluster.fleet.come(node))
 
 
 def node_crashes(cluster: Cluster, node: str, seconds: float) -> None:
-    """A node is gone, with its jobs, for a while."""
+    """Crash a node, with its jobs, for a while."""
     for expected in cluster.model.jobs.values():
         if expected.running and node in expected.nodes:
             expected.requeues += 1
@@ -121,7 +121,7 @@ def node_crashes(cluster: Cluster, node: str, seconds: float) -> None:
 
 
 def clock_jumps(cluster: Cluster, seconds: float, lasts_s: float) -> None:
-    """The clock of the controller's machine is set wrong, and set right after a while."""
+    """Set the clock of the controller's machine wrong, and correct it after a while."""
     cluster.clock.offset_s += seconds
 
     def right() -> None:
@@ -131,13 +131,13 @@ def clock_jumps(cluster: Cluster, seconds: float, lasts_s: float) -> None:
 
 
 def disk_full(cluster: Cluster, seconds: float) -> None:
-    """Nothing can be added to the journal for a while: SQLite's own limit says so."""
+    """Let no byte be added to the journal for a while, by a limit of SQLite."""
     cluster.limit_journal(full=True)
     asyncio.get_running_loop().call_later(seconds, lambda: cluster.limit_journal(full=False))
 
 
 def journal_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
-    """The controller is killed, and bytes of its journal are overwritten before it starts again."""
+    """Kill the controller, and overwrite bytes of its journal before it starts again."""
     cluster.process.kill()
     chance = random.Random(seed)
     for path in sorted(cluster.settings.state_dir.glob("journal.sqlite*")):
@@ -150,7 +150,7 @@ def journal_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
 
 
 def journal_of_another_version(cluster: Cluster, version: int, back_in_s: float) -> None:
-    """The controller is killed, and its journal says that it is of another version."""
+    """Kill the controller, and give its journal the number of another version."""
     cluster.process.kill()
     cluster.set_journal_version(version)
     cluster.restart_in(back_in_s)

@@ -1,4 +1,4 @@
-"""Makes stories from seeds: at least 50 operations and 5 faults each, and some scenes, whose steps seldom meet by chance."""
+"""Makes stories from seeds: at least 50 operations and 5 faults each, and some scenes, whose steps seldom coincide by chance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too 
 
 
 def make_story(seed: int) -> Story:
-    """The story of a seed."""
+    """Return the story of a seed."""
     chance = random.Random(f"headway story {seed}")
     nodes, gpus = chance.randint(2, 5), chance.choice((2, 4, 8))
     preemption = chance.random() < 0.6
@@ -50,7 +50,7 @@ class _Maker:
         self._labels = 0
 
     def operation(self) -> Step:
-        """Something that a user or an operator does."""
+        """Return an operation of a user or an operator."""
         makers: list[tuple[float, Callable[[], Step]]] = [
             (14, self.submit),
             (5, lambda: self._of_job("user_hold")),
@@ -73,7 +73,7 @@ class _Maker:
         return self._chance.choices(calls, weights)[0]()
 
     def submit(self, *, trains: bool = False, unfit: bool = False) -> Step:
-        """sbatch, of every kind. `unfit`: Slurm refuses it on some node."""
+        """Return a submission, of every kind. `unfit`: Slurm refuses it on some node."""
         chance = self._chance
         label, self._labels = self._labels, self._labels + 1
         spec: dict[str, Any] = {
@@ -116,25 +116,25 @@ class _Maker:
         return Step(self._pause(), "submit", asdict(JobSpec(**spec)))
 
     def fault(self, verb: str = "", /, **args: Any) -> Step:
-        """Something that breaks."""
+        """Return a fault."""
         chance = self._chance
         verb = verb or chance.choices(list(_ARGUMENTS), [_WEIGHTS.get(name, 1.0) for name in _ARGUMENTS])[0]
         return self._step(verb, **{**_ARGUMENTS[verb](self, chance), **args})
 
     def scene(self) -> list[Step]:
-        """Steps that belong together."""
+        """Return steps that belong together."""
         return self._chance.choice(
             (self._wrong_clock, self._ids_again, self._end_of_a_preemption, self._holds, self._away)
         )()
 
     def _wrong_clock(self) -> list[Step]:
-        """Jobs that few nodes take, while the clock is wrong."""
+        """Return jobs that few nodes accept, while the clock is wrong."""
         seconds, lasts_s = self._chance.choice((3600.0, 3600.0, -3600.0)), round(self._chance.uniform(10, 30), 1)
         jump = self.fault("clock_jumps", seconds=seconds, lasts_s=lasts_s)
         return [jump, *(self._soon(self.submit(unfit=True)) for _ in range(self._chance.randint(1, 3)))]
 
     def _ids_again(self) -> list[Step]:
-        """slurmctld loses its newest jobs in the midst of a cycle, and gives their ids to others."""
+        """Let slurmctld lose its newest jobs in the middle of a cycle, and give their ids to other jobs."""
         lost = self._chance.randint(1, 3)
         crash = self.fault("slurmctld_crashes", lose_newest=lost, away_s=round(self._chance.uniform(0.2, 5), 2))
         before = [self._soon(self.submit()) for _ in range(lost)]
@@ -142,13 +142,13 @@ class _Maker:
         return [*before, crash, *after, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(2))]
 
     def _end_of_a_preemption(self) -> list[Step]:
-        """A job is cancelled while it is preempted, and answers of Slurm are lost."""
+        """Cancel a job while it is preempted, and lose answers of Slurm."""
         verb = self._chance.choice(("requeue_hold", "requeue_hold", "read", "set_begin_time"))
         trouble = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "slow")), verb=verb)
         return [self.submit(trains=True), self._preempt(), self._soon(trouble), self._step("cancel_preempted")]
 
     def _holds(self) -> list[Step]:
-        """A user holds, and what Headway does about it is interrupted."""
+        """Let a user hold a job, and interrupt Headway while it processes the hold."""
         holds = [self._soon(self.submit()), *(self._newest("user_hold") for _ in range(2))]
         verb = self._chance.choice(("mark", "unmark", "unmark", "hold", "release"))
         broken = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "cut_short")), verb=verb)
@@ -156,7 +156,7 @@ class _Maker:
         return [*holds[:2], self._soon(self._chance.choice((broken, killed))), holds[2], self._newest("user_release")]
 
     def _away(self) -> list[Step]:
-        """No controller, or one that stands still, while users go on; then it is back."""
+        """Kill or stop the controller while users go on; then it runs again."""
         back_s = round(self._chance.uniform(16, 40), 1)
         gone = self._chance.choice(
             (self.fault("kill_controller", back_in_s=back_s), self.fault("stop_controller", seconds=back_s))
@@ -168,7 +168,7 @@ class _Maker:
         return replace(step, after_s=round(self._chance.uniform(0.0, 0.5), 4))
 
     def _newest(self, verb: str) -> Step:
-        """Something that befalls one of the newest jobs, at an await of the controller."""
+        """Return an operation on one of the newest jobs, at an await of the controller."""
         label = self._chance.randrange(max(self._labels - 3, 0), self._labels)
         return replace(self._step(verb, label=label, task=-1), awaits=self._chance.randint(1, 120))
 

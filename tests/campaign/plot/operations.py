@@ -24,7 +24,7 @@ def submit(cluster: Cluster, **args: Any) -> None:
 def user_hold(cluster: Cluster, label: int, task: int = 0) -> None:
     """The job's user: scontrol hold."""
     for job_id in _some(cluster, label, task):
-        cluster.find(job_id)  # what slurmctld has done by now comes first
+        cluster.find(job_id)  # the pending work of slurmctld comes first
         expected = cluster.model.jobs[job_id]
         if expected.ended:
             continue
@@ -61,7 +61,7 @@ def cancel_preempted(cluster: Cluster) -> None:
 
 
 def _cancel(cluster: Cluster, job_id: str) -> None:
-    cluster.find(job_id)  # what slurmctld has done by now comes first
+    cluster.find(job_id)  # the pending work of slurmctld comes first
     expected = cluster.model.jobs[job_id]
     if expected.ended:
         return
@@ -77,7 +77,7 @@ def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
     for job_id in _some(cluster, label, task):
         job = cluster.find(job_id)
         if job is None or job.phase is Phase.ENDED:
-            continue  # an ended one would start over: that is what root would have asked for
+            continue  # an ended job would start again, as root would have requested
         cluster.model.may_requeue(job_id)
         try:
             cluster.slurm.requeue(job_id)
@@ -102,7 +102,7 @@ def resume(cluster: Cluster, label: int, task: int = 0) -> None:
 def preempt(
     cluster: Cluster, pick: int, avoid: Sequence[str] = (), gpus: int | None = None, *, force: bool = False
 ) -> None:
-    """headway preempt, move and resize, of one of the jobs that can come back, or with force of any that runs."""
+    """headway preempt, move and resize, of one of the preemptible jobs, or with force of any that runs."""
     controller = cluster.controller
     if controller is None or not cluster.process.alive or cluster.process.stopped:
         return
@@ -176,7 +176,7 @@ def wait(cluster: Cluster) -> None:
 
 
 def _some(cluster: Cluster, label: int, task: int) -> list[str]:
-    """One task of an array, or the job; all tasks for a negative number."""
+    """Return one task of an array, or the job; all tasks for a negative number."""
     found = cluster.jobs_of(label)
     if task < 0:
         return found

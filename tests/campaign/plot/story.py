@@ -1,4 +1,4 @@
-"""Stories as data: what happens and when. They are written to JSON, read back, and shortened."""
+"""Stories as data: steps with their times. They are written to JSON, read back, and shortened."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobSpec:
     exit_code: int = 0
     ignores_term: bool = False
     trains: bool = False
-    """Its ranks save when they are asked."""
+    """Its ranks save on request."""
     preemptible: bool = False
     """It saves and requeues itself on USR1, as its comment says."""
     managed: bool = True
@@ -47,18 +47,18 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens, so long after the step before."""
+    """One operation or fault, some time after the step before."""
 
     after_s: float
     verb: str
     args: Mapping[str, Any] = field(default_factory=dict)
     awaits: int = 0
-    """If not 0, it happens when the controller has resumed so many more awaits: in the midst of a cycle."""
+    """If not 0, the step happens when the controller has resumed so many more awaits: in the middle of a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A cluster, and what happens there."""
+    """A cluster, and the steps that happen there."""
 
     seed: int
     nodes: int
@@ -70,7 +70,7 @@ class Story:
     """Time that a policy server takes for an answer."""
 
     def with_steps(self, steps: tuple[Step, ...]) -> Story:
-        """The same story with other steps."""
+        """Return the same story with other steps."""
         return replace(self, steps=steps)
 
     def write(self, path: Path) -> None:
@@ -86,7 +86,7 @@ def read_story(path: Path) -> Story:
 
 
 def spec_of(args: Mapping[str, Any]) -> JobSpec:
-    """The submission that a step of verb "submit" makes."""
+    """Return the submission that a step of verb "submit" makes."""
     values = dict(args)
     values["after"] = tuple((kind, label) for kind, label in values.get("after", ()))
     values["unfit"] = tuple(values.get("unfit", ()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _PROGRAMS = ("scontrol", "squeue", "scancel")
 _SCRIPT = """#!/bin/sh
-# {real}, with the faults that files beside this program ask for.
+# {real}, with the faults that files beside this program name.
 if [ -e {here}.slow ]; then sleep "$(cat {here}.slow)"; fi
 for file in {here}.request_lost.* {here}.answer_lost.*; do
     # Only one process can rename a file

@@ -14,8 +14,8 @@ from tests.campaign.real.records import parse_log
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.world import Answer
 
-_PATIENCE_S = 90.0
-"""A queue in which nothing has changed for so long stands still."""
+_UNCHANGED_S = 90.0
+"""A queue in which nothing has changed for so long makes no progress any more."""
 _LOOK_EVERY_S = 0.5
 _IDLE_S = 60.0
 _ASK_EVERY_S = 10.0
@@ -136,7 +136,7 @@ class _Drain:
         now = (sorted((job.job_id, job.state) for job in queue.values()), self._log_size())
         if now != self._before:
             self._before, self._still_since_s = now, time.monotonic()
-        return time.monotonic() - self._still_since_s > _PATIENCE_S
+        return time.monotonic() - self._still_since_s > _UNCHANGED_S
 
     def _log_size(self) -> int:
         return sum(path.stat().st_size for path in self.scene.folder.glob("*.log"))

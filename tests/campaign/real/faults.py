@@ -46,7 +46,7 @@ def stop_policy(scene: Scene, seconds: float) -> None:
 
 
 def rogue_policy(scene: Scene, kind: str, seconds: float) -> None:
-    """Another policy server is at the address, which answers rubbish; afterwards the right one is back."""
+    """Serve another policy with invalid answers at the address for a while."""
     world = scene.world
     if "policy" in world.down:
         return

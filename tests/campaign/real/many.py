@@ -1,4 +1,4 @@
-"""Plays many stories on one cluster, adds up what came of them, and keeps the stories that broke a promise."""
+"""Plays many stories on one cluster, adds up their results, and keeps the stories that broke a promise."""
 
 from __future__ import annotations
 

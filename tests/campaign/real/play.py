@@ -1,4 +1,4 @@
-"""Plays one story on the cluster: operations and faults, then everything is mended, and every job has to end."""
+"""Plays one story on the cluster: operations and faults, then every fault is ended, and every job has to end."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def _mend(scene: Scene) -> None:
     if scene.asks_nodes:
         world.user(None, "scontrol", "reconfigure")
     world.operator("policy", "use", world.headway.policy_address)
-    scene.note("mended")
+    scene.note("all faults ended")
     if not wait_until(world.lease_is_fresh, _COMES_BACK_S, 0.2):
-        scene.model.broken(RealPromise.LEASE, "", f"not fresh {_COMES_BACK_S:g} s after the mends")
+        scene.model.broken(RealPromise.LEASE, "", f"not fresh {_COMES_BACK_S:g} s after all faults have ended")
 
 
 def _records(scene: Scene) -> tuple[dict[str, list[Row]], dict[str, list[Line]]]:

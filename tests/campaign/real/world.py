@@ -69,7 +69,7 @@ class World:
     cluster: MiniCluster
     headway: Installation
     programs: Path
-    """Folder of the controller's scontrol, squeue and scancel, which faults make slow or deaf."""
+    """Folder of the controller's scontrol, squeue and scancel, to which faults can be added."""
     policy: str = "fifo-skip"
     down: set[str] = field(default_factory=set)
     """Processes that a fault keeps away."""
@@ -108,7 +108,7 @@ class World:
                 return self._policy_command("fifo-skip", self.other_address)
 
     def start_rogue(self, kind: str) -> None:
-        """Start a policy server that answers rubbish at the address of the policy server."""
+        """Start a policy server with invalid answers at the address of the policy server."""
         self.headway.start("rogue", [sys.executable, str(_ROGUE), self.headway.policy_address, kind])
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int | None:
@@ -213,7 +213,7 @@ class World:
         return Answer.UNKNOWN if lost else Answer.REFUSED, text
 
     def operator(self, *words: str) -> tuple[bool, str]:
-        """Run `headway` as root. Return whether it did what it was asked to do, and its output."""
+        """Run `headway` as root. Return whether it carried out the command, and its output."""
         try:
             done = self.headway.headway(*words, check=False, timeout_s=_COMMAND_S)
         except subprocess.TimeoutExpired as error:

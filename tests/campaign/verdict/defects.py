@@ -1,7 +1,7 @@
-"""Defects that were mended, and can be put back: a campaign that does not find them is not worth its time.
+"""Defects that were corrected, and can be put back, to see whether the campaign finds them.
 
-Each function puts one of them back for as long as its context lasts. What they do is told as the reviews told it; times are
-scaled down where a defect needed days.
+Each function puts one of them back for as long as its context lasts. Its docstring describes the defect; times are scaled down if
+the defect needed days.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def exponent_overflows() -> AbstractContextManager[None]:
 
 
 def swap_ends_the_controller() -> AbstractContextManager[None]:
-    """`headway policy use` cancels the call under way, and the controller takes that for its own end."""
+    """`headway policy use` cancels the call under way, and the controller treats that as its own end."""
     real = Decider.use
 
     async def use(self: Decider, endpoint: Any, state: Any) -> Any:
@@ -73,7 +73,7 @@ def swap_ends_the_controller() -> AbstractContextManager[None]:
 
 
 def mark_fails_hold_forgotten() -> AbstractContextManager[None]:
-    """A user's hold is forgotten once it has been read, whether the job was marked or not."""
+    """A user's hold is forgotten once it has been read, whether or not the job was marked."""
     real = HandOver.hand_over
 
     async def hand_over(self: HandOver, jobs: Any) -> Any:
@@ -87,7 +87,7 @@ def mark_fails_hold_forgotten() -> AbstractContextManager[None]:
 
 
 def hold_while_placed_dropped() -> AbstractContextManager[None]:
-    """A hold that comes while jobs are placed is not looked for before the release, nor after."""
+    """A hold that comes while jobs are placed is not looked for, neither before the release nor after it."""
 
     async def release(self: HandOver, jobs: Any, why: Any) -> Any:
         return await self._verbs.release(why), set()
@@ -96,7 +96,7 @@ def hold_while_placed_dropped() -> AbstractContextManager[None]:
 
 
 def hold_only_wakes() -> AbstractContextManager[None]:
-    """The plugin says a user's hold through the wake pipe alone: without a reader it is gone."""
+    """The plugin reports a user's hold through the wake pipe alone: without a reader it is lost."""
     real = SubmitPlugin.__init__
 
     def init(self: SubmitPlugin, lease: Any, wake: Any = None, holds: Any = None) -> None:
@@ -126,7 +126,7 @@ def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
 
 
 def users_cannot_release() -> AbstractContextManager[None]:
-    """Headway holds as an operator does, so that a user's hold on top of it can never be taken off again."""
+    """Headway holds a job as an operator does, so that a user's own hold of that job can never be ended."""
 
     def hold(self: EmbeddedClient, job: Any) -> Any:
         if job.phase is not Phase.PENDING:
@@ -149,7 +149,7 @@ def both_marks_left() -> AbstractContextManager[None]:
 
 
 def unmarked_holds_are_ours() -> AbstractContextManager[None]:
-    """A held job without a mark is taken for one of Headway's."""
+    """A held job without a mark counts as held by Headway."""
     real = role._held
 
     def held(job: SlurmJob, *, may_begin: bool) -> Any:
@@ -163,7 +163,7 @@ def unmarked_holds_are_ours() -> AbstractContextManager[None]:
 
 
 def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
-    """A journal of another version ends the controller, again and again."""
+    """The controller ends at each start if the journal has another version."""
     from controller.state.journal_schema import JOURNAL
 
     real = JournalFile._open
@@ -180,7 +180,7 @@ def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
 
 
 def damaged_journal_ends_it() -> AbstractContextManager[None]:
-    """A damaged journal ends the controller, again and again."""
+    """The controller ends at each start if the journal is damaged."""
 
     real = JournalFile._replaced
 
@@ -210,7 +210,7 @@ def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
 
 
 def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
-    """The watchdog releases every held job with a mark of ours, its users' own too."""
+    """The watchdog releases every held job with a mark of Headway, also jobs that users hold."""
 
     def held(job: SlurmJob) -> bool:
         return job.phase.value == "pending" and job.held and "headway:" in job.admin_comment
@@ -224,7 +224,7 @@ def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
 
 
 def unfit_node_for_ever() -> AbstractContextManager[None]:
-    """A job is placed on the node that Slurm has just refused it on, and never given to Slurm."""
+    """A job is placed again on the node on which Slurm has just refused it, and is never given to Slurm."""
     return _patched(
         patch.object(Refusal, "unfit_nodes", lambda self, now_s: frozenset()),
         patch("controller.cycle.refusals.MOST_PLACES", 10**9),
@@ -232,12 +232,12 @@ def unfit_node_for_ever() -> AbstractContextManager[None]:
 
 
 def impossible_where_placed() -> AbstractContextManager[None]:
-    """A job that Slurm finds impossible on the nodes that Headway chose stays so (BadConstraints)."""
+    """A job that Slurm calls impossible on the nodes that Headway chose stays so (BadConstraints)."""
     return _patched(patch.object(SlurmJob, "is_impossible", property(lambda self: False)))
 
 
 def own_request_not_restored() -> AbstractContextManager[None]:
-    """A job that is given to Slurm still asks for the nodes that Headway chose."""
+    """A job that is given to Slurm still requests the nodes that Headway chose."""
 
     async def restore(self: OwnRequests, keys: Any, *, stay: bool = False) -> Any:
         del stay
@@ -249,12 +249,12 @@ def own_request_not_restored() -> AbstractContextManager[None]:
 
 
 def stopped_before_it_has_saved() -> AbstractContextManager[None]:
-    """A job is stopped as soon as it has been asked to save."""
+    """A job is stopped as soon as the request to save was sent."""
     return _patched(patch.object(PreemptionAttempt, "to_stop", lambda self, now: self.row.stopped_s is None))
 
 
 def stopped_twice() -> AbstractContextManager[None]:
-    """Where slurmctld did not answer to a stop, the job is stopped again, whatever has become of it."""
+    """If slurmctld did not answer to a stop, the job is stopped again, whatever its state is."""
 
     real = EmbeddedClient._requeue_hold
 
@@ -268,7 +268,7 @@ def stopped_twice() -> AbstractContextManager[None]:
 
 
 def requests_by_id_alone() -> AbstractContextManager[None]:
-    """A change is made to whatever job has the id now: the one that it was meant for may be gone."""
+    """A change is made to the job that has the id now, although the intended job may be lost."""
 
     def find(self: EmbeddedClient, key: Any) -> Any:
         return self._ctld.jobs.get(key.job_id)
@@ -277,7 +277,7 @@ def requests_by_id_alone() -> AbstractContextManager[None]:
 
 
 def tasks_die_silently() -> AbstractContextManager[None]:
-    """A background task that fails is not begun again."""
+    """A background task that fails is not restarted."""
     real = Tasks._keep
 
     async def keep(self: Tasks, name: str, work: Any, **how: Any) -> None:
@@ -291,7 +291,7 @@ def tasks_die_silently() -> AbstractContextManager[None]:
 
 
 def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
-    """After the clock was set back, a refused job waits until the time that was written down before."""
+    """After the clock was set back, a refused job waits until the time that was recorded before."""
     return _patched(patch.object(role, "_is_true", lambda refusal, now_s: True))
 
 
@@ -301,7 +301,7 @@ def users_hold_overridden() -> AbstractContextManager[None]:
 
 
 def reissued_id_inherits() -> AbstractContextManager[None]:
-    """A new job with the id of a lost one is taken for it once it has been requeued, and gets its request."""
+    """A new job with the id of a lost job counts as that job once it has been requeued, and gets its request."""
     return _patched(
         patch("controller.cycle.ledger_keeper.may_be_same", lambda job, former, ledger: True),
         patch("controller.cycle.changes.is_same_request", lambda one, other: True),
@@ -334,4 +334,4 @@ _ALL: Sequence[Defect] = (
     reissued_id_inherits,
 )
 DEFECTS: Mapping[str, Defect] = {defect.__name__.replace("_", "-"): defect for defect in _ALL}
-"""Name on the command line → what puts the defect back."""
+"""Name on the command line → function that puts the defect back."""

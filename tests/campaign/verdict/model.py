@@ -13,7 +13,7 @@ from tests.campaign.plot.story import JobSpec
 class Promise(Enum):
     """The promises, by the name under which a broken one is reported."""
 
-    RUNS_ONCE = "a job runs once, and once more for each requeue that somebody asked for"
+    RUNS_ONCE = "a job runs once, and once more for each requeue that somebody requested"
     NOT_AFTER_CANCEL = "a cancelled job does not start"
     NOT_WHILE_HELD = "a job that its user holds does not start"
     NOT_BEFORE_ITS_TIME = "a job starts after its dependencies and its begin time"
@@ -53,17 +53,17 @@ class Expected:
     """When the user's hold was accepted; None: not held by its user."""
     cancelled_s: float | None = None
     lost: bool = False
-    """slurmctld has forgotten it: Slurm's own loss."""
+    """slurmctld has lost it."""
     runs: int = 0
     running: bool = False
     nodes: tuple[str, ...] = ()
     requeues: int = 0
-    """Requeues that somebody may make and that have not happened yet."""
+    """Permitted requeues that have not happened yet."""
     ended: str = ""
     gpus: set[int] = field(default_factory=set)
     """Numbers of GPUs that it may get."""
     releasing_since_s: float = -1.0
-    """When the release began that was under way last."""
+    """Time at which the newest release began."""
     never: bool = False
     """It can never run: a dependency that fails."""
 
@@ -86,7 +86,7 @@ class Model:
         return self._now() - self._start_s
 
     def broken(self, promise: Promise, job: str, text: str) -> None:
-        """Report it."""
+        """Record a violation."""
         self.violations.append(Violation(promise, self.time_s, job, text))
 
     # --- what users and operators were promised
@@ -102,12 +102,12 @@ class Model:
         self.jobs[job_id].held_by_user_s = None
 
     def may_requeue(self, job_id: str) -> None:
-        """Somebody may put it back into the queue once."""
+        """Permit one requeue."""
         if job_id in self.jobs:
             self.jobs[job_id].requeues += 1
 
     def forgotten(self, job_id: str) -> None:
-        """slurmctld was killed, and has no memory of it."""
+        """Note that slurmctld was killed, and has lost the job."""
         job = self.jobs.pop(job_id, None)
         if job is not None:
             job.lost = True
@@ -128,7 +128,7 @@ class Model:
         elif what == "REQUEUED":
             expected.running, expected.ended = False, ""
             if expected.requeues <= 0:
-                self.broken(Promise.RUNS_ONCE, job.job_id, "was requeued, though nobody asked for it")
+                self.broken(Promise.RUNS_ONCE, job.job_id, "was requeued, though nobody requested it")
             expected.requeues -= 1
         else:
             expected.running, expected.ended = False, what
@@ -168,10 +168,6 @@ class Model:
                 self.broken(Promise.ITS_RESOURCES, job_id, f"{unfit} lack the feature {spec.feature}")
 
     # --- the end
-
-    def must_end(self, expected: Expected) -> bool:
-        """Return whether the job must have ended by now, when everything works and users have released the jobs that they held."""
-        return not expected.ended and not expected.never
 
     def check_end(self, expected: Expected) -> None:
         """Check the state in which it has ended."""

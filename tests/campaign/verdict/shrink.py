@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]
 
 
 def broken_promises(story: Story) -> frozenset[Promise]:
-    """Play the story; the promises that it breaks."""
+    """Play the story, and return the promises that it breaks."""
     return frozenset(violation.promise for violation in play(story).violations)
 
 
@@ -43,7 +43,7 @@ def shrink(
 
 
 def _without(steps: tuple[Step, ...], start: int, end: int) -> tuple[Step, ...]:
-    """The steps without those; the time that they took passes before the next one."""
+    """Return the steps without those; the time that they took passes before the next one."""
     pause_s = sum(step.after_s for step in steps[start:end])
     kept = steps[:start] + steps[end:]
     if start < len(kept):

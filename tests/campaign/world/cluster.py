@@ -41,14 +41,14 @@ from tests.campaign.world.processes import Process
 from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 
 _RETURN_S = 0.003
-"""The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
+"""Time of an answer from slurmctld: a process that is killed meanwhile never receives it."""
 STALE_AFTER_S = 15.0
 _REST_S = 40.0
-"""Seconds after which what was to happen in the midst of a cycle happens without one."""
+"""Seconds after which a step that waits for the middle of a cycle happens without one."""
 
 
 class _Client:
-    """The client of one process: every answer takes a moment, and the model hears of what it is about to do."""
+    """The Slurm client of one process: every answer takes a moment, and the model is informed before each change."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,7 +69,7 @@ class _Client:
 
 
 class Cluster:
-    """Everything of a story that is not a step. Made within the story's event loop."""
+    """Everything of a story that is not a step. It is created within the story's event loop."""
 
     def __init__(
         self, story: Story, folder: Path, loop: VirtualLoop, limits: Mapping[str, int] | None = None, **settings: Any
@@ -127,7 +127,7 @@ class Cluster:
     # --- processes
 
     def start_controller(self) -> None:
-        """As systemd would, unless it runs."""
+        """Start it as systemd would, unless it runs."""
         if self.process.alive and not self.process.ended:
             return
         dead = self.process
@@ -150,7 +150,7 @@ class Cluster:
                 self.start_controller()
 
     def at_await(self, awaits: int, happen: Callable[[], None]) -> None:
-        """Have something happen when the controller has resumed so many more awaits; later, where it rests or is away."""
+        """Call `happen` when the controller has resumed so many more awaits; later, if it is idle or away."""
         timer: list[asyncio.TimerHandle] = []
 
         def now() -> None:
@@ -184,12 +184,12 @@ class Cluster:
                 journal._file.db.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
 
     def set_journal_version(self, version: int) -> None:
-        """As another version of Headway would have left it. Only while no controller runs."""
+        """Set the schema version of the journal, as another version of Headway would have. Only while no controller runs."""
         with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
 
     def start_watchdog(self) -> None:
-        """As its timer would."""
+        """Start it as its timer would."""
         self._dead.append(self.watchdog)
         self.watchdog = Process("watchdog")
         self.watchdog.start(self._run_watchdog())
@@ -223,7 +223,7 @@ class Cluster:
             await controller.run(wake, Notifier({}))
 
     def _controller_died(self) -> None:
-        """Release what the killed controller held, as the kernel does for a killed process."""
+        """Close the files and locks of the killed controller, as the kernel does for a killed process."""
         self._gone.set()
         self.fleet.detach()
         self.controller = None
@@ -234,7 +234,7 @@ class Cluster:
                 if journal._file._lock is not None:
                     journal._file._lock()
             wake.close()
-            wake._fds.clear()  # the numbers may be others' files by the time that Python closes what is left of the process
+            wake._fds.clear()  # the descriptors may belong to other files when Python closes the rest of the process
         self._close_wake()
 
     async def _run_watchdog(self) -> None:
@@ -294,10 +294,10 @@ class Cluster:
             if expected is not None and expected.spec.trains:
                 self.fleet.started(job)
 
-    # --- what Headway is about to do, for the model
+    # --- changes that Headway is about to make, for the model
 
     def before_release(self, keys: Sequence[JobKey]) -> None:
-        """A hold that comes from now on may come too late."""
+        """Note that a hold may come too late from now on."""
         for key in keys:
             expected = self.model.jobs.get(key.job_id)
             if expected is not None:
@@ -311,7 +311,7 @@ class Cluster:
             if found is None or expected is None or not found.phase.occupies_nodes:
                 continue
             if found.submit_time_s != key.submit_time_s:
-                continue  # another run: a requeued job has a new submit time, so the order is for none, and stops nothing
+                continue  # a requeued job has a new submit time, so the request belongs to no job, and stops nothing
             expected.requeues += 1
             row = self._preemption_of(found)
             if row is None:
@@ -333,7 +333,7 @@ class Cluster:
         return None
 
     def snapshot_job(self, job_id: str) -> SlurmJob | None:
-        """The job as the controller's last snapshot has it."""
+        """Return the job in the controller's last snapshot."""
         last: SlurmSnapshot | None = None if self.controller is None else self.controller.newest_snapshot
         if last is None:
             return None
@@ -348,7 +348,7 @@ class Cluster:
             self.model.submitted(key.job_id, spec)
 
     def jobs_of(self, label: int) -> list[str]:
-        """Ids of the jobs of a submission that the model knows."""
+        """Return the ids of the jobs of a submission that the model knows."""
         return [job_id for job_id in self.ids.get(label, ()) if job_id in self.model.jobs]
 
 
@@ -358,7 +358,7 @@ async def _take_in(reports: asyncio.Queue[Callable[[], None]]) -> None:
 
 
 def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> Submission:
-    """The sbatch of a step."""
+    """Return the sbatch command of a step."""
     if spec.gpus_in_all is not None:
         asked = sbatch_request(gpus=spec.gpus_in_all, nodes=(spec.nodes, spec.most_nodes or spec.nodes))
     else:
@@ -400,5 +400,5 @@ def _description(story: Story, names: list[str], limits: Mapping[str, int]) -> C
 
 
 def gpus_of(request: ResourceRequest) -> int:
-    """GPUs of a request, all nodes together."""
+    """Return the GPUs of a request, all nodes together."""
     return (request.gpus_per_job or 0) + (request.gpus_per_node or 0) * request.min_nodes

@@ -1,4 +1,4 @@
-"""The agents of a story, and the ranks that train in its jobs. Deterministic; they outlive the controller that they talk to."""
+"""The agents of a story, and the ranks that train in its jobs. They are deterministic, and outlive the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Deliver = Callable[[str, agent_pb2.AgentReport], None]
 
 @dataclass(slots=True)
 class Training:
-    """One run of a job whose ranks save when they are asked. Invariant: while it stands, its steps are those that it has saved."""
+    """One run of a job whose ranks save on request. Invariant: while it pauses, its steps are those that it has saved."""
 
     job: Job
     restart: int
@@ -30,7 +30,7 @@ class Training:
     stands_until_s: float = 0.0
     saved: int | None = None
     asked: dict[str, set[str]] = field(default_factory=dict)
-    """Save id → nodes that have heard of it."""
+    """Save id → nodes that have received the request."""
 
     def steps(self, now_s: float) -> int:
         """Steps done."""
@@ -41,7 +41,7 @@ class Training:
         return self.began_step + int((now_s - self.began_s) * _STEPS_PER_S)
 
     def stand(self, now_s: float, still_s: float) -> int:
-        """Save, and stand still so long at the most; the step."""
+        """Save, and pause for at most so long. Return the step."""
         self.stands_at = self.saved = self.steps(now_s)
         self.stands_until_s = now_s + still_s
         return self.stands_at
@@ -63,11 +63,11 @@ class Fleet:
         self._deliver: Deliver | None = None
         self._greet: Callable[[str], None] | None = None
 
-    # --- towards the controller
+    # --- the controller's side
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node that was heard of."""
+        """Every node from which a report has come."""
         now_s = self._now()
         return {
             node: NodeStatus(node, there, now_s, now_s, "1", "boot", "run", 0.0)
@@ -75,41 +75,41 @@ class Fleet:
         }
 
     def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
-        """As a stream to the node's agent would carry it."""
+        """Deliver a command as a stream to the node's agent would."""
         if not self._connected.get(node):
             return False
         asyncio.get_running_loop().call_later(_ANSWER_AFTER_S, self._heard, node, command)
         return True
 
     def attach(self, deliver: Deliver, greet: Callable[[str], None]) -> None:
-        """The controller that agents talk to from now on."""
+        """Connect the agents to this controller from now on."""
         self._deliver, self._greet = deliver, greet
         for node, there in self._connected.items():
             if there:
                 greet(node)
 
     def detach(self) -> None:
-        """The controller has gone."""
+        """Note that the controller has ended."""
         self._deliver = self._greet = None
 
     # --- what happens to agents and jobs
 
     def leave(self, node: str) -> None:
-        """The agent of the node is killed."""
+        """Kill the agent of the node."""
         self._connected[node] = False
 
     def come(self, node: str) -> None:
-        """It is back."""
+        """Start the agent of the node again."""
         self._connected[node] = True
         if self._greet is not None:
             self._greet(node)
 
     def forget(self, job_id: str) -> None:
-        """The job is over."""
+        """Note that the job has ended."""
         self.runs.pop(job_id, None)
 
     def started(self, job: Job) -> None:
-        """A run of a job that trains has begun: where the newest checkpoint is."""
+        """Begin a run of a job that trains, at its newest checkpoint."""
         before = self.runs.get(job.job_id)
         step = 0 if before is None or before.saved is None else before.saved
         saved = None if before is None else before.saved

@@ -1,4 +1,4 @@
-"""Policy servers of a story, in this process: they decide, are away, take too long, or answer rubbish."""
+"""Policy servers of a story, in this process: they decide, are away, take too long, or send invalid answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _class_of(name: str) -> Callable[[], Policy]:
 
 
 class StoryServer:
-    """A policy server. `mood`: well, away, slow, sick, raises, or a kind of rubbish."""
+    """A policy server. `mood`: well, away, slow, sick, raises, or a kind of invalid answer."""
 
     def __init__(self, name: str, answer_s: float = 0.002) -> None:
         """`answer_s`: time that it takes for an answer."""
@@ -34,7 +34,7 @@ class StoryServer:
         self.policy: Policy = make_policy(name)
 
     def recover(self) -> None:
-        """It was started again, and is well."""
+        """Start it again, without a fault."""
         self.mood = "well"
         self.process += 1
 
@@ -49,7 +49,7 @@ class StoryEndpoint:
 
     @property
     def connection(self) -> int:
-        """Another number after each restart of the server."""
+        """Number that changes with each restart of the server."""
         return self._server.process
 
     @property
@@ -83,12 +83,12 @@ class StoryEndpoint:
         return decision
 
     async def learn(self, outcomes: Iterable[object]) -> int:
-        """How many outcomes were read."""
+        """Read the outcomes, and return their number."""
         await self._answer(1.0)
         return len(list(outcomes))
 
     async def close(self) -> None:
-        """Let go of the connection: calls under way are cancelled, as grpc.aio does it."""
+        """Close the connection: calls under way are cancelled, as grpc.aio does it."""
         for call in list(self._calls):
             call.cancel()
 

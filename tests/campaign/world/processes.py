@@ -1,7 +1,7 @@
 """Processes of a story: each is a family of asyncio tasks that can be killed or stopped at any await, as by a signal.
 
-A killed process does not unwind: no `finally`, no `except` and no context manager of it runs, as after SIGKILL. Its coroutines
-are kept until the story is over, so that Python does not close them before.
+A killed process does not unwind: no `finally`, no `except` and no context manager of it runs, as after SIGKILL. Its coroutines are
+kept until the end of the story, so that Python does not close them earlier.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class Process:
-    """Tasks that live and die together. Invariant: after `kill` not one instruction of them is carried out."""
+    """A family of tasks that are killed together. Invariant: after `kill` no instruction of them is carried out."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.awaits = 0
-        """How often one of its tasks was resumed, since the start."""
+        """Number of times that one of its tasks was resumed, since the start."""
         self.main: asyncio.Task[Any] | None = None
         self._dies_at: int | None = None
         self._stops_at: tuple[int, Callable[[], None]] | None = None
         self._due: list[tuple[int, Callable[[], None]]] = []
-        """What happens elsewhere when so many awaits have been resumed."""
+        """Number of awaits → calls that are made when so many have been resumed."""
         self._errors: dict[str, Exception] = {}
         """Task → error that its next await raises."""
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
@@ -35,7 +35,7 @@ class Process:
         self._continue: asyncio.Event | None = None
         self._kept: list[Any] = []
         self.resources: tuple[Any, ...] = ()
-        """What the kernel closes for it when it is killed."""
+        """Files that the kernel would close when it is killed."""
 
     def start(self, main: Coroutine[Any, Any, Any]) -> None:
         """Run `main` as the process; the tasks that it creates belong to it."""
@@ -44,7 +44,7 @@ class Process:
         self.main = asyncio.get_running_loop().create_task(main, name=self.name, context=context)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Another task of the process, as a request that it serves."""
+        """Start another task of the process, as for a request that it serves."""
         context = contextvars.copy_context()
         context.run(_CURRENT.set, self)
         return asyncio.get_running_loop().create_task(work, context=context)
@@ -59,43 +59,43 @@ class Process:
         self._on_death = call
 
     def kill(self) -> None:
-        """SIGKILL. One that has ended already is not there to be killed."""
+        """Kill the process (SIGKILL); no effect on one that has ended."""
         if self.alive and not self.ended:
             self.alive = False
             self._on_death()
 
     def kill_after(self, awaits: int) -> None:
-        """SIGKILL when so many more awaits of it have been resumed."""
+        """Kill the process when so many more awaits of it have been resumed."""
         self._dies_at = self.awaits + awaits
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Stop the process (SIGSTOP)."""
         if self._continue is None:
             self._continue = asyncio.Event()
 
     def stop_after(self, awaits: int, stopped: Callable[[], None] = lambda: None) -> None:
-        """SIGSTOP when so many more awaits of it have been resumed; then `stopped` is called."""
+        """Stop the process when so many more awaits of it have been resumed; then call `stopped`."""
         self._stops_at = (self.awaits + awaits, stopped)
 
     def at_await(self, awaits: int, call: Callable[[], None]) -> None:
-        """Have something happen elsewhere when so many more awaits of it have been resumed."""
+        """Call a function when so many more awaits of it have been resumed."""
         context = contextvars.copy_context()
         self._due.append((self.awaits + awaits, lambda: _call_soon(call, context)))
 
     def succeed(self, dead: Process) -> None:
-        """Take over the calls that were to come after further awaits of the process before."""
+        """Take over the calls that were to be made after further awaits of the process before."""
         self._due = [(awaits - dead.awaits, call) for awaits, call in dead._due]
 
     def fail(self, task: str, error: Exception) -> None:
-        """Let what the task of that name awaits raise an error, when it is resumed next."""
+        """Let the await of the task of that name raise an error, when it is resumed next."""
         self._errors[task] = error
 
     def runs(self, task: str) -> bool:
-        """Return whether a task of that name is there and has not ended."""
+        """Return whether a task of that name exists and has not ended."""
         return any(each.get_name() == task and not each.done() for each in self._tasks)
 
     def cont(self) -> None:
-        """SIGCONT."""
+        """Continue the process (SIGCONT)."""
         if self._continue is not None:
             self._continue.set()
             self._continue = None
@@ -153,7 +153,7 @@ class _Steps:
         process, inner = self._process, self._coro.__await__() if hasattr(self._coro, "__await__") else self._coro
         error: BaseException | None = None
         while True:
-            while process._continue is not None:  # stopped: what has arrived meanwhile waits
+            while process._continue is not None:  # stopped: results that have arrived meanwhile wait
                 try:
                     yield from process._continue.wait().__await__()
                 except BaseException as late:  # noqa: BLE001 - a cancellation reaches it when it goes on

@@ -12,7 +12,7 @@ from controller.base.clock import Clock
 _THREAD_WAIT_S = 0.001
 """Real seconds between two looks for a thread's answer."""
 _DEADLOCK_S = 20.0
-"""Real seconds without a timer, a thread or input after which the run is taken for stuck."""
+"""Real seconds without a timer, a thread or input after which the run counts as a deadlock."""
 
 
 class DeadlockError(RuntimeError):
@@ -48,18 +48,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual_s
 
     def pass_over(self, seconds: float) -> None:
-        """Move the clock on at once, without letting anything run meanwhile: the whole machine was asleep."""
+        """Move the clock on at once, without letting anything run meanwhile, as if the machine had been suspended."""
         self._virtual_s += seconds
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        """As in any loop; time stands still until the thread has answered."""
+        """Run the function as any loop does; time stops until the thread has answered."""
         future = super().run_in_executor(executor, func, *args)
         self._threads += 1
         future.add_done_callback(self._thread_done)
         return future
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        """Leave the generators of processes that were killed as they are: nothing of them runs any more."""
+        """Leave the generators of killed processes as they are, so that none of their code runs."""
 
     def _thread_done(self, _future: Any) -> None:
         self._threads -= 1
@@ -78,7 +78,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The time of a virtual loop as a `Clock`. `offset_s` is what somebody has set the machine's clock wrong by."""
+    """The time of a virtual loop as a `Clock`. `offset_s` is the error of the machine's clock."""
 
     def __init__(self, loop: VirtualLoop, start_s: float = 1_700_000_000.0) -> None:
         self._loop = loop
@@ -94,7 +94,7 @@ class LoopClock:
         return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long."""
+        """Wait for so many seconds."""
         await asyncio.sleep(max(seconds, 0.0))
 
 

@@ -36,7 +36,7 @@ def test_an_agent_shows_itself_to_the_controllers_user_and_to_no_other_user() ->
         headway.agents.configure(cluster, "n2")
         headway.agents.start(cluster, "n2")
 
-        # Then it is refused, and both sides say what to mend
+        # Then it is refused, and both sides say what to correct
         live.until(lambda: "configure at the sender the uid" in headway.log("controller"), "the controller says why")
         live.until(lambda: "configure at the sender the uid" in headway.agents.log("n2"), "the agent says why")
         agents = headway.ask("status")["agents"]

@@ -132,7 +132,7 @@ def test_the_next_boot_cleans_up_after_an_owner_that_was_killed(name: str) -> No
     # When the name is used again
     with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=1)) as cluster:
         # Then the earlier cluster has gone, and the new one is clean
-        assert not held.holds_anything()
+        assert not held.has_running_host()
         assert cluster.run("squeue", "-h").stdout == ""
     assert traces(name) == []
 

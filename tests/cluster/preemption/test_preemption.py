@@ -115,7 +115,7 @@ def test_cancelled_while_it_saves_it_is_over(cluster: Returning) -> None:
     cluster.cluster.run("scancel", job)
     cluster.until_stage(job, "over", "called off")
 
-    # Then it ends, and does not come back
+    # Then it ends, and is not requeued
     cluster.until(lambda: is_over(cluster, job), "it ends", 60)
     time.sleep(3.0)
     assert is_over(cluster, job)

@@ -1,4 +1,4 @@
-"""On a real Slurm: a mistake of an operator is reported with the file, the key and the mend, and no user notices it."""
+"""On a real Slurm: a mistake of an operator is reported with the file, the key and what to do, and has no effect on users."""
 
 from __future__ import annotations
 

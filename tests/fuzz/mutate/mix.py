@@ -21,7 +21,7 @@ SHAPES: Mapping[Shape, tuple[Mutator, ...]] = {
 }
 """Form of a target's inputs -> mutators that keep to the form more or less, so that more than the first check is reached."""
 MOST_BYTES = 1 << 18
-"""Longer inputs are cut: the cost of an input is to be the parser's, not its length's."""
+"""Longer inputs are cut: the cost of an input should depend on the parser, not on the length."""
 _LONG_BYTES = 1 << 14
 """An input that has become so long is not changed further."""
 _RAW_SHARE = 0.25

@@ -12,7 +12,7 @@ _ODD = (
     *(b"\0", b"\xff", b"\x80", b"\xc3\x28", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8"),
     *(b"\n", b"\r\n", b"\x85", b"\x1b[2J", b"%s%n", b"'\"", b"\\", b"\xd9\xa3", b"\xc2\xb2"),
 )
-"""Bytes at which readers stumble: NUL, invalid UTF-8, line ends of other kinds, quotes, digits that are not ASCII."""
+"""Bytes that readers often handle wrongly: NUL, invalid UTF-8, line ends of other kinds, quotes, digits that are not ASCII."""
 
 
 def flip_bits(dice: Random, data: bytes, _others: Sequence[bytes]) -> bytes:

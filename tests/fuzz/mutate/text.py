@@ -71,5 +71,5 @@ def _replaced(dice: Random, data: bytes, pattern: re.Pattern[bytes], text: bytes
 
 
 def _some(dice: Random, data: bytes, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
-    """Return the match behind a random place: to list all of them would cost more than to read the input."""
+    """Return the match behind a random place: listing all matches would cost more than reading the input."""
     return pattern.search(data, dice.randint(0, len(data))) or pattern.search(data)

@@ -1,4 +1,4 @@
-"""Changes of trees, which JSON, TOML and msgpack write: a value of another type, a key that is new or gone, a version to come."""
+"""Changes of trees, which JSON, TOML and msgpack write: a value of another type, a new or a missing key, a later version."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read_frame(data: bytes, _folder: Path) -> object:
     hello = frame if isinstance(frame, Hello) else frames.parse(packet("hello"))
     registry.received(1, hello, 1)
     registry.received(1, frame, _NOW_NS)
-    return registry.snapshot(_NOW_NS)
+    return registry.rows(_NOW_NS)
 
 
 def from_agent() -> list[bytes]:
@@ -77,7 +77,7 @@ def read_kernel_text(data: bytes, folder: Path) -> object:
 
 
 def kernel_file(data: bytes, folder: Path) -> object:
-    """Lay the text where files of the kernel lie, and read it."""
+    """Write the text in place of the kernel's files, and read it."""
     (folder / "job").mkdir(exist_ok=True)
     (folder / "100").mkdir(exist_ok=True)
     for name in ("file", "rate", "speed", "job/cpu.stat", "100/stat"):

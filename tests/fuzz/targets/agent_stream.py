@@ -30,7 +30,7 @@ def read_ticket(data: bytes, _folder: Path) -> object:
     ticket = Ticket.unpack(data)
     check_ticket(ticket, 1000.0)
     if ticket.pack() != data:
-        raise BrokenPromiseError("a ticket that packs otherwise")
+        raise BrokenPromiseError("a ticket that is packed differently")
     return ticket
 
 

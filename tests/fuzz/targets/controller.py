@@ -1,4 +1,4 @@
-"""Files that the controller and job_submit.lua write, and that somebody or a bad disk may change."""
+"""Files that the controller and job_submit.lua write, and that a person or a bad disk may change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def leases() -> list[bytes]:
 
 
 def read_one_lease(_data: bytes, folder: Path) -> object:
-    """Read the lease: it becomes stale some day."""
+    """Read the lease, which must become stale at some time."""
     lease = read_lease(folder / "lease")
     if not is_stale(lease, 1e12) or (lease is not None and not 0 <= lease.holds_room <= 2**53):
         raise BrokenPromiseError("a lease that never becomes stale, or with a number out of range")
@@ -54,7 +54,7 @@ def read_one_lease(_data: bytes, folder: Path) -> object:
 
 
 def read_holds(data: bytes, folder: Path) -> object:
-    """Read a folder of holds, in which anybody in slurmctld's group may have made anything."""
+    """Read a folder of holds, in which any member of slurmctld's group may have written anything."""
     place = folder / "holds"
     rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -86,7 +86,7 @@ def _preemption_row() -> str:
 
 
 def decode_row(data: bytes, _folder: Path) -> object:
-    """Decode a column in each way; it fits one of them, or none."""
+    """Decode a column as each kind of row. Raises RowError if it is none of them."""
     text = data.decode("utf-8", "replace")
     last: RowError | None = None
     done: list[object] = []
@@ -124,7 +124,7 @@ def journals() -> list[bytes]:
 
 
 def open_journal(data: bytes, folder: Path) -> object:
-    """Open a journal and read all of it. What cannot be used lies beside it, byte for byte."""
+    """Open a journal and read all of it. An unusable journal is set aside byte for byte."""
     place = folder / "state"
     rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)

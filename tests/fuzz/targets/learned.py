@@ -1,4 +1,4 @@
-"""Weights and trainings, which may come from anywhere. Digests are corrected after each change, so that more than they is tried."""
+"""Weights and trainings from any source. Digests are corrected after each change, so that more than the digests is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between the controller and a policy server, which may be anybody's program."""
+"""Messages between the controller and a policy server, which may be any program."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def states() -> list[bytes]:
 
 
 def read_state(data: bytes, _folder: Path) -> object:
-    """Parse a snapshot, name it, and decide on it: what is accepted does no harm to a policy."""
+    """Parse a snapshot, name it, and decide on it: an accepted snapshot does not make a policy fail."""
     state = messages.parse_state(data)
     messages.state_digest(state)
     if messages.state_digest(messages.parse_state(messages.serialize_state(state))) != messages.state_digest(state):
-        raise BrokenPromiseError("a snapshot that is written otherwise than it was read")
+        raise BrokenPromiseError("a snapshot that is written differently from how it was read")
     return _POLICY.decide(state) if _is_small(state) else state
 
 

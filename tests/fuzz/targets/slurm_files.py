@@ -33,7 +33,7 @@ def read_conf(data: bytes, folder: Path) -> object:
     conf = read_slurm_conf(folder / "slurm.conf")
     changed = with_value(conf, "JobSubmitPlugins", "lua,require")
     if changed.value("JobSubmitPlugins") != "lua,require":
-        raise BrokenPromiseError("a value that was set reads otherwise")
+        raise BrokenPromiseError("a value that was set is read differently")
     return changed
 
 

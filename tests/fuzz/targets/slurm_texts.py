@@ -96,7 +96,7 @@ def at_once(work: Coroutine[Any, Any, object]) -> object:
         work.send(None)
     except StopIteration as done:
         return done.value
-    raise BrokenPromiseError("it waits")
+    raise BrokenPromiseError("the coroutine waits")
 
 
 def snapshots() -> list[bytes]:
@@ -122,7 +122,7 @@ def read_facts(data: bytes, _folder: Path) -> object:
         CommandLineClient(Recorded(data.split(b"\n----\n", 1) if b"\n----\n" in data else [data, b""]), CLOCK).facts()
     )
     if len(sentence(data.decode("utf-8", "replace"))) > 2000:
-        raise BrokenPromiseError("a message of Slurm is logged at any length")
+        raise BrokenPromiseError("the logged message of Slurm has no length limit")
     return facts
 
 

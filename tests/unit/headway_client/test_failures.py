@@ -94,7 +94,7 @@ async def test_a_controller_that_takes_no_connections(folder: Path, connected: M
         with closing(socket.socket(socket.AF_UNIX)) as first:
             first.connect(str(folder / "s"))  # the kernel's queue of one is full
             async with connected(folder / "s") as client:
-                with pytest.raises(UnavailableError, match="takes no connections at the moment"):
+                with pytest.raises(UnavailableError, match="accepts no connections at the moment"):
                     await client.status()
 
 

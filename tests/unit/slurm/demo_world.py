@@ -67,7 +67,7 @@ class FakeWorld(World):
     def reason(self, job: JobView) -> str:
         return f"best fit for {job.label}"
 
-    def last_words(self, label: str) -> str:
+    def end_of_log(self, label: str) -> str:
         return f"{label} said nothing"
 
     def step_ms(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Each missing prerequisite is reported with its mend; an installation starts no service and leaves policy-rc.d as it was."""
+"""Each missing prerequisite is reported with what to do; an installation starts no service and leaves policy-rc.d as it was."""
 
 from __future__ import annotations
 

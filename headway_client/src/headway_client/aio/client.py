@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A way to ask the controller. The tasks of one event loop may share it.
+    """A client of the controller. The tasks of one event loop may share it.
 
-    Every call makes a channel of gRPC of its own, so a controller that was restarted is found at once. Invariant: a call ends by
+    Every call opens its own gRPC channel, so a controller that was restarted is found at once. Invariant: a call ends by
     its time limit, with an answer or a HeadwayError.
     """
 

@@ -60,7 +60,7 @@ class Number(Kind):
     def write(self, value: Any, name: str) -> int:
         whole = hasattr(value, "__index__") and not isinstance(value, bool)  # the numbers of other libraries too
         if not whole or not 0 <= index(value) < self._end:
-            raise InvalidRequestError(f"{name}: {value!r} is no whole number from 0 to {self._end - 1}")
+            raise InvalidRequestError(f"{name}: {value!r} is not a whole number from 0 to {self._end - 1}")
         return index(value)
 
 
@@ -94,7 +94,7 @@ class Real(Kind):
 
     def write(self, value: Any, name: str) -> bytes:
         if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
-            raise InvalidRequestError(f"{name}: {value!r} is no number")
+            raise InvalidRequestError(f"{name}: {value!r} is not a number")
         return double(float(value))
 
 
@@ -115,7 +115,7 @@ class Text(Kind):
 
     def write(self, value: Any, name: str) -> bytes:
         if not isinstance(value, str):
-            raise InvalidRequestError(f"{name}: {value!r} is no text")
+            raise InvalidRequestError(f"{name}: {value!r} is not a text")
         try:
             return value.encode()
         except UnicodeEncodeError as error:

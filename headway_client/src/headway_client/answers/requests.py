@@ -11,7 +11,7 @@ from headway_client.answers.message import Message
 
 @dataclass(frozen=True)
 class EmptyRequest(Message):
-    """The request of a call that needs no words."""
+    """The request of a call without arguments."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a call ended: gRPC's status and metadata, and the error that they are."""
+"""The end of a call: gRPC's status and metadata, and the error that they mean."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BY_REASON: dict[Reason, type[HeadwayError]] = {Reason.NOT_READY: NotReadyError}
 
 @dataclass(frozen=True)
 class CallEnd:
-    """How a call ended that did not end well: the status code, the text for people, and the controller's reason."""
+    """The end of a call that failed: the status code, the text for people, and the controller's reason."""
 
     code: grpc.StatusCode
     text: str

@@ -34,6 +34,11 @@ class Save:
         self.copy_s = copy_s
         self.folder = folder_name(step, number)
 
+    def take_state(self) -> Optional[Dict[str, Any]]:
+        """Return the state, and keep no reference to it: it takes as much memory as the model."""
+        state, self.state = self.state, None
+        return state
+
 
 class AsyncWriter:
     """Invariant: no error of writing leaves this class; it is logged, and that save counts as failed."""
@@ -60,6 +65,10 @@ class AsyncWriter:
         """True while a save is being written."""
         self._exchanges = [over for over in self._exchanges if not over()]
         return bool(self._exchanges) or (self._thread is not None and self._thread.is_alive())
+
+    def note_restored(self, step: int) -> None:
+        """Note the checkpoint from which the run was restored: it is complete on all ranks."""
+        self.saved_step = step
 
     def begin(self, save: Save) -> None:
         """Begin to write, on all ranks, only while not busy. Raises torch's errors if it cannot report a failure to others."""
@@ -97,7 +106,8 @@ class AsyncWriter:
 
     def _report_failure(self, save: Save, error: BaseException) -> None:
         """Inform the other ranks, in the training thread: in two exchanges as in `_write`, without waiting for them."""
-        save.state, self._own_end_s = None, time.monotonic()
+        save.take_state()
+        self._own_end_s = time.monotonic()
         problem = f"could not begin to write: {error}"
         _log.warning(
             "Rank %d %s. There is no checkpoint of step %d; the training goes on.", self._ranks.rank, problem, save.step
@@ -142,7 +152,7 @@ class AsyncWriter:
             self._problem = self._problem or f"{_failed_ranks(receipts)} could not write"
 
     def _write_own(self, save: Save) -> Optional[Written]:
-        state, save.state = save.state, None
+        state = save.take_state()
         if state is None:
             self._problem, self._own = "could not copy the state", True
             return None

@@ -219,7 +219,7 @@ class Run:
         if loaded is not None:
             restore_into(loaded, self._objects, self._ranks)
             self.start = self._next = loaded.manifest.step
-            self._writer.saved_step = loaded.manifest.step
+            self._writer.note_restored(loaded.manifest.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
         elif self._ranks.rank == 0 and os.environ.get("SLURM_RESTART_COUNT", "0").strip("0"):
             _log.warning(

@@ -16,7 +16,6 @@ from ..profiling.window import Window
 from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
 from .profile_windows import ProfileWindows
-from .profiler_guard import TORCH
 from .save_requests import SaveRequests
 from .step_counter import StepCounter
 
@@ -203,7 +202,7 @@ class AgentClient:
             self._state = state
         request, answer = self._save_requests.current, self._save_requests.answer()
         if request is not None and answer is not None and socket.send("saved", answer):
-            request.answered = True
+            request.set_answered(answered=True)
 
     def _send_model(self, socket: AgentSocket) -> None:
         """Send the model's size from the second step on: by then each optimizer of an ordinary loop has stepped once."""
@@ -241,13 +240,13 @@ class AgentClient:
         recorded = self._windows.take_recorded()
         if recorded is None:
             if self._windows.why_not and socket.send("no_profile", {"reason": self._windows.why_not}):
-                self._windows.why_not = ""
+                self._windows.note_reason_sent()
             return
         try:
             events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S))
             fields = split(
                 Recording(
-                    marks=recorded.marks,
+                    step_ends=recorded.step_ends,
                     collectives=events.collectives,
                     on_gpu=events.on_gpu,
                     kernels=events.kernels,
@@ -256,6 +255,6 @@ class AgentClient:
             )
         except Exception:
             # The profiler of another torch version, or a clock that was set: there is no profile then.
-            self._windows.why_not = TORCH
+            self._windows.note_unreadable()
             return
         socket.send("profile", fields)

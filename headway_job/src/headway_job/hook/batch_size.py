@@ -28,7 +28,7 @@ def hook_loaders(counter: StepCounter) -> None:
     def begin(self: Any, loader: Any, *arguments: Any, **more: Any) -> None:
         plain(self, loader, *arguments, **more)
         try:
-            counter.loader_batch_size = batch_size(loader)
+            counter.note_loader(batch_size(loader))
         except Exception:
             # A loader that is not torch's may lack any attribute.
             pass

@@ -35,9 +35,8 @@ class ProcessHook:
 
     def __init__(self) -> None:
         self.counter = StepCounter()
-        self.guard = ProfilerGuard()
-        self.save_requests = SaveRequests()
-        self.save_requests.wake_client, self.save_requests.keep_client_running = self._wake, self._keep_running
+        self.guard = ProfilerGuard(self._skip_window)
+        self.save_requests = SaveRequests(self._wake, self._keep_running)
         self.loaded_ns = time.monotonic_ns()
         """When torch was loaded (CLOCK_MONOTONIC, ns)."""
         self.client: Optional[AgentClient] = None
@@ -52,9 +51,8 @@ class ProcessHook:
 
     def start(self) -> None:
         """Install all hooks, and start the thread."""
-        self.guard.on_program_profiler = self._skip_window
         self.guard.install()
-        self.counter.first_step_callback = self._wake
+        self.counter.set_first_step_callback(self._wake)
         _hook_optimizers(self.counter)
         hook_loaders(self.counter)
         os.register_at_fork(
@@ -140,13 +138,13 @@ class ProcessHook:
     def _after_fork_in_parent(self) -> None:
         self._forking = False
         if not self.counter.closed:
-            self.counter.step_callback = self._resume
+            self.counter.set_step_callback(self._resume)
 
     def _resume(self) -> None:
         """Start the thread again; called in the training thread, after the first step since a fork."""
         try:
             window = None if self.client is None else self.client.window  # still open if another thread has forked
-            self.counter.step_callback = None if window is None else window.at_step
+            self.counter.set_step_callback(None if window is None else window.at_step)
             self._start_thread()
             if window is not None:
                 window.at_step()
@@ -155,9 +153,8 @@ class ProcessHook:
 
     def _after_fork_in_child(self) -> None:
         try:
-            self.counter.closed = True
-            self.counter.step_callback = None
-            self.guard.on_program_profiler = None
+            self.counter.close()
+            self.guard.forget_callback()
             if self.client is not None:
                 self.client.disconnect()
         except Exception:
@@ -174,8 +171,7 @@ class ProcessHook:
         try:
             if self.counter.closed or os.getpid() != self._pid:
                 return
-            self.counter.closed = True
-            self.counter.step_callback = None
+            self.counter.close()
             stopped = self._stop_thread(_STOP_AT_EXIT_S)
             self._skip_window()
             if stopped and self.client is not None:

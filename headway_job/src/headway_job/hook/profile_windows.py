@@ -53,12 +53,20 @@ class ProfileWindows:
             self._drop(TORCH)
             return
         self.current = Window(self._requested_steps, self._ended, recorder, with_queue=communicates)
-        self._counter.step_callback = self.current.at_step
+        self._counter.set_step_callback(self.current.at_step)
 
     def take_recorded(self) -> Optional[RecordedWindow]:
         """Return the window that was recorded since the last call, if any."""
         recorded, self._recorded = self._recorded, None
         return recorded
+
+    def note_unreadable(self) -> None:
+        """Note that the recorded window cannot be read."""
+        self.why_not = TORCH
+
+    def note_reason_sent(self) -> None:
+        """Note that the agent has the reason."""
+        self.why_not = ""
 
     def skip(self) -> None:
         """Drop the window, and the request for it."""
@@ -80,7 +88,7 @@ class ProfileWindows:
 
     def _ended(self, recorded: Optional[RecordedWindow]) -> None:
         """Keep the result; called in the training thread."""
-        self._counter.step_callback = None
+        self._counter.set_step_callback(None)
         if recorded is not None:
             self._requested_steps = 0
             self._recorded = recorded

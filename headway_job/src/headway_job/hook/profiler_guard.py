@@ -31,13 +31,13 @@ profiler is in use, or the program forks, whenever a window would begin; torch's
 class ProfilerGuard:
     """Says when no window may be opened: while the program's own profiler runs, or when CUPTI belongs to something else."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_program_profiler: Optional[Callable[[], None]] = None) -> None:
+        """`on_program_profiler` is called before the program's profiler starts. It must not raise."""
         self.active = False
         """The program's own profiler is prepared or runs."""
         self.captured_graph = False
         """The program has captured a CUDA graph."""
-        self.on_program_profiler: Optional[Callable[[], None]] = None
-        """Called before the program's profiler starts. It must not raise."""
+        self._on_program_profiler = on_program_profiler
 
     def why_no_window(self) -> str:
         """Return the reason why no window may be opened now; empty = one may be."""
@@ -46,6 +46,10 @@ class ProfilerGuard:
         if self.captured_graph:
             return GRAPH
         return TOOL if _is_traced() else ""
+
+    def forget_callback(self) -> None:
+        """Call nothing any more, as in a forked child."""
+        self._on_program_profiler = None
 
     def install(self) -> None:
         """Replace torch's functions. Call it once, before the program can have started to profile."""
@@ -61,8 +65,8 @@ class ProfilerGuard:
         @functools.wraps(call)
         def starting(*args: Any, **kwargs: Any) -> Any:
             self.active = True
-            if self.on_program_profiler is not None:
-                self.on_program_profiler()
+            if self._on_program_profiler is not None:
+                self._on_program_profiler()
             return call(*args, **kwargs)
 
         return starting
@@ -71,8 +75,8 @@ class ProfilerGuard:
         @functools.wraps(call)
         def capture_begin(*args: Any, **kwargs: Any) -> Any:
             self.captured_graph = True
-            if self.on_program_profiler is not None:
-                self.on_program_profiler()
+            if self._on_program_profiler is not None:
+                self._on_program_profiler()
             return call(*args, **kwargs)
 
         return capture_begin

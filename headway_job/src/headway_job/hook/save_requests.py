@@ -55,14 +55,25 @@ class SaveRequest:
         self.answered = False
         """The agent has the answer."""
 
+    def answer_by(self, save: Answering) -> None:
+        """Note the save that answers it."""
+        self.answered_by = save
+
+    def set_answered(self, *, answered: bool) -> None:
+        """Note whether the agent has the answer."""
+        self.answered = answered
+
 
 class SaveRequests:
     """Invariant: the current request is the newest that was not cancelled, and its answer says what is true when it is sent."""
 
-    def __init__(self) -> None:
-        self.wake_client: Callable[[], None] = _nothing
+    def __init__(
+        self, wake_client: Optional[Callable[[], None]] = None, keep_client_running: Optional[Callable[[], None]] = None
+    ) -> None:
+        """Without the two functions no thread of ours sends anything, as in a process that is not measured."""
+        self.wake_client: Callable[[], None] = wake_client or _nothing
         """Wakes our own thread, as there is something to send."""
-        self.keep_client_running: Callable[[], None] = _nothing
+        self.keep_client_running: Callable[[], None] = keep_client_running or _nothing
         """Called by a training thread during a pause, so that our own thread is there."""
         self.run: Optional[SavingRun] = None
         """The newest run of this process."""
@@ -82,7 +93,7 @@ class SaveRequests:
         if self.is_cancelled(request_key(request_id)):
             return
         if self.current is not None and self.current.id == request_id:
-            self.current.answered = False
+            self.current.set_answered(answered=False)
             return
         self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1))
         if self.run is not None:
@@ -111,7 +122,7 @@ class SaveRequests:
         return None if run is None else run.state()
 
     def answer(self) -> Optional[Dict[str, Any]]:
-        """Return the fields of a saved frame that is still to be sent. The caller then sets `current.answered`."""
+        """Return the fields of a saved frame that is still to be sent. The caller then calls `current.set_answered`."""
         request = self.current
         if request is None or request.answered:
             return None
@@ -122,6 +133,10 @@ class SaveRequests:
         return None if self.run.open else answer(request.id, -1, ENDED)
 
     # ---- called by training threads
+
+    def register(self, run: SavingRun) -> None:
+        """Register the newest run of this process: it receives the requests from here on."""
+        self.run = run
 
     def is_cancelled(self, key: int) -> bool:
         """Return True if the request with that key was cancelled."""

@@ -81,6 +81,23 @@ class StepCounter:
         self.batch_size = 0
         """Value of `loader_batch_size` at the first step of the counted optimizer."""
 
+    def set_step_callback(self, callback: Optional[Callable[[], None]]) -> None:
+        """Set the function that is called after each counted step; None = none."""
+        self.step_callback = callback
+
+    def set_first_step_callback(self, callback: Callable[[], None]) -> None:
+        """Set the function that is called in the first step."""
+        self.first_step_callback = callback
+
+    def note_loader(self, batch_size: int) -> None:
+        """Note the batch size of the DataLoader that is iterated now; 0 = not known."""
+        self.loader_batch_size = batch_size
+
+    def close(self) -> None:
+        """Count no more, and call nothing."""
+        self.closed = True
+        self.step_callback = None
+
     def record_other(self, optimizer: Any) -> None:
         """Record a step of an optimizer that is not counted, or not yet."""
         if self.closed:

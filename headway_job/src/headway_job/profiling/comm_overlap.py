@@ -36,7 +36,7 @@ _KINDS = (
 """Kind of collective -> parts of its names, in lower case and without underscores. The first kind that matches is taken."""
 
 
-class StepMark(NamedTuple):
+class StepEnd(NamedTuple):
     """The end of a step in the training thread."""
 
     unix_ns: int
@@ -60,7 +60,7 @@ class Collective(NamedTuple):
 class Recording(NamedTuple):
     """The events of a window. Times are Unix time in ns."""
 
-    marks: Sequence[StepMark]
+    step_ends: Sequence[StepEnd]
     """The begin of the window and the end of each of its steps."""
     collectives: Sequence[Collective]
     """Collectives as torch.distributed issued them. With a GPU, they are as long as their launch only."""
@@ -106,11 +106,11 @@ def _kind(operation: str) -> str:
 
 def split(recording: Recording) -> Dict[str, Any]:
     """Return the fields of a profile frame, as means per step. Raises ValueError if the recording cannot be used."""
-    marks = recording.marks
-    steps = len(marks) - 1
-    if steps < 1 or any(later.unix_ns <= earlier.unix_ns for earlier, later in zip(marks, marks[1:])):
+    ends = recording.step_ends
+    steps = len(ends) - 1
+    if steps < 1 or any(later.unix_ns <= earlier.unix_ns for earlier, later in zip(ends, ends[1:])):
         raise ValueError("no steps, or the clock was set back")
-    begin, end = marks[0].unix_ns, marks[-1].unix_ns
+    begin, end = ends[0].unix_ns, ends[-1].unix_ns
     exposed_ns, in_progress_ns = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
     step_s = (end - begin) / steps / _NS
     exposed_s = exposed_ns / steps / _NS
@@ -136,7 +136,7 @@ def _on_cpu(recording: Recording) -> Tuple[int, int]:
     in_progress = union((one.begin, one.end) for one in recording.collectives)
     waits = union(recording.data_waits)
     exposed_ns = all_ns = 0
-    for earlier, later in zip(recording.marks, recording.marks[1:]):
+    for earlier, later in zip(recording.step_ends, recording.step_ends[1:]):
         here = clip(in_progress, earlier.unix_ns, later.unix_ns)
         for_data = clip(waits, earlier.unix_ns, later.unix_ns)
         wall_ns = later.unix_ns - earlier.unix_ns

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
-from .comm_overlap import StepMark
+from .comm_overlap import StepEnd
 from .kineto import Kineto, NoProfiler, in_use
 
 _MAX_S = 60.0
@@ -21,7 +21,7 @@ _MAX_FACTOR = 8
 class RecordedWindow(NamedTuple):
     """The result of a window, which another thread reads."""
 
-    marks: List[StepMark]
+    step_ends: List[StepEnd]
     events: Any
 
 
@@ -45,7 +45,7 @@ class Window:
         self._with_queue = with_queue
         self._queue: Optional[RunQueueClock] = None
         self._done = done
-        self._marks: List[StepMark] = []
+        self._step_ends: List[StepEnd] = []
         self._begun_s = 0.0
         self.thread = 0
         self.open = False
@@ -61,8 +61,8 @@ class Window:
                 return
             if threading.get_ident() != self.thread:
                 return
-            self._marks.append(mark(self._queue))
-            if self._lasted(len(self._marks) - 1, time.monotonic() - self._begun_s):
+            self._step_ends.append(step_end(self._queue))
+            if self._lasted(len(self._step_ends) - 1, time.monotonic() - self._begun_s):
                 self._close()
         except Exception:
             self.abandon()
@@ -77,7 +77,7 @@ class Window:
         if self.open and threading.get_ident() != self.thread:
             return
         try:
-            if len(self._marks) > 1:
+            if len(self._step_ends) > 1:
                 self._close()
                 return
         except Exception:
@@ -109,7 +109,7 @@ class Window:
 
     def _close(self) -> None:
         self.open = False
-        recorded = RecordedWindow(self._marks, self._kineto.stop())
+        recorded = RecordedWindow(self._step_ends, self._kineto.stop())
         self._release()
         self._done(recorded)
 
@@ -152,6 +152,6 @@ class RunQueueClock:
             pass
 
 
-def mark(queue: Optional[RunQueueClock]) -> StepMark:
+def step_end(queue: Optional[RunQueueClock]) -> StepEnd:
     """Return the current times of the calling thread."""
-    return StepMark(time.time_ns(), time.thread_time_ns(), 0 if queue is None else queue.ns())
+    return StepEnd(time.time_ns(), time.thread_time_ns(), 0 if queue is None else queue.ns())

@@ -98,7 +98,7 @@ async def test_a_job_is_preempted_moved_and_resized(folder: Path, connected: Mak
     keys = [world.sbatch(10_000.0, gpus_per_node=8) for _ in range(3)]
     await world.go_on(2)
     async with serve_admin(world, folder, ""), connected(folder / "admin.sock") as client:
-        # when jobs are stopped by force, as nothing tells that they save
+        # when jobs are stopped by force, as nothing says that they save
         stopped = await client.preempt(keys[0].job_id, force=True)
         moved = await client.move(keys[1].job_id, off=["n1"], force=True, within_s=5)
         away = await client.move(keys[2].job_id, force=True)

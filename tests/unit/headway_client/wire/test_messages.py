@@ -237,13 +237,13 @@ def test_any_bytes_are_a_message_or_an_error_of_the_protocol(data: bytes) -> Non
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
-        (requests.ListProfilesRequest(-1), "limit: -1 is no whole number"),
-        (requests.ListProfilesRequest(1 << 32), "limit: 4294967296 is no whole number from 0 to 4294967295"),
+        (requests.ListProfilesRequest(-1), "limit: -1 is not a whole number"),
+        (requests.ListProfilesRequest(1 << 32), "limit: 4294967296 is not a whole number from 0 to 4294967295"),
         (requests.ListProfilesRequest(1.5), "limit: 1.5"),  # type: ignore[arg-type]
         (requests.ListProfilesRequest(True), "limit: True"),
-        (requests.WhyRequest(12), "job_id: 12 is no text"),  # type: ignore[arg-type]
+        (requests.WhyRequest(12), "job_id: 12 is not a text"),  # type: ignore[arg-type]
         (requests.WhyRequest("\ud800"), "job_id: .* cannot be written as UTF-8"),
-        (requests.PreemptRequest("1", within_s="soon"), "within_s: 'soon' is no number"),  # type: ignore[arg-type]
+        (requests.PreemptRequest("1", within_s="soon"), "within_s: 'soon' is not a number"),  # type: ignore[arg-type]
         (requests.PreemptRequest("1", force="yes"), "force: 'yes'"),  # type: ignore[arg-type]
         (requests.ExportProfilesRequest(racks={"n1": 3}), "racks"),  # type: ignore[dict-item]
     ],

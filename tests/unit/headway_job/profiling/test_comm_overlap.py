@@ -6,7 +6,7 @@ import pytest
 from headway_job.profiling.comm_overlap import (
     Collective,
     Recording,
-    StepMark,
+    StepEnd,
     kind_on_cpu,
     kind_on_gpu,
     split,
@@ -15,8 +15,8 @@ from headway_job.profiling.comm_overlap import (
 _MS = 1_000_000
 
 
-def _marks(*rows: tuple[float, float, float]) -> list[StepMark]:
-    return [StepMark(*(round(value * _MS) for value in row)) for row in rows]
+def _ends(*rows: tuple[float, float, float]) -> list[StepEnd]:
+    return [StepEnd(*(round(value * _MS) for value in row)) for row in rows]
 
 
 def _all_reduce(begin: float, end: float, size: int = 1000) -> Collective:
@@ -24,7 +24,7 @@ def _all_reduce(begin: float, end: float, size: int = 1000) -> Collective:
 
 
 def _recording(
-    marks: list[StepMark],
+    step_ends: list[StepEnd],
     collectives: list[Collective] | None = None,
     on_gpu: list[Collective] | None = None,
     kernels: list[tuple[float, float]] | None = None,
@@ -33,12 +33,12 @@ def _recording(
     def spans(rows: list[tuple[float, float]] | None) -> list[tuple[int, int]]:
         return [(round(begin * _MS), round(end * _MS)) for begin, end in rows or []]
 
-    return Recording(marks, collectives or [], on_gpu or [], spans(kernels), spans(data_waits))
+    return Recording(step_ends, collectives or [], on_gpu or [], spans(kernels), spans(data_waits))
 
 
 def test_on_a_cpu_the_training_sleeps_for_what_is_exposed() -> None:
     # a step of 10 ms: 6 ms of CPU, 1 ms in the queue, so 3 ms asleep; communication from 4 to 9
-    found = split(_recording(_marks((0, 0, 0), (10, 6, 1)), [_all_reduce(4, 7), _all_reduce(6, 9)]))
+    found = split(_recording(_ends((0, 0, 0), (10, 6, 1)), [_all_reduce(4, 7), _all_reduce(6, 9)]))
     assert found["step_s"] == pytest.approx(0.010)
     assert found["comm_exposed_s"] == pytest.approx(0.003)
     assert found["comm_hidden_s"] == pytest.approx(0.002)
@@ -48,7 +48,7 @@ def test_on_a_cpu_the_training_sleeps_for_what_is_exposed() -> None:
 
 def test_no_more_is_exposed_than_was_in_progress() -> None:
     # 8 ms asleep in a step of 10, but only 2 ms of communication: the rest has other reasons
-    found = split(_recording(_marks((0, 0, 0), (10, 2, 0)), [_all_reduce(4, 6)]))
+    found = split(_recording(_ends((0, 0, 0), (10, 2, 0)), [_all_reduce(4, 6)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
     assert found["comm_hidden_s"] == 0
     assert found["compute_s"] == pytest.approx(0.008)
@@ -56,14 +56,14 @@ def test_no_more_is_exposed_than_was_in_progress() -> None:
 
 def test_sleep_for_data_is_not_communication() -> None:
     # 6 ms asleep, 4 of them for data, 1 of which while a collective was in progress
-    found = split(_recording(_marks((0, 0, 0), (10, 4, 0)), [_all_reduce(3, 9)], data_waits=[(0, 4)]))
+    found = split(_recording(_ends((0, 0, 0), (10, 4, 0)), [_all_reduce(3, 9)], data_waits=[(0, 4)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
     assert found["comm_hidden_s"] == pytest.approx(0.004)
 
 
 def test_every_step_for_itself() -> None:
     # the first sleeps without communication, the second communicates without sleep
-    found = split(_recording(_marks((0, 0, 0), (10, 5, 0), (20, 15, 0)), [_all_reduce(12, 17)]))
+    found = split(_recording(_ends((0, 0, 0), (10, 5, 0), (20, 15, 0)), [_all_reduce(12, 17)]))
     assert found["steps"] == 2
     assert found["comm_exposed_s"] == 0
     assert found["comm_hidden_s"] == pytest.approx(0.0025)
@@ -71,7 +71,7 @@ def test_every_step_for_itself() -> None:
 
 
 def test_a_step_without_communication_is_compute() -> None:
-    found = split(_recording(_marks((0, 0, 0), (10, 1, 0))))
+    found = split(_recording(_ends((0, 0, 0), (10, 1, 0))))
     assert (found["compute_s"], found["comm_exposed_s"], found["kinds"]) == (pytest.approx(0.010), 0, {})
     assert "busy_s" not in found  # not known on a CPU
 
@@ -80,7 +80,7 @@ def test_on_a_gpu_streams_overlap() -> None:
     # kernels from 0 to 6 and 8 to 9, a collective from 4 to 8: 2 ms beside the first kernel, 2 ms alone
     found = split(
         _recording(
-            _marks((0, 0, 0), (10, 1, 0)),
+            _ends((0, 0, 0), (10, 1, 0)),
             collectives=[Collective("all_reduce", 3 * _MS, 3 * _MS + 1, 4096)],
             on_gpu=[Collective("all_reduce", 4 * _MS, 8 * _MS, 0)],
             kernels=[(0, 5), (3, 6), (8, 9)],
@@ -94,16 +94,16 @@ def test_on_a_gpu_streams_overlap() -> None:
 
 
 def test_events_are_cut_at_the_edges_of_the_window() -> None:
-    found = split(_recording(_marks((10, 0, 0), (20, 10, 0)), on_gpu=[Collective("broadcast", 5 * _MS, 12 * _MS, 0)]))
+    found = split(_recording(_ends((10, 0, 0), (20, 10, 0)), on_gpu=[Collective("broadcast", 5 * _MS, 12 * _MS, 0)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize(
-    "marks", [_marks(), _marks((1, 0, 0)), _marks((5, 0, 0), (5, 1, 0)), _marks((5, 0, 0), (4, 1, 0))]
+    "step_ends", [_ends(), _ends((1, 0, 0)), _ends((5, 0, 0), (5, 1, 0)), _ends((5, 0, 0), (4, 1, 0))]
 )
-def test_a_useless_recording(marks: list[StepMark]) -> None:
+def test_a_useless_recording(step_ends: list[StepEnd]) -> None:
     with pytest.raises(ValueError, match="no steps"):
-        split(_recording(marks))
+        split(_recording(step_ends))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def train_until(true):
         assert time.monotonic() < end
         step()
 def in_a_window():
-    return window() is not None and window().open and len(window()._marks) > 2
+    return window() is not None and window().open and len(window()._step_ends) > 2
 """
 _AS_IN_A_GROUP = """
 from headway_job.profiling import kineto
@@ -114,7 +114,7 @@ def test_short_steps_make_a_window_of_more(monkeypatch: pytest.MonkeyPatch, step
         under_way.at_step()
         now += step_s
     assert ended[0] is not None
-    assert len(ended[0].marks) == steps + 1
+    assert len(ended[0].step_ends) == steps + 1
 
 
 @pytest.mark.parametrize("asking", [200], indirect=True)

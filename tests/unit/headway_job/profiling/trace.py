@@ -26,13 +26,13 @@ recorder = kineto.Kineto()
 recorder._scopes = set()  # records every operator
 recorder.start()
 queue = window.RunQueueClock()
-marks = [window.mark(queue)]
+step_ends = [window.step_end(queue)]
 for _ in range(STEPS):
     step()
-    marks.append(window.mark(queue))
+    step_ends.append(window.step_end(queue))
 recorded = recorder.stop()
 seen = kineto.read(recorded, lambda: False)
-profile = split.split(split.Recording(marks, seen.collectives, [], [], seen.data_waits))
+profile = split.split(split.Recording(step_ends, seen.collectives, [], [], seen.data_waits))
 
 events = list(recorded.events())
 thread = next(event.start_thread_id() for event in events if event.name().startswith("Optimizer.step"))
@@ -41,7 +41,7 @@ operators = spans.union(
     for event in events
     if event.start_thread_id() == thread and event.scope() != 7 and not split.kind_on_cpu(event.name())
 )
-begin, end = marks[0].unix_ns, marks[-1].unix_ns
+begin, end = step_ends[0].unix_ns, step_ends[-1].unix_ns
 under_way = spans.clip(spans.union((one.begin, one.end) for one in seen.collectives), begin, end)
 ends = sorted(one.end for one in seen.collectives)
 waited_ns = 0

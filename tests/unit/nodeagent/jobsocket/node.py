@@ -59,7 +59,7 @@ class Node:
         self.jobs.closed(connection, self.now_ns)
 
     def rows(self):
-        return self.jobs.snapshot(self.now_ns)
+        return self.jobs.rows(self.now_ns)
 
     def row(self):
         [row] = self.rows()

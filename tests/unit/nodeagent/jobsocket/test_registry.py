@@ -194,7 +194,7 @@ def test_frames_of_an_unknown_process(node):
 
 def test_how_a_job_can_come_back(node):
     told = []
-    node.jobs.on_change = told.append
+    node.jobs.subscribe(told.append)
     ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
     assert node.row().checkpoint is None
     assert (node.row().started_ns, told) == (None, [])
@@ -218,7 +218,7 @@ def test_how_a_job_can_come_back(node):
 
 def test_when_a_run_began(node):
     told = []
-    node.jobs.on_change = told.append
+    node.jobs.subscribe(told.append)
     launcher = node.connect(start=1)
     ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
     node.step(ranks[1], 1)

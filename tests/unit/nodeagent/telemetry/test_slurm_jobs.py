@@ -331,4 +331,4 @@ def test_a_job_found_by_ancestry_is_kept_for_a_window(world):
 
 
 def test_an_empty_node():
-    assert JobRegistry().snapshot(0) == ()
+    assert JobRegistry().rows(0) == ()

@@ -115,7 +115,7 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
     # Given an agent without sockets
     dice, clock, jobs, outbox = random.Random(20261123), Clock(), JobRegistry(), Outbox()
     save_service = SaveService(jobs, Nobody(), clock)
-    jobs.on_change = save_service.job_changed
+    jobs.subscribe(save_service.job_changed)
     reporter = ControllerReporter(
         StreamSettings("127.0.0.1:1"),
         "n1",
@@ -133,13 +133,13 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
         if turn % 50 == 0 and traffic.taken > taken:
             save_service.request_save(SaveRequest(f"p{turn}.1", dice.randint(1, 5), 0, 5.0, 60.0))
             save_service.saves.tick(clock.now_ns)
-            reporter.report(report_of(*jobs.snapshot(clock.now_ns), monotonic_ns=clock.now_ns))
+            reporter.report(report_of(*jobs.rows(clock.now_ns), monotonic_ns=clock.now_ns))
             outbox.acknowledge(outbox.last)
     # Then many were accepted and many refused, every accepted one could be reported, and nothing is kept
     assert traffic.taken > 1500
     assert traffic.refused > 1500
     assert reporter._rows.dropped == jobs._guard.dropped == save_service.saves._guard.dropped == 0
-    assert len(jobs.snapshot(clock.now_ns)) <= 5
+    assert len(jobs.rows(clock.now_ns)) <= 5
     traffic.close()
-    assert jobs.snapshot(clock.now_ns + 1000 * S) == ()
+    assert jobs.rows(clock.now_ns + 1000 * S) == ()
     assert (jobs._runs, jobs._of, jobs._waiting) == ({}, {}, {})

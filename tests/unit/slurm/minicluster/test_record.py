@@ -87,9 +87,9 @@ def test_a_process_with_a_used_again_pid_is_another_process() -> None:
     assert me().alive()
     other = ProcessRef(os.getpid(), me().start_ticks - 1)
     assert not other.alive()
-    assert not record(holders={"n1": other}).holds_anything()
-    assert record(holders={"n1": me()}).holds_anything()
-    assert not record(holders={"n1": me()}, boot_id="before a reboot").holds_anything()
+    assert not record(holders={"n1": other}).has_running_host()
+    assert record(holders={"n1": me()}).has_running_host()
+    assert not record(holders={"n1": me()}, boot_id="before a reboot").has_running_host()
 
 
 def test_a_zombie_counts_as_ended() -> None:

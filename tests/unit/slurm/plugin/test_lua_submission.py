@@ -150,7 +150,7 @@ def test_a_full_pipe_is_not_written_to(plugin: LuaPlugin, pipe: Pipe) -> None:
     pipe.fill()
     plugin.beat(room=0)
 
-    # When a job is submitted, then it is held as ever (a write would have blocked for good)
+    # When a job is submitted, then it is held as usual (a write would have blocked for ever)
     assert plugin.submit().job["priority"] == "0"
 
 

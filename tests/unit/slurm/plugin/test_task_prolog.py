@@ -112,7 +112,7 @@ def test_the_tasks_of_a_resized_job_are_those_of_slurmctld(submitted, now, lines
 def test_nothing_is_printed_for_a_job_that_was_restarted_in_its_own_size(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    # slurmctld is not even asked: an answer would mend these
+    # slurmctld must not be asked: with its answer, variables would be printed
     assert restarted("TresPerJob=gres:gpu:16 TresPerNode=gres:gpu:8", tmp_path, **environment) == []
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from controller.slurm.configuration.conf import read_slurm_conf
 from slurm.setup.cli import app
-from slurm.setup.spank_build import header_release, mark_of, source_digest, source_path
+from slurm.setup.spank_build import build_id_of, header_release, source_digest, source_path
 from slurm.setup.spank_plan import find_line, plugin_folder
 
 HEADER = "#define SLURM_VERSION_NUMBER 0x{:02x}{:02x}05\n"
@@ -94,7 +94,7 @@ def test_applying_builds_the_plugin_and_then_nothing_is_left_to_do(machine: Mach
     applied = machine.setup("--apply")
 
     assert applied.exit_code == 0, applied.output
-    assert str(mark_of(machine.plugin)) == f"{source_digest()} for 22.05"
+    assert str(build_id_of(machine.plugin)) == f"{source_digest()} for 22.05"
     assert machine.plugin.stat().st_mode & 0o777 == 0o644
     assert list(machine.plugins.iterdir()) == [machine.plugin]
     again = machine.setup("--check")
@@ -172,7 +172,7 @@ def test_after_an_upgrade_of_slurm_it_is_built_again(machine: Machine) -> None:
 
     assert machine.setup("--check").exit_code == 1
     assert machine.setup("--apply").exit_code == 0
-    assert str(mark_of(machine.plugin)) == f"{source_digest()} for 24.11"
+    assert str(build_id_of(machine.plugin)) == f"{source_digest()} for 24.11"
 
 
 @pytest.mark.parametrize("mark", ["unknown", "0123456789abcdef for 22.05"])

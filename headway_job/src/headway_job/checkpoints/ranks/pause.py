@@ -51,7 +51,15 @@ class Pause:
         elapsed_ns = time.monotonic_ns() - self.begun_ns
         self.length_ns = max(self.length_ns, elapsed_ns + request.pause_ms * 1_000_000)
         self.key = request.key
-        request.answered_by = self
+        request.answer_by(self)
+
+    def note_outcome(self, outcome: SaveOutcome) -> None:
+        """Note how its save ended."""
+        self.outcome = outcome
+
+    def end(self) -> None:
+        """Note that the training continues."""
+        self.over = True
 
     def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
         """Return the fields of a saved frame; None = not known yet."""
@@ -113,7 +121,7 @@ class PauseControl:
     def register(self, start: int) -> None:
         """Register the run, which begins at step `start`: from here on it saves on request."""
         self._start = start
-        self._requests.run = self
+        self._requests.register(self)
         request = self._requests.current
         if request is not None and request.answered_by is None and not request.answered:
             self.accept(request)
@@ -160,7 +168,7 @@ class PauseControl:
                     self._wake.wait(_SLICE_S)
                     self._wake.clear()
         finally:
-            pause.over = True
+            pause.end()
             self._pause = None
             self._requests.wake_client()
             _log.info("The training continues after step %d: %s.", pause.step, why)
@@ -179,8 +187,9 @@ class PauseControl:
 
     def _refuse(self, request: SaveRequest) -> None:
         pause = Pause(self._saved, 0, request.key)
-        pause.outcome, pause.over = SaveOutcome(self._saved, self._refusal), True
-        request.answered_by = pause
+        pause.note_outcome(SaveOutcome(self._saved, self._refusal))
+        pause.end()
+        request.answer_by(pause)
 
     def _resume_reason(self, pause: Pause, received: List[int]) -> str:
         """Return why the training continues; empty = it still pauses."""
@@ -205,7 +214,7 @@ class PauseControl:
             self._saved = outcome.step
         pause = self._pause
         if pause is not None:
-            pause.outcome = outcome
+            pause.note_outcome(outcome)
             self._wake.set()
         self._writing = False
         self._requests.wake_client()

@@ -18,9 +18,9 @@ from .memory import MemoryBudget
 from .pytree import Path, copy_leaf, is_shard, is_torch_type, map_leaves, value_at
 from .shards import ReadRequest, Shard, ShardReader, StoredShard
 
-_MARK = "headway-shard"
+_PLACEHOLDER = "headway-shard"
 """Key of the dict that stands in the tree for a tensor whose values are in the shards."""
-_FLAT_MARKS = ("_fsdp_flattened", "_is_flat_param")
+_FLAT_ATTRIBUTES = ("_fsdp_flattened", "_is_flat_param")
 """Attributes that FSDP1 sets on parameters that it has flattened or created. Newer versions lose the class of the latter."""
 
 
@@ -107,7 +107,7 @@ def stateful_objects(objects: Dict[str, Any]) -> List[StatefulObject]:
 
 
 def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: MemoryBudget, *, keep: bool) -> Any:
-    """Return a copy of the state with marks in place of sharded tensors, and add this rank's shards of them to `shards`.
+    """Return a copy of the state with placeholders in place of sharded tensors, and add this rank's shards of them to `shards`.
 
     `keep`: this rank also keeps the rest of the state; otherwise the result is not used.
     """
@@ -119,7 +119,7 @@ def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: 
         _check_like_parameter(each, path, value, name)
         for offsets, data in local_shards(value, name):
             shards.append(Shard(name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget)))
-        return {_MARK: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
+        return {_PLACEHOLDER: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
 
     return map_leaves(state, leaf)
 
@@ -136,31 +136,31 @@ def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader])
     requests: List[ReadRequest] = []
 
     def leaf(path: Path, value: Any) -> Any:
-        if not _is_mark(value) and not isinstance(value, torch.Tensor):
+        if not _is_placeholder(value) and not isinstance(value, torch.Tensor):
             return value
         return _join_leaf(each, path, value, template, requests)
 
     with torch.no_grad():
-        state = map_leaves(saved, leaf, stop=_is_mark)
+        state = map_leaves(saved, leaf, stop=_is_placeholder)
         if requests:
-            assert shards is not None, "only checkpoints with shards have marks"
+            assert shards is not None, "only checkpoints with shards have placeholders"
             shards.fill(requests)
     return state
 
 
 def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest]) -> Any:
-    """Return the tensor of this run for a saved tensor or mark. For a mark, add requests that fill it."""
-    marked = _is_mark(value)
-    shape = tuple(value["shape"] if marked else value.shape)
+    """Return the tensor of this run for a saved tensor or placeholder. For a placeholder, add requests that fill it."""
+    absent = _is_placeholder(value)
+    shape = tuple(value["shape"] if absent else value.shape)
     target = each.target(path, template)
-    if target is None or (not marked and template is None and tuple(target.shape) != shape):
-        return _whole(value, shape, requests) if marked else value
+    if target is None or (not absent and template is None and tuple(target.shape) != shape):
+        return _whole(value, shape, requests) if absent else value
     if tuple(target.shape) != shape:
         raise Refused(f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}")
-    mine = target if template is not None else _empty_like(target, value, marked)
+    mine = target if template is not None else _empty_like(target, value, absent)
     for offsets, into in local_shards(mine, _name(each.name, path), all_replicas=True):
-        if marked:
-            requests.append(ReadRequest(value[_MARK], offsets, into))
+        if absent:
+            requests.append(ReadRequest(value[_PLACEHOLDER], offsets, into))
         else:
             into.copy_(value[tuple(slice(start, start + size) for start, size in zip(offsets, into.shape))])
     return mine
@@ -221,7 +221,7 @@ def _model_of(
         parameters = {id(one) for one in model.parameters()}
         if any(id(one) in parameters for one in own):
             return model
-    if any(is_torch_type(one, "FlatParameter") or any(hasattr(one, mark) for mark in _FLAT_MARKS) for one in own):
+    if any(is_torch_type(one, "FlatParameter") or any(hasattr(one, name) for name in _FLAT_ATTRIBUTES) for one in own):
         raise Refused(
             f"{name} belongs to a FullyShardedDataParallel model that was not given. Give it too, as model=..."
         )
@@ -258,21 +258,21 @@ def _check_like_parameter(each: StatefulObject, path: Path, value: Any, name: st
             )
 
 
-def _empty_like(target: Any, value: Any, marked: bool) -> Any:
-    dtype = getattr(torch, value["dtype"]) if marked else value.dtype
+def _empty_like(target: Any, value: Any, absent: bool) -> Any:
+    dtype = getattr(torch, value["dtype"]) if absent else value.dtype
     return torch.empty_like(target, dtype=dtype, requires_grad=False)
 
 
-def _whole(mark: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
+def _whole(placeholder: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
     """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it."""
-    into = torch.empty(shape, dtype=getattr(torch, mark["dtype"]), device="cpu")
+    into = torch.empty(shape, dtype=getattr(torch, placeholder["dtype"]), device="cpu")
     if into.numel():
-        requests.append(ReadRequest(mark[_MARK], (0,) * len(shape), into))
+        requests.append(ReadRequest(placeholder[_PLACEHOLDER], (0,) * len(shape), into))
     return into
 
 
-def _is_mark(value: Any) -> bool:
-    return isinstance(value, dict) and _MARK in value
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, dict) and _PLACEHOLDER in value
 
 
 def _name(owner: str, path: Path) -> str:

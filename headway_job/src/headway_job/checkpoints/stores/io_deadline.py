@@ -25,6 +25,10 @@ class CallProgress:
         self.at_s = time.monotonic()
         self.abandoned = False
 
+    def abandon(self) -> None:
+        """Note that no caller waits for the call any more."""
+        self.abandoned = True
+
     def made(self) -> None:
         """Note progress. Raises StoreTimeout if the call was abandoned, so that it ends."""
         if self.abandoned:
@@ -59,7 +63,7 @@ class IoDeadline:
         thread.start()
         while not ended.wait(max(progress.at_s + self._most_s - time.monotonic(), 0.001)):
             if time.monotonic() - progress.at_s >= self._most_s:
-                progress.abandoned = True
+                progress.abandon()
                 self._abandoned.append(thread)
                 raise StoreTimeout(f"no answer for {self._most_s:g} s")
         if errors:

@@ -20,7 +20,8 @@ class Rank:
     """A run of one rank, whose saves end as the test wants."""
 
     def __init__(self) -> None:
-        self.requests = SaveRequests()
+        self._paused = threading.Event()
+        self.requests = SaveRequests(keep_client_running=self._paused.set)
         self.requests.set_connected(connected=True)
         self.asked = 0
         self.run = PauseControl(self.requests, 1, 2, self._ask)
@@ -34,7 +35,7 @@ class Rank:
         if found is None:
             return None
         assert self.requests.current is not None
-        self.requests.current.answered = True
+        self.requests.current.set_answered(answered=True)
         return found["id"], found["complete"], found["problem"]
 
     def save(self, terms: tuple[int, int] | None = None, problem: str = "") -> None:
@@ -44,9 +45,8 @@ class Rank:
 
     def pauses(self, act: Callable[[], Any]) -> float:
         """Call `act` in another thread once the rank pauses; return the length of the pause in seconds."""
-        begun = threading.Event()
-        self.requests.keep_client_running = begun.set
-        other = threading.Thread(target=lambda: begun.wait(60.0) and act())
+        self._paused.clear()
+        other = threading.Thread(target=lambda: self._paused.wait(60.0) and act())
         begun_s = time.monotonic()
         other.start()
         self.run.pause_training()

@@ -24,7 +24,7 @@ def test_the_first_signal_interrupts_and_the_next_are_only_answered() -> None:
 
 def test_once_settled_no_signal_interrupts_but_it_is_remembered() -> None:
     with Interrupts(lambda text: None) as interrupts:
-        interrupts.settle()
+        interrupts.finish()
         signal.raise_signal(signal.SIGINT)
 
     assert interrupts.received == signal.SIGINT
@@ -37,10 +37,10 @@ def test_the_handlers_from_before_come_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_signal_that_is_put_off_interrupts_afterwards() -> None:
+def test_a_deferred_signal_interrupts_afterwards() -> None:
     told: list[str] = []
     reached = False
-    with Interrupts(told.append) as interrupts, pytest.raises(Interrupted), interrupts.put_off("a moment"):
+    with Interrupts(told.append) as interrupts, pytest.raises(Interrupted), interrupts.deferred("a moment"):
         signal.raise_signal(signal.SIGINT)
         reached = True
 
@@ -48,9 +48,9 @@ def test_a_signal_that_is_put_off_interrupts_afterwards() -> None:
     assert told == ["a moment"]
 
 
-def test_nothing_to_put_off_changes_nothing() -> None:
+def test_without_a_signal_there_is_nothing_to_defer() -> None:
     with Interrupts(lambda text: None) as interrupts:
-        with interrupts.put_off("a moment"):
+        with interrupts.deferred("a moment"):
             pass
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGINT)

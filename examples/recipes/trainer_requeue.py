@@ -1,4 +1,4 @@
-"""For Hugging Face's Trainer: on SIGUSR1 all ranks save at the same step, and the job requeues itself."""
+"""Callback for Hugging Face's Trainer: on SIGUSR1 all ranks save at the same step, and the job requeues itself."""
 
 import os
 import signal
@@ -9,24 +9,24 @@ import torch.distributed as dist
 import transformers
 
 
-class ComeBack(transformers.TrainerCallback):
+class SaveAndRequeue(transformers.TrainerCallback):
     """Invariant: the job is requeued only after all ranks have saved."""
 
     def on_train_begin(self, args, state, control, **_):
-        self.asked = self.saving = False
-        # Of its own, on CPUs: asking the others never waits for a GPU
+        self.requested = self.saving = False
+        # A group of its own, on CPUs: the exchange never waits for a GPU
         self.group = dist.new_group(backend="gloo") if args.world_size > 1 else None
-        signal.signal(signal.SIGUSR1, self.ask)
+        signal.signal(signal.SIGUSR1, self.request)
 
-    def ask(self, number, frame):
-        self.asked = True
+    def request(self, number, frame):
+        self.requested = True
 
     def on_step_end(self, args, state, control, **_):
-        asked = torch.tensor(int(self.asked))
+        requested = torch.tensor(int(self.requested))
         if self.group is not None:
-            dist.all_reduce(asked, op=dist.ReduceOp.MAX, group=self.group)
-        if asked:
-            self.asked, self.saving = False, True
+            dist.all_reduce(requested, op=dist.ReduceOp.MAX, group=self.group)
+        if requested:
+            self.requested, self.saving = False, True
             control.should_save = True
 
     def on_save(self, args, state, control, **_):
@@ -36,5 +36,5 @@ class ComeBack(transformers.TrainerCallback):
         if self.group is not None:
             dist.barrier(group=self.group)
         if state.is_world_process_zero:
-            # Where Slurm refuses, the training goes on
+            # If Slurm refuses, the training continues
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
