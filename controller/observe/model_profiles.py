@@ -2,7 +2,7 @@
 
 They come from the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A running job is of the model
 that agents report; a waiting job, of the model that a job of the same user and name was last seen to train since the controller
-started. All other jobs, and models that were not measured, have no profile: policies take the usual numbers.
+started. All other jobs, and models that were not measured, have no profile: policies use typical values.
 """
 
 from __future__ import annotations

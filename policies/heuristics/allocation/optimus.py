@@ -12,7 +12,7 @@ beside the speeds of its model's profile by locality tier. The policy object kee
 exists; with `fit="profiles"` it keeps none.
 
 Different from the paper: remaining work is the estimate that policies get, not one from a loss curve; jobs without it count as
-the median of the others, and young jobs are not put off. Profiles stand for the runs before a job's start. Every worker brings
+the median of the others, and young jobs are not delayed. Profiles stand for the runs before a job's start. Every worker brings
 its own server, so GPUs are the only resource that is weighed. The interval is each job's own: a job that started or changed less
 than `round_s` ago keeps its size. A job that keeps its size keeps its placement, and a job waits rather than start on more nodes
 than it needs, unless `layout` says otherwise.

@@ -5,9 +5,9 @@ Source: Ryu et al., "Towards Topology Aware Pre-Emptive Job Scheduling with Deep
 numbered node by node, and a job takes the first that are free (`policies.placement.paper_rules.FIRST_FIT`). Tetris picks the
 job whose GPUs times the free GPUs are most: the largest.
 
-The paper's allocator may also reserve GPUs for a later time step, and it says nothing of a chosen job that fits at none. Here
-jobs start now or wait, and only jobs that fit are picked from, as in DeepRM. Slots are filled in order of arrival as soon as
-one is free; jobs are never stopped.
+The paper's allocator may also reserve GPUs for a later time step, and it does not say what happens to a chosen job that fits at
+none. Here jobs start now or wait, and only jobs that fit can be picked, as in DeepRM. Slots are filled in order of arrival as
+soon as one is free; jobs are never stopped.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 Imports `api`, `errors`, `heuristics`, `learned/training`, `learned/weights`, `model`, `options`, `ordering`, `placement`,
 `selection` and `speeds`.
 
-Not from a paper. `features` are the inputs, `network` gives the values of jobs, `search` decides which jobs run where; `policy`
+It follows no paper. `features` are the inputs, `network` gives the values of jobs, `search` decides which jobs run where; `policy`
 serves it, `recipe` trains it, and `system` registers it for `headway-policy train`.
 """

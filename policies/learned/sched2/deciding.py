@@ -1,8 +1,8 @@
 """A decision of SCHED2: an agent chooses which of ten waiting jobs starts next, or that none does; packing chooses the nodes.
 
 Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Three points are chosen here. The agent may not wait while nothing runs,
-as in the environment. Jobs that it sees and does not start wait, even if GPUs are free: deferring jobs is what it has learned. And
-where its answer is not finite, as for inputs far beyond those of training, the first job that fits starts, and its reason says so.
+as in the environment. Jobs that it sees and does not start wait, even if GPUs are free: it has learned to defer jobs. And where its
+answer is not finite, as for inputs far beyond those of training, the first job that fits starts, and its reason says so.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
 from policies.learned.weights.card import Setting
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
+from policies.placement.placement_text import nodes_text
 from policies.selection import present_placements
 
 NEEDS = frozenset({"duration_estimate", "profile"})
-DEFERRED = "deferred by the agent: it would rather keep {} GPUs free for now"
-_LOST = "the network's answer is not finite; first come, first served"
+DEFERRED = "deferred: the policy prefers to keep {} GPUs free for now"
+_LOST = "first come, first served, because the network's answer is not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Sched2Agent(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """Return what shows the agent a cluster state."""
+        """The encoder that turns a cluster state into the agent's observation."""
 
     def choose(self, view: AgentView) -> AgentAction:
         """Return a possible action."""
@@ -75,6 +76,4 @@ def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
 
 
 def _why(state: ClusterState, placement: Placement) -> str:
-    names = [state.nodes.names[node] for node in placement.nodes]
-    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
-    return f"the agent's choice: {placement.num_gpus} GPUs on {where}"
+    return f"chosen by the policy: {placement.num_gpus} GPUs on {nodes_text(state, placement)}"

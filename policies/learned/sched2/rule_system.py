@@ -10,9 +10,9 @@ from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.rule import SYSTEM as NAMED
 from policies.learned.sched2.rule import WEIGHT, RuleAgent, Sched2Rule
 from policies.learned.sched2.state.kinds import EFFECTIVENESS
-from policies.learned.sched2.training.ground import ENVIRONMENT, encoding_for, paper_setup
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from policies.learned.sched2.training.rule_search import RuleSearch
+from policies.learned.sched2.training.training_setup import ENVIRONMENT, encoding_for, paper_setup
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import FIGURE, CardDetails, SimulationBackend, TrainableSystem
 from policies.learned.weights.card import settings_of
@@ -42,7 +42,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: RuleRecipe) -> N
         run.log(**search.run())
         if number + 1 == recipe.rounds:
             rule = search.search.mean
-            figures = backend.validate(Sched2Rule.of(RuleAgent(encoding, rule)))
+            figures = backend.validate(Sched2Rule(RuleAgent(encoding, rule)))
             figure = -figures["effectiveness"] if recipe.reward == EFFECTIVENESS else figures[FIGURE]
             run.evaluate(figure, {WEIGHT: rule.astype(np.float32)}, **figures)
 

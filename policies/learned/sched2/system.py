@@ -7,9 +7,9 @@ from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import QAgent, Sched2, settings
 from policies.learned.sched2.state.kinds import EFFECTIVENESS
-from policies.learned.sched2.training.ground import ENVIRONMENT, OPTIONS, encoding_for, paper_setup
 from policies.learned.sched2.training.q_learning import QLearning
 from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.training_setup import ENVIRONMENT, OPTIONS, encoding_for, paper_setup
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import FIGURE, CardDetails, SimulationBackend, TrainableSystem
@@ -48,7 +48,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         **horizon,
     )
     learning = QLearning(envs, encoding.columns, recipe, run.card.seed)
-    policy = Sched2.of(QAgent(encoding, learning.network))
+    policy = Sched2(QAgent(encoding, learning.network))
     run.keep(training=learning)
     for number in run.rounds(recipe.rounds):
         run.log(**learning.run_round())

@@ -104,7 +104,7 @@ class Sb3State:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         model = self._model
         model.policy.load_state_dict(state["policy"])
         model.policy.optimizer.load_state_dict(state["optimizer"])

@@ -14,7 +14,7 @@ from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes, 
 
 @dataclass(frozen=True)
 class Node:
-    """One node; limits of 0 do not limit."""
+    """One node; a limit of 0 means that there is no limit."""
 
     gpus: int = 8
     cpus: int = 0
@@ -203,7 +203,7 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
 
 
 def _run(draw: st.DrawFn, job: Job, free: dict[int, int], whole: set[int]) -> Job:
-    """Let it run somewhere with as many of its GPUs as there is room for; it waits when there is none."""
+    """Let the job run on free GPUs, at most as many as it requests; it waits if no GPU is free."""
     held: dict[int, int] = {}
     rest = job.gpus
     for node in draw(st.permutations(sorted(free))):

@@ -1,6 +1,6 @@
-"""The rules once more, as slowly and obviously as they can be said. Shares no code with what it checks.
+"""The rules of placement and selection once more, slow and obvious. It shares no code with the modules that it checks.
 
-Nothing is kept up to date here: free resources are counted anew from the list of holdings, every time.
+Free resources are counted anew from the occupied GPUs every time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Cluster:
         )
 
     def could_ever_hold(self, job: int, share: int) -> int:
-        """Number of nodes that could hold such a share if nothing at all were on them."""
+        """Return the number of nodes that could take such a share if they were empty."""
         nodes, jobs = self.state.nodes, self.state.jobs
         count = 0
         for node in range(len(nodes)):
@@ -130,7 +130,7 @@ class Cluster:
         return held
 
     def lay_out(self, selection: list[int]) -> dict[int, Holding] | None:
-        """Running jobs of the selection in their own places, then its newcomers in order; None when that cannot be."""
+        """Return the running jobs of the selection on their nodes, then the new ones in order; None if one does not fit."""
         held = {job: self.own_place(job) for job in selection if self.runs(job)}
         for job in selection:
             if not self.runs(job):

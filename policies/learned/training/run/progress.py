@@ -11,7 +11,7 @@ import rich.progress
 
 
 class TrainingProgress:
-    """A context manager. Invariant: there is a bar only on a terminal, and only inside the `with` block."""
+    """Shows progress inside a `with` block. Invariant: there is a bar only on a terminal, and only inside the block."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 
 class TrainingRun:
-    """A context manager: within, the folder belongs to this process alone, torch computes deterministically, and SIGINT and SIGTERM
-    end the training after the present round, with TrainingStoppedError.
+    """One training, as a context manager. Inside the `with` block the folder belongs to this process alone, torch computes
+    deterministically, and SIGINT and SIGTERM end the training after the present round, with TrainingStoppedError.
 
     Invariants: `best/` is never older than the checkpoint; a phase that has ended is not begun again.
     """
@@ -174,7 +174,7 @@ class TrainingRun:
         min_gain: float = 0.0,
         **results: float,
     ) -> bool:
-        """Take in the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
+        """Record the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
         (0.05 = 5 %), keep them in `best/` and return True.
 
         The card gets the figure and the results. When patience is at its end, the phase ends after this round. Raises TrainingError
@@ -211,7 +211,7 @@ class TrainingRun:
             write_settings(path, settings)
             return
         if not self.is_in(self.folder):
-            raise TrainingError(f"{path}: no such file, so there is nothing to go on from; begin without --resume")
+            raise TrainingError(f"{path}: no such file, so there is no training to continue; begin without --resume")
         for line in check_same(path, read_settings(path), settings):
             self._progress.say(line)
         self._point = self._checkpoint.read()
@@ -221,8 +221,12 @@ class TrainingRun:
     def _check_empty(self) -> None:
         ours = {"lock", ".settings.json.new"}
         if strangers := [each.name for each in self.folder.iterdir() if each.name not in ours]:
-            mend = "go on with it (--resume)" if self.is_in(self.folder) else "it has no settings.json, so leave it"
-            raise TrainingError(f"{self.folder}: has {strangers[0]} in it; {mend}, or give another folder")
+            mend = (
+                "continue that training (--resume)"
+                if self.is_in(self.folder)
+                else "it has no settings.json, so leave it"
+            )
+            raise TrainingError(f"{self.folder}: the folder contains {strangers[0]}; {mend}, or give another folder")
 
     def _come_to(self, phase: str) -> None:
         if self._point is None:
@@ -233,7 +237,7 @@ class TrainingRun:
         elif phase not in self._ended:
             raise TrainingError(
                 f"{self.folder}: was in phase {self._point['phase']}, which this recipe does not have before {phase}; "
-                "use the Headway that began it, or begin again in another folder"
+                "use the version of Headway that began it, or begin again in another folder"
             )
 
     def _go_on(self, point: Mapping[str, Any]) -> None:
@@ -241,7 +245,7 @@ class TrainingRun:
         self.early.load_state_dict(point["early"])
         # Last: what came until here may have drawn from them, as it did when the training began.
         seeding.set_global_sources(point["sources"])
-        self._progress.say(f"{self.folder}: goes on after round {self._done[point['phase']]} of {point['phase']}")
+        self._progress.say(f"{self.folder}: continues after round {self._done[point['phase']]} of {point['phase']}")
 
     # Between two rounds
 
@@ -262,7 +266,7 @@ class TrainingRun:
         if self._interrupts.asked:
             raise TrainingStoppedError(
                 f"{self.folder}: stopped by {self._interrupts.asked} after round {self._done.get(phase, 0)} of {phase}; "
-                "go on with --resume"
+                "continue with --resume"
             )
 
     def _round(self, what: str) -> tuple[str, int]:

@@ -62,7 +62,7 @@ def column(held: dict[int, list[float]]) -> defaultdict[int, np.ndarray[tuple[in
 
 
 def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[int, int]:
-    """Task by task: everybody's shares are worked out anew for each."""
+    """Give tasks one by one; the shares of all owners are computed anew for each."""
     sizes: dict[int, int] = {}
     given_up: set[int] = set()
     while gpus:
@@ -94,7 +94,7 @@ def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[in
 class TestDrf:
     @settings(max_examples=300)
     @given(claims())
-    def test_filling_is_task_by_task(self, drawn: tuple[Claims, dict[int, list[float]], int]) -> None:
+    def test_gpus_are_given_one_by_one(self, drawn: tuple[Claims, dict[int, list[float]], int]) -> None:
         claims, before, gpus = drawn
         order = range(len(claims.owner))
         assert claims.fill(order, column(before), gpus) == filled(claims, before, gpus)
@@ -117,13 +117,13 @@ class TestDrf:
                 if size > claims.least[other]:
                     assert (size - 1) * dominant[other] <= sizes[row] * dominant[row]
 
-    def test_jobs_alike_get_the_same(self) -> None:
+    def test_equal_jobs_get_equal_numbers_of_gpus(self) -> None:
         wide = Job(gpus=2, sizes=(1, 8))
         assert decide(Drf(elastic=True), [Node()] * 3, *[wide] * 3) == {0: 8, 1: 8, 2: 8}
         assert decide(Drf(elastic=True), [Node(gpus=16)], wide, wide, Job(gpus=6)) == {0: 5, 1: 5, 2: 6}
         assert decide(Drf(elastic=True), [Node()], wide, Job(gpus=2, sizes=(1, 2)), wide) == {0: 3, 1: 2, 2: 3}
 
-    def test_what_a_worker_needs_most_counts(self) -> None:
+    def test_the_dominant_resource_of_a_worker_counts(self) -> None:
         """With 8 GPUs and 16 cores, a worker of the first job needs half the cores of 4 GPUs, one of the second one core."""
         nodes = [Node(gpus=8, cpus=16)]
         many, few = Job(sizes=(1, 8), cpus_per_gpu=4), Job(sizes=(1, 8), cpus_per_gpu=0.5)
@@ -195,8 +195,8 @@ class TestTetris:
             1: 6,
         }
 
-    def test_packing_counts_more_than_gpus(self) -> None:
-        """Without regard to time, the task that takes most of what is free comes first."""
+    def test_alignment_counts_more_than_the_number_of_gpus(self) -> None:
+        """If time does not count, the task that takes most of the free resources comes first."""
         nodes = [Node(gpus=8, cpus=16)]
         light, heavy = Job(sizes=(1, 8), cpus_per_gpu=0.5), Job(sizes=(1, 4), cpus_per_gpu=3)
         assert decide(Tetris(time_weight=0.0, elastic=True), nodes, light, heavy) == {0: 4, 1: 4}
@@ -217,7 +217,7 @@ def test_every_decision_is_valid(policy: Policy, state: ClusterState, late: bool
 
 
 @pytest.mark.parametrize("name", ["drf", "tetris"])
-def test_only_then_they_resize(name: str) -> None:
+def test_jobs_are_resized_only_with_the_option(name: str) -> None:
     plain, growing = load_policy(name), load_policy(name, {"elastic": True, "round_s": 300.0})
     assert (plain.spec.resizes, plain.spec.preempts, plain.spec.round_s) == (False, False, 0.0)
     assert (growing.spec.resizes, growing.spec.preempts, growing.spec.round_s) == (True, True, 300.0)
@@ -247,7 +247,7 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
 @pytest.mark.parametrize("make", [Optimus, lambda: Drf(elastic=True), lambda: Tetris(elastic=True)])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_was_decided_before_does_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
+def test_earlier_decisions_do_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
     """The last decision is not used for the next state, even if only the time or one column differs."""
     state = data.draw(states(max_jobs=8))
     policy = make()

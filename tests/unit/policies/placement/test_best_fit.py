@@ -1,4 +1,4 @@
-"""Placements of jobs: the rules one by one, and the effects of taking and giving back."""
+"""Placements of jobs: the rules one by one, and the effects of taking and freeing resources."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_unavailable_nodes_and_foreign_use_are_left_alone() -> None:
     assert place(nodes, Job(gpus=4)) == {2: 4}
 
 
-def test_only_nodes_of_the_node_set() -> None:
+def test_only_nodes_of_the_node_set_are_used() -> None:
     assert place([Node()] * 3, Job(gpus=2, nodes=frozenset({2}))) == {2: 2}
     assert place([Node()] * 3, Job(gpus=16, nodes=frozenset({2}))) is None
     assert place([Node()] * 3, Job(gpus=2, nodes=frozenset())) is None
@@ -128,7 +128,7 @@ def test_cpus_and_memory_limit_where_they_are_known() -> None:
     assert place(nodes, Job(gpus=4, cpus_per_gpu=9, memory_mib_per_gpu=1500)) == {3: 4}
 
 
-def test_cpus_that_others_hold_count() -> None:
+def test_cpus_of_other_jobs_count() -> None:
     running = Job(gpus=2, held={0: 2}, cpus_per_gpu=3)
     assert place([Node(cpus=8)] * 2, Job(gpus=2, cpus_per_gpu=2), running) == {1: 2}
     assert place([Node(cpus=8, foreign_cpus=5)], Job(gpus=2, cpus_per_gpu=2)) is None
@@ -139,7 +139,7 @@ def test_fractions_of_cpus_add_up() -> None:
     assert place([Node(cpus=16)], Job(gpus=3, cpus_per_gpu=16 / 3)) == {0: 3}
 
 
-def test_cpus_shrink_what_a_node_holds_of_a_large_job() -> None:
+def test_cpus_limit_the_share_of_a_large_job_on_a_node() -> None:
     assert place([Node(cpus=16)] * 3, Job(gpus=8, cpus_per_gpu=4)) == {0: 4, 1: 4}
 
 
@@ -150,7 +150,7 @@ def test_different_nodes_make_different_whole_nodes() -> None:
     assert place(nodes, Job(gpus=16)) == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
-def test_failed_class_is_tried_again_after_something_was_given_back() -> None:
+def test_a_job_class_that_failed_is_tried_again_after_resources_come_free() -> None:
     state = cluster([Node()], [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=4)])
     capacity = Capacity(state)
     assert capacity.place(1) is None
@@ -158,7 +158,7 @@ def test_failed_class_is_tried_again_after_something_was_given_back() -> None:
     assert capacity.place(1) == capacity.place(2) == Placement((0,), (4,))
 
 
-def test_copies_do_not_share() -> None:
+def test_copies_of_the_capacity_are_independent() -> None:
     state = cluster([Node()], [Job(gpus=8), Job(gpus=8)])
     capacity = Capacity(state)
     twin = capacity.copy()
@@ -180,7 +180,7 @@ def test_reasons_are_short_sentences() -> None:
 @settings(max_examples=80)
 @given(state=states(), data=st.data())
 def test_every_step_agrees_with_a_new_count(state: ClusterState, data: st.DataObject) -> None:
-    """The next placement depends on the present holders alone, not on what was taken and given back before."""
+    """The next placement depends only on the present jobs, not on resources that were taken and given back before."""
     reference, requests = Cluster(state), Requests(state)
     capacity = Capacity(state, requests=requests)
     held = {job: reference.own_place(job) for job in state.running.tolist()}
@@ -203,7 +203,9 @@ def test_every_step_agrees_with_a_new_count(state: ClusterState, data: st.DataOb
 
 @settings(max_examples=80)
 @given(state=states(), strict=st.booleans(), data=st.data())
-def test_claiming_is_placing_and_taking_one_by_one(state: ClusterState, strict: bool, data: st.DataObject) -> None:
+def test_claiming_several_jobs_equals_placing_them_one_by_one(
+    state: ClusterState, strict: bool, data: st.DataObject
+) -> None:
     rows = data.draw(st.permutations(state.pending.tolist()))
     one_by_one, at_once = Capacity(state), Capacity(state)
     placed = {}
@@ -253,7 +255,7 @@ def test_jobs_share_a_class_exactly_when_they_ask_for_the_same(state: ClusterSta
             assert (keys[first] == keys[second]) == (asked[first] == asked[second])
 
 
-def test_classes_stay_apart_when_the_columns_span_more_than_one_number_holds() -> None:
+def test_classes_stay_distinct_when_columns_need_more_than_64_bits() -> None:
     wide = [
         Job(gpus=2**20 - 1 - row, min_nodes=1 + row % 1000, max_nodes=2**20 - row, memory_mib_per_gpu=float(row))
         for row in range(3000)

@@ -36,7 +36,7 @@ WITH_ROUNDS = ("las", "las-count", "tiresias")
 ANYWHERE_ALREADY = ("srtf-count", "las-count")
 
 Outcome = tuple[int, int, int, int, dict[int, int]]
-"""First start, finish, service (ns), stops, and what it held last."""
+"""First start, finish, service (ns), stops, and its last placement."""
 
 
 def baseline(name: str, *, anywhere: bool = False, round_s: float = 300.0) -> Policy:
@@ -164,7 +164,7 @@ def outcomes(simulation: Simulation) -> dict[str, Outcome]:
 
 
 def expected(results: dict[str, Result]) -> dict[str, Outcome]:
-    """The same of the reference's results."""
+    """Return the outcomes of the reference's results."""
     return {
         job: (
             exact_ns(result.first_start),
@@ -214,7 +214,7 @@ def spans(simulation: Simulation) -> list[Span]:
 
 
 def audit_gpus(simulation: Simulation) -> None:
-    """No GPU is held twice at any instant."""
+    """Check that no GPU is used twice at any instant."""
     events: dict[int, list[tuple[int, int, int]]] = {}
     for span in spans(simulation):
         for node, gpus in span.held.items():
@@ -229,7 +229,7 @@ def audit_gpus(simulation: Simulation) -> None:
 
 
 def audit_jobs(simulation: Simulation) -> None:
-    """Gangs run whole, one run at a time; service, overhead, work and waiting add up."""
+    """Check that gangs run whole, one run at a time, and that service, overhead, work and waiting add up."""
     trace, log = simulation.trace, simulation.finished
     by_job: dict[int, list[Span]] = {}
     for span in spans(simulation):

@@ -134,7 +134,7 @@ class TestDivision:
 
     @pytest.mark.parametrize("name", BASELINES)
     def test_every_policy_sees_it_change(self, name: str) -> None:
-        """Before the failure a plan is made for a job of 16, so that nothing old may be remembered."""
+        """Before the failure the division of a job of 16 is computed, which must not be reused after it."""
         trace = trace_of((0, 16, 10), (0, 16, 10), (0, 1, 1), (15, 16, 10), (15, 16, 10), (15, 1, 1))
         simulation = self.ran(trace, changing((12, 0, "down"), (12, 1, "drain")), name)
         assert simulation.unfinished == []
@@ -191,7 +191,7 @@ class TestDrawnFailures:
             self.audit_down(simulation)
 
     def audit_down(self, simulation: Simulation) -> None:
-        """No job holds GPUs of a node that is down."""
+        """Check that no job occupies GPUs of a node that is down."""
         down: dict[int, float] = {}
         outages: list[tuple[int, float, float]] = []
         for change in simulation.settings.changes:
@@ -224,7 +224,7 @@ class TestScripts:
             (1.0, 0, "off"),
         ],
     )
-    def test_changes_that_cannot_be(self, change: tuple[float, int, str]) -> None:
+    def test_impossible_changes_are_refused(self, change: tuple[float, int, str]) -> None:
         with pytest.raises(
             SettingError, match="a change is one of down, drain, up, at a time of 0 s or later, of a node from 0"
         ):
@@ -294,11 +294,11 @@ class TestEstimates:
         assert estimates == {2: -1, 3: 15 * NS_PER_S, 4: -1, 5: -1, 6: -1}
 
     @pytest.mark.parametrize("text", ["", "noisy", "noisy:-1", "noisy:nan", "noisy:10", "true:1", "magic"])
-    def test_what_is_no_kind_of_estimate(self, text: str) -> None:
+    def test_an_unknown_kind_of_estimate_is_refused(self, text: str) -> None:
         with pytest.raises(SettingError, match="write true, limit, history, or noisy:SIGMA"):
             Estimates.parse(text)
 
-    def test_what_cannot_be_made_otherwise_either(self) -> None:
+    def test_impossible_parameters_of_estimates_are_refused(self) -> None:
         with pytest.raises(SettingError):
             Estimates("magic")
         with pytest.raises(SettingError):
@@ -339,7 +339,7 @@ class TestSettings:
             {"checkpoint_interval_s": float("nan")},
         ],
     )
-    def test_what_is_not_possible(self, wrong: dict[str, float]) -> None:
+    def test_an_impossible_share_is_refused(self, wrong: dict[str, float]) -> None:
         with pytest.raises(SettingError, match="is not possible; give"):
             Settings(**wrong)  # type: ignore[arg-type]
 

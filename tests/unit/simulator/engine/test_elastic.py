@@ -51,7 +51,7 @@ class TestStates:
             np.testing.assert_array_equal(parse_state(serialize_state(state)).jobs.sizes, state.jobs.sizes)
         assert third.jobs.num_gpus.tolist() == [4, 2, 2]
 
-    def test_and_none_where_every_job_takes_what_it_asks_for(self) -> None:
+    def test_policies_see_no_sizes_where_every_job_takes_what_it_requests(self) -> None:
         for state in states():
             assert state.jobs.min_gpus is state.jobs.max_gpus is None
             np.testing.assert_array_equal(state.jobs.sizes, [state.jobs.num_gpus] * 2)
@@ -79,11 +79,11 @@ class TestSpeeds:
         # On one node VGG16 loses nothing to communicating: twice the GPUs, half the time.
         assert spans_s(simulation)["a"] == pytest.approx((0, 50))
 
-    def test_asking_for_it_changes_nothing(self, trace: Path) -> None:
+    def test_requesting_it_explicitly_changes_nothing(self, trace: Path) -> None:
         for text in ("scaling", "scaling:default=vgg16"):
             assert self.scenario(trace, text).slowdown(RESIZES) == (text,)
 
-    def test_others_do_not(self, trace: Path, tmp_path: Path) -> None:
+    def test_other_policies_do_not_get_it(self, trace: Path, tmp_path: Path) -> None:
         assert self.scenario(trace).slowdown(PLAIN) == ("locality",)
         assert self.scenario(trace, "none").slowdown(PLAIN) == ("none",)
         fixed = tmp_path / "fixed.csv"

@@ -204,7 +204,7 @@ class TestTime:
 
     @pytest.mark.parametrize("asked", [False, True])
     def test_nothing_drifts_over_three_years(self, asked: bool) -> None:
-        """After 10^8 s a job is stopped 200 times, for a third of a second at a time; not one ns gets lost."""
+        """After 10^8 s a job is stopped 200 times, for a third of a second at a time; no ns is lost."""
         late = 10**8 * NS_PER_S + 1
         rows = 200
         submit = [0, *(late + row * 333_333_333 for row in range(rows))]

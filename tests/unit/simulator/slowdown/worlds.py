@@ -1,4 +1,4 @@
-"""Random jobs on a small cluster, and what every model must keep to."""
+"""Random jobs on a small cluster, and laws of every model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class World:
         self.free = list(self.topology.gpus)
 
     def enter(self) -> Resident | None:
-        """A job of random size on random nodes, or none where all is full."""
+        """Return a job of random size on random nodes, or None if the cluster is full."""
         with_room = [node for node, free in enumerate(self.free) if free]
         if not with_room:
             return None

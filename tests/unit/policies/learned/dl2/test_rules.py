@@ -92,7 +92,7 @@ def test_the_three_poor_states(tasks: tuple[int, int], expected: int) -> None:
     assert mended(COLUMNS, seen, all_but(), ratio=10.0) == [expected]
 
 
-def test_what_is_impossible_mends_nothing() -> None:
+def test_impossible_actions_do_not_leave_a_poor_state() -> None:
     seen = state((30, 0.1, 3, 0), (10, 0.2, 5, 0), (0, 0, 0, 0))
     assert mended(COLUMNS, seen, all_but(action(0, SERVER)), ratio=10.0) == [action(1, SERVER)]
 

@@ -1,4 +1,4 @@
-"""Systems by their entry points, their scenes, and recipes from the command line."""
+"""Systems by their entry points, their setups, and recipes from the command line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_error_of_a_wrong_name_lists_the_names_there_are(install: Install) -
         find_system("tory")
 
 
-def test_the_simulator_offers_the_ground() -> None:
+def test_the_simulator_is_the_registered_backend() -> None:
     ground = find_backend(setup(Recipe()), SetupOverrides(cluster="2x4"))
     assert ground.gpus == (4, 4)
 

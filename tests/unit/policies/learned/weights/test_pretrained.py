@@ -1,4 +1,4 @@
-"""The weights that come with Headway: whole, small, served alike every time, and in what pip installs."""
+"""The weights that come with Headway: they are complete and small, decide alike every time, and are installed by pip."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def rule(free: list[int], gpus: int) -> dict[int, int] | None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_is_the_papers_rule_and_that_of_policies(seed: int) -> None:
+def test_packing_is_the_rule_of_the_paper_and_of_the_policies(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 9, 6).tolist() if seed % 2 else [8] * 6
     cluster = cluster_of({"nodes": [{"count": 1, "gpus": size} for size in sizes]})

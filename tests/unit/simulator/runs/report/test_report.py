@@ -52,7 +52,7 @@ def test_busy_over_time_is_utilization() -> None:
     result = run(THREE)
     assert result.spans is not None
 
-    mean = steps.means(*steps.busy(result.spans), np.array([0, 30 * NS_PER_S]))
+    mean = steps.means(*result.spans.busy(), np.array([0, 30 * NS_PER_S]))
 
     assert mean[0] / 4 == pytest.approx(summary(result)["utilization"])
 
