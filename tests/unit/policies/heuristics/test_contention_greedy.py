@@ -29,7 +29,7 @@ def decide(state: ClusterState, **options: object) -> Decision:
     return ContentionGreedy(**options).decide(state)  # type: ignore[arg-type] # options by name
 
 
-RUNS = Job(gpus=12, held={0: 8, 1: 4})
+RUNS = Job(gpus=12, occupied={0: 8, 1: 4})
 
 
 def test_a_job_that_would_slow_another_down_too_much_is_deferred_with_a_reason() -> None:
@@ -51,14 +51,14 @@ def test_jobs_that_hardly_communicate_share_links() -> None:
 
 def test_a_job_starts_at_the_placement_with_the_largest_gain() -> None:
     # Best fit would use n1, where a job communicates; the free GPUs of n3 are as good
-    jobs = [(RUNS, LOUD), (Job(gpus=3, held={3: 3}), QUIET), (Job(gpus=12), LOUD)]
+    jobs = [(RUNS, LOUD), (Job(gpus=3, occupied={3: 3}), QUIET), (Job(gpus=12), LOUD)]
     state = state_of([Node()] * 4, jobs)
     assert decide(state).allocation[2] == Placement((2, 3), (8, 4))
 
 
 def test_jobs_stay_in_one_rack_where_uplinks_are_narrow() -> None:
     rack = (0, 0, 1, 1)
-    jobs = [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=16), LOUD)]
+    jobs = [(Job(gpus=8, occupied={0: 8}), QUIET), (Job(gpus=16), LOUD)]
     assert decide(state_of([Node()] * 4, jobs, rack=rack)).allocation[1] == Placement((2, 3), (8, 8))
 
 

@@ -52,13 +52,13 @@ def claims(draw: st.DrawFn) -> tuple[Claims, dict[int, list[float]], int]:
     # Sixteenths add up without rounding
     tasks = np.array([[draw(st.integers(0, 4)) / 16, draw(st.integers(0, 4)) / 16] for _ in range(count)])
     owner = [draw(st.integers(0, 2)) for _ in range(count)]
-    held = {who: [draw(st.integers(0, 8)) / 16, 0.0] for who in set(owner) if draw(st.booleans())}
+    occupied = {user: [draw(st.integers(0, 8)) / 16, 0.0] for user in set(owner) if draw(st.booleans())}
     most = [low + draw(st.integers(0, 5)) for low in least]
-    return Claims(least, most, tasks, owner), held, draw(st.integers(0, 16))
+    return Claims(least, most, tasks, owner), occupied, draw(st.integers(0, 16))
 
 
-def column(held: dict[int, list[float]]) -> defaultdict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    return defaultdict(lambda: np.zeros(2), {who: np.array(shares) for who, shares in held.items()})
+def column(occupied: dict[int, list[float]]) -> defaultdict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    return defaultdict(lambda: np.zeros(2), {user: np.array(shares) for user, shares in occupied.items()})
 
 
 def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[int, int]:
@@ -66,17 +66,17 @@ def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[in
     sizes: dict[int, int] = {}
     given_up: set[int] = set()
     while gpus:
-        held = {who: list(before.get(who, [0.0, 0.0])) for who in claims.owner}
+        occupied = {user: list(before.get(user, [0.0, 0.0])) for user in claims.owner}
         for row, size in sizes.items():
             for kind in range(2):
-                held[claims.owner[row]][kind] += size * claims.tasks[row][kind]
+                occupied[claims.owner[row]][kind] += size * claims.tasks[row][kind]
         wanting = [
-            (max(held[who]), row, who)
-            for who in held
+            (max(occupied[user]), row, user)
+            for user in occupied
             for _, row in sorted(
                 (sizes.get(row, 0) * max(claims.tasks[row]), row)
                 for row in range(len(claims.owner))
-                if claims.owner[row] == who and row not in given_up and sizes.get(row, 0) < claims.most[row]
+                if claims.owner[row] == user and row not in given_up and sizes.get(row, 0) < claims.most[row]
             )[:1]
         ]
         if not wanting:
@@ -130,7 +130,7 @@ class TestDrf:
         assert decide(Drf(elastic=True), nodes, many, few) == {0: 3, 1: 5}
 
     def test_a_new_job_makes_old_ones_shrink_and_not_young_ones(self) -> None:
-        old = Job(gpus=4, sizes=(1, 8), held={0: 8})
+        old = Job(gpus=4, sizes=(1, 8), occupied={0: 8})
         assert decide(Drf(elastic=True), [Node()], old, Job(gpus=2, sizes=(1, 8))) == {0: 4, 1: 4}
         assert decide(Drf(elastic=True), [Node()], old, Job(gpus=2, sizes=(1, 8)), time_s=LATE_S - 1) == {0: 8}
         assert decide(Drf(elastic=True, round_s=60), [Node()], old, Job(gpus=8), time_s=LATE_S - 1) == {0: 8}
@@ -202,7 +202,7 @@ class TestTetris:
         assert decide(Tetris(time_weight=0.0, elastic=True), nodes, light, heavy) == {0: 4, 1: 4}
 
     def test_a_job_with_a_better_score_stops_an_old_one_and_not_a_young_one(self) -> None:
-        old = Job(gpus=4, sizes=(4, 8), held={0: 8}, estimate_s=5000)
+        old = Job(gpus=4, sizes=(4, 8), occupied={0: 8}, estimate_s=5000)
         soon = Job(gpus=8, estimate_s=10)
         assert decide(Tetris(elastic=True), [Node()], old, soon) == {1: 8}
         assert decide(Tetris(elastic=True), [Node()], old, soon, time_s=LATE_S - 1) == {0: 8}
@@ -235,9 +235,9 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
     log = simulation.finished
     assert sorted(log.index) == list(range(40))
     assert sum(log.resizes) >= 10
-    held = {(span.job, sum(span.held.values())) for span in spans(simulation)}
-    assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in held)
-    assert any(gpus > trace.num_gpus[job] for job, gpus in held)
+    occupied = {(span.job, sum(span.occupied.values())) for span in spans(simulation)}
+    assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in occupied)
+    assert any(gpus > trace.num_gpus[job] for job, gpus in occupied)
     audit_gpus(simulation)
     finishes = dict(zip(log.index, log.finish, strict=True))
     ended_early = [span for span in spans(simulation) if span.end < finishes[span.job]]

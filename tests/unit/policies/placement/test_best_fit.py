@@ -20,16 +20,16 @@ def place(nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:
 
 
 def test_small_job_goes_to_the_fitting_node_with_fewest_free_gpus() -> None:
-    running = Job(gpus=9, held={0: 2, 1: 5, 2: 2})
+    running = Job(gpus=9, occupied={0: 2, 1: 5, 2: 2})
     assert place([Node()] * 3, Job(gpus=3), running) == {1: 3}
 
 
 def test_lowest_index_wins_ties() -> None:
-    assert place([Node()] * 3, Job(gpus=3), Job(gpus=10, held={0: 6, 1: 2, 2: 2})) == {1: 3}
+    assert place([Node()] * 3, Job(gpus=3), Job(gpus=10, occupied={0: 6, 1: 2, 2: 2})) == {1: 3}
 
 
 def test_large_job_takes_whole_empty_nodes_and_best_fit_for_the_remainder() -> None:
-    running = Job(gpus=8, held={0: 1, 2: 3, 4: 4})
+    running = Job(gpus=8, occupied={0: 1, 2: 3, 4: 4})
     assert place([Node()] * 5, Job(gpus=20), running) == {1: 8, 3: 8, 4: 4}
 
 
@@ -39,7 +39,7 @@ def test_remainder_takes_a_node_of_its_own() -> None:
 
 
 def test_job_that_would_fit_when_scattered_waits() -> None:
-    assert place([Node()] * 2, Job(gpus=8), Job(gpus=2, held={0: 1, 1: 1})) is None
+    assert place([Node()] * 2, Job(gpus=8), Job(gpus=2, occupied={0: 1, 1: 1})) is None
 
 
 def test_more_nodes_asked_for_than_needed_spreads_evenly() -> None:
@@ -60,12 +60,12 @@ def test_fewer_nodes_allowed_than_needed_is_impossible() -> None:
 
 
 def test_fixed_split_is_best_fit_for_each_share() -> None:
-    running = Job(gpus=6, held={1: 4, 2: 2})
+    running = Job(gpus=6, occupied={1: 4, 2: 2})
     assert place([Node()] * 4, Job(gpus=8, split=Split.FIXED, min_nodes=2), running) == {1: 4, 2: 4}
 
 
 def test_fixed_split_of_whole_nodes_takes_the_lowest_empty_ones() -> None:
-    running = Job(gpus=1, held={1: 1})
+    running = Job(gpus=1, occupied={1: 1})
     assert place([Node()] * 4, Job(gpus=16, split=Split.FIXED, min_nodes=2), running) == {0: 8, 2: 8}
 
 
@@ -89,7 +89,7 @@ def test_even_split_takes_the_fewest_nodes_that_divide(
 
 def test_even_split_waits_for_its_division_rather_than_spread() -> None:
     # 6 + 6 is what an empty cluster would give; 4 + 4 + 4 would fit now.
-    running = Job(gpus=9, held={0: 3, 1: 3, 2: 3})
+    running = Job(gpus=9, occupied={0: 3, 1: 3, 2: 3})
     assert place([Node()] * 3, Job(gpus=12, split=Split.EVEN), running) is None
 
 
@@ -108,7 +108,7 @@ def test_only_nodes_of_the_node_set_are_used() -> None:
 def test_exclusive_job_needs_empty_nodes_and_nothing_fits_beside_it() -> None:
     nodes = [Node(foreign_cpus=1), Node(), Node()]
     exclusive, other = Job(gpus=2, exclusive=True), Job(gpus=1)
-    state = cluster(nodes, [Job(gpus=1, held={1: 1}), exclusive, exclusive, other])
+    state = cluster(nodes, [Job(gpus=1, occupied={1: 1}), exclusive, exclusive, other])
     capacity = Capacity(state)
     placement = capacity.place(1)
     assert placement == Placement((2,), (2,))
@@ -129,7 +129,7 @@ def test_cpus_and_memory_limit_where_they_are_known() -> None:
 
 
 def test_cpus_of_other_jobs_count() -> None:
-    running = Job(gpus=2, held={0: 2}, cpus_per_gpu=3)
+    running = Job(gpus=2, occupied={0: 2}, cpus_per_gpu=3)
     assert place([Node(cpus=8)] * 2, Job(gpus=2, cpus_per_gpu=2), running) == {1: 2}
     assert place([Node(cpus=8, foreign_cpus=5)], Job(gpus=2, cpus_per_gpu=2)) is None
 
@@ -151,7 +151,7 @@ def test_different_nodes_make_different_whole_nodes() -> None:
 
 
 def test_a_job_class_that_failed_is_tried_again_after_resources_come_free() -> None:
-    state = cluster([Node()], [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=4)])
+    state = cluster([Node()], [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=4)])
     capacity = Capacity(state)
     assert capacity.place(1) is None
     capacity.give_back(0, Placement((0,), (8,)))
@@ -171,7 +171,7 @@ def test_copies_of_the_capacity_are_independent() -> None:
 
 
 def test_reasons_are_short_sentences() -> None:
-    state = cluster([Node()] * 3, [Job(gpus=6, held={1: 6}), Job(gpus=2), Job(gpus=16)])
+    state = cluster([Node()] * 3, [Job(gpus=6, occupied={1: 6}), Job(gpus=2), Job(gpus=16)])
     capacity = Capacity(state)
     assert explain(state, capacity.fit(Placement((1,), (2,)))) == "best fit: node n1 had 2 GPUs free"
     assert explain(state, capacity.fit(Placement((0, 2), (8, 8)))) == "consolidated: 16 GPUs on 2 nodes, n0 to n2"
@@ -183,22 +183,22 @@ def test_every_step_agrees_with_a_new_count(state: ClusterState, data: st.DataOb
     """The next placement depends only on the present jobs, not on resources that were taken and given back before."""
     reference, requests = Cluster(state), Requests(state)
     capacity = Capacity(state, requests=requests)
-    held = {job: reference.own_place(job) for job in state.running.tolist()}
+    occupied = {job: reference.own_place(job) for job in state.running.tolist()}
     for _ in range(data.draw(st.integers(0, 12))):
         if not len(state.jobs):
             return
         job = data.draw(st.integers(0, len(state.jobs) - 1))
-        if job in held:
-            capacity.give_back(job, Placement.of(held.pop(job)))
+        if job in occupied:
+            capacity.give_back(job, Placement.of(occupied.pop(job)))
             continue
-        wanted = reference.place(job, held)
+        wanted = reference.place(job, occupied)
         got = capacity.place(job)
         assert (None if got is None else dict(got.items())) == wanted
         if got is not None:
             capacity.take(job, got)
-            held[job] = wanted
+            occupied[job] = wanted
         for node in range(len(state.nodes)):
-            assert capacity.free_gpus(node) == reference.free(node, held)[0]
+            assert capacity.free_gpus(node) == reference.free(node, occupied)[0]
 
 
 @settings(max_examples=80)

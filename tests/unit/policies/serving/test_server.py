@@ -33,7 +33,7 @@ from policies.wire.messages import serialize_state
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running, serve_command
 
-STATE = cluster([Node()] * 2, [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
+STATE = cluster([Node()] * 2, [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
 DECIDED = {0: Placement((0,), (8,)), 1: Placement((1,), (4,))}
 OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
 

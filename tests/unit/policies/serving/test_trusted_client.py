@@ -101,8 +101,8 @@ async def test_a_server_of_a_trusted_user_decides(address: str) -> None:
 @needs_root
 async def test_a_server_of_another_user_is_not_asked(address: str) -> None:
     with serving("las", address, user=NOBODY):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         async with PolicyClient(address, ME) as client:
             error = await fault_of(client)
             assert error.fault is PolicyFault.UNTRUSTED
@@ -130,8 +130,8 @@ async def test_another_user_at_the_address_of_a_dead_server_does_not_decide(addr
         process.kill()
         process.wait(30)
     with serving("las", address, user=NOBODY):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         assert not decider.serving
         decided = await eventually(lambda: refused(decider))
         assert decided.policy == "fallback:fifo"
@@ -163,8 +163,8 @@ async def test_another_policy_at_the_same_address_is_known_by_its_own_name(addre
         process.send_signal(signal.SIGTERM)
         process.wait(30)
     with serving("srtf", address):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         assert not decider.serving
         assert (await decider.decide(STATE)).policy == "srtf"
         assert decider.spec is not None

@@ -122,7 +122,7 @@ def test_speeds_are_those_of_the_simulator(data: st.DataObject, slowdown: str) -
 
 def two_jobs(profiles: ProfileTable | None, *, nic: float = 10.0, rack: tuple[int, ...] = (0, 0)) -> ClusterState:
     """Return a state in which one job runs on both nodes and the other could."""
-    state = cluster([Node()] * len(rack), [Job(gpus=8, held={0: 4, 1: 4}), Job(gpus=8)])
+    state = cluster([Node()] * len(rack), [Job(gpus=8, occupied={0: 4, 1: 4}), Job(gpus=8)])
     nodes: Nodes = dataclasses.replace(
         state.nodes, rack=np.array(rack), nic_gbyte_s=np.full(len(rack), nic) if nic else None
     )

@@ -51,10 +51,10 @@ class TestSpeeds:
         watch, known = ObservedSpeeds(), {}
         for state, speed in states_of_a_run():
             found = watch.update(state).get(0, {})
-            held = int(state.jobs.placement_gpus.sum())
-            if held in found:
-                known[held] = speed
-                assert found[held] == pytest.approx(speed, abs=1e-6)
+            occupied = int(state.jobs.placement_gpus.sum())
+            if occupied in found:
+                known[occupied] = speed
+                assert found[occupied] == pytest.approx(speed, abs=1e-6)
             assert found.keys() == known.keys()
         assert known.keys() == set(SIZES)
         assert len({round(speed, 3) for speed in known.values()}) == 4
@@ -78,7 +78,9 @@ class TestSpeeds:
         watch: ObservedSpeeds, service_s: float, remaining_s: float, gpus: int = 2, **job: object
     ) -> dict[int, float]:
         """Return the speeds after a state in which a job that requests 4 GPUs has so many."""
-        running = Job(gpus=4, sizes=(1, 32), held={0: gpus}, service_s=service_s, estimate_s=service_s + remaining_s)
+        running = Job(
+            gpus=4, sizes=(1, 32), occupied={0: gpus}, service_s=service_s, estimate_s=service_s + remaining_s
+        )
         state = cluster([Node(gpus=32)], [replace(running, **job)])  # type: ignore[arg-type]
         return watch.update(state).get(0, {})
 
@@ -108,10 +110,10 @@ class TestSpeeds:
         watch = ObservedSpeeds()
         for service, remaining in ((0, 900), (100, 850), (200, 800)):
             self.look(watch, service, remaining)
-        assert self.look(watch, 200, 800, held=None) == {2: 0.5}
+        assert self.look(watch, 200, 800, occupied=None) == {2: 0.5}
         watch.update(cluster([Node()], []))
         assert self.look(watch, 200, 800) == {}
-        assert ObservedSpeeds().update(cluster([Node()], [Job(gpus=2, held={0: 2}, estimate_s=9)])) == {}
+        assert ObservedSpeeds().update(cluster([Node()], [Job(gpus=2, occupied={0: 2}, estimate_s=9)])) == {}
 
     def test_only_the_last_sizes_of_a_job_are_kept(self) -> None:
         watch = ObservedSpeeds()
@@ -174,7 +176,9 @@ class TestFits:
                 for speed in (1.1, 7.9):
                     ran = 100.0 * step
                     left = 90_000 - speed * ran
-                    jobs.append(Job(gpus=2, sizes=(1, 32), held={len(jobs): 16}, service_s=ran, estimate_s=ran + left))
+                    jobs.append(
+                        Job(gpus=2, sizes=(1, 32), occupied={len(jobs): 16}, service_s=ran, estimate_s=ran + left)
+                    )
                 decision = policy.decide(cluster([Node(gpus=16)] * 2, jobs, time_s=5000.0 + step))
             sizes[fit] = [decision.allocation[row].num_gpus for row in range(2)]
         assert sizes["profiles"] == [16, 16]

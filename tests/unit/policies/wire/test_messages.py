@@ -43,7 +43,7 @@ def assert_same(first: ClusterState, second: ClusterState) -> None:
 
 def sample() -> ClusterState:
     jobs = [
-        Job(gpus=12, held={0: 8, 1: 4}, estimate_s=100, service_s=3, attained_gpu_s=36, preemptible=False),
+        Job(gpus=12, occupied={0: 8, 1: 4}, estimate_s=100, service_s=3, attained_gpu_s=36, preemptible=False),
         Job(gpus=4, split=Split.FIXED, min_nodes=2, cpus_per_gpu=2.5, memory_mib_per_gpu=1000, exclusive=True),
         Job(gpus=6, split=Split.EVEN, min_nodes=1, max_nodes=3, nodes=frozenset({1, 2})),
     ]
@@ -53,7 +53,7 @@ def sample() -> ClusterState:
 
 def elastic() -> ClusterState:
     """One job takes 1 to 8 GPUs and asks for 4, the other takes exactly 2."""
-    return cluster([Node()], [Job(gpus=4, sizes=(1, 8), held={0: 6}), Job(gpus=2)])
+    return cluster([Node()], [Job(gpus=4, sizes=(1, 8), occupied={0: 6}), Job(gpus=2)])
 
 
 @settings(max_examples=100)
@@ -128,8 +128,8 @@ class TestElastic:
 def measured() -> ClusterState:
     """Two jobs run, one known to be half as fast as alone; the third waits."""
     jobs = [
-        Job(gpus=4, held={0: 4}, measured=(2.0, 0.95, 3.5)),
-        Job(gpus=4, held={0: 4}, measured=(math.nan, 0.0, 1.25)),
+        Job(gpus=4, occupied={0: 4}, measured=(2.0, 0.95, 3.5)),
+        Job(gpus=4, occupied={0: 4}, measured=(math.nan, 0.0, 1.25)),
         Job(gpus=2),
     ]
     return cluster([Node()], jobs)

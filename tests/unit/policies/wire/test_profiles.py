@@ -28,7 +28,7 @@ share = st.one_of(st.just(math.nan), st.floats(0, 1))
 
 
 def bare() -> ClusterState:
-    return cluster([Node(), Node(), Node()], [Job(gpus=4, held={0: 4}), Job(gpus=8), Job(gpus=1)])
+    return cluster([Node(), Node(), Node()], [Job(gpus=4, occupied={0: 4}), Job(gpus=8), Job(gpus=1)])
 
 
 def column(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -93,7 +93,7 @@ class TestSteps:
         assert simulation.now_s == 30 + 5 + (100 - 10 - 5)
         log = simulation.finished
         assert (log.moves[0], log.stops[0], log.resizes[0], log.overhead[0]) == (1, 1, 0, 10 * NS_PER_S)
-        assert [(span.start // NS_PER_S, span.held) for span in spans(simulation)] == [
+        assert [(span.start // NS_PER_S, span.occupied) for span in spans(simulation)] == [
             (0, {0: 4}),
             (10, {1: 4}),
             (30, {0: 4}),
@@ -107,7 +107,7 @@ class TestSteps:
         step(simulation, allocation(r0={1: 4}, r1={0: 4}))
         while simulation.advance():
             pass
-        assert [held for *_, held in outcomes(simulation).values()] == [{1: 4}, {0: 4}]
+        assert [occupied for *_, occupied in outcomes(simulation).values()] == [{1: 4}, {0: 4}]
         assert list(simulation.finished.moves) == [1, 1]
         audit_gpus(simulation)
         audit_jobs(simulation)
@@ -327,9 +327,9 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
         jobs = simulation.jobs()
         wanted: dict[int, Placement] = {}
         for row in range(len(jobs)):
-            held = data.draw(st.dictionaries(st.integers(0, 1), st.integers(1, 4), max_size=2))
-            if held:
-                wanted[row] = Placement.of(held)
+            occupied = data.draw(st.dictionaries(st.integers(0, 1), st.integers(1, 4), max_size=2))
+            if occupied:
+                wanted[row] = Placement.of(occupied)
         fork = simulation.fork()
         try:
             simulation.apply(Decision(wanted))

@@ -126,7 +126,7 @@ class TestDivision:
     def test_on_large_nodes_while_they_are_there_and_on_small_ones_when_not(self) -> None:
         trace = trace_of((0, 16, 10), (20, 16, 10), (50, 16, 10))
         simulation = self.ran(trace, changing((15, 0, "down"), (40, 0, "up")))
-        assert [held for *_, held in outcomes(simulation).values()] == [
+        assert [occupied for *_, occupied in outcomes(simulation).values()] == [
             {0: 8, 1: 8},
             {2: 4, 3: 4, 4: 4, 5: 4},
             {0: 8, 1: 8},
@@ -138,8 +138,8 @@ class TestDivision:
         trace = trace_of((0, 16, 10), (0, 16, 10), (0, 1, 1), (15, 16, 10), (15, 16, 10), (15, 1, 1))
         simulation = self.ran(trace, changing((12, 0, "down"), (12, 1, "drain")), name)
         assert simulation.unfinished == []
-        held = outcomes(simulation)
-        assert [held[f"j{row}"][4] for row in (3, 4)] == [{2: 4, 3: 4, 4: 4, 5: 4}] * 2
+        occupied = outcomes(simulation)
+        assert [occupied[f"j{row}"][4] for row in (3, 4)] == [{2: 4, 3: 4, 4: 4, 5: 4}] * 2
 
     def test_jobs_for_which_no_size_of_node_will_do_are_refused_before_the_run(self) -> None:
         """Nodes of 5, 2 and 2: 9 GPUs are neither 5 and 4 nor 2, 2, 2, 2 and 1. Scattered they are there."""
@@ -201,7 +201,7 @@ class TestDrawnFailures:
                 outages.append((change.node, down.pop(change.node) * NS_PER_S, change.time_s * NS_PER_S))
         for span in spans(simulation):
             for node, begin, end in outages:
-                if node in span.held and span.end > span.start:
+                if node in span.occupied and span.end > span.start:
                     assert span.end <= begin + 1 or span.start >= end - 1  # times are rounded to ns
 
     @pytest.mark.parametrize(
@@ -393,14 +393,14 @@ def test_the_pool_finds_what_a_search_of_all_nodes_finds(
     found = pool.place(0, wanted, 1) if wanted > 8 else 0
     if wanted > 8 and not fitting:
         freest = sorted(open_nodes, key=lambda node: (-free[node], node))
-        held = 0
+        occupied = 0
         expected = []
         for node in freest:
-            if held < wanted and free[node]:
-                expected.append((node, min(free[node], wanted - held)))
-                held += expected[-1][1]
+            if occupied < wanted and free[node]:
+                expected.append((node, min(free[node], wanted - occupied)))
+                occupied += expected[-1][1]
         chosen = [(pool.chosen[place], pool.chosen_gpus[place]) for place in range(found)]
-        assert chosen == (expected if held == wanted else [])
+        assert chosen == (expected if occupied == wanted else [])
 
 
 def test_recorded_series_say_what_the_cluster_looked_like() -> None:

@@ -43,8 +43,8 @@ def states(**columns: object) -> list[ClusterState]:
 
 class TestStates:
     def test_policies_see_the_sizes_of_the_jobs_that_are_there(self) -> None:
-        nobody, first, second, third = states(**ELASTIC)
-        assert nobody.jobs.min_gpus is nobody.jobs.max_gpus is None
+        empty, first, second, third = states(**ELASTIC)
+        assert empty.jobs.min_gpus is empty.jobs.max_gpus is None
         for state, low, high in ((first, [1], [8]), (second, [1, 2], [8, 2]), (third, [1, 2, 2], [8, 2, 4])):
             assert state.jobs.min_gpus is not None
             assert [column.tolist() for column in state.jobs.sizes] == [low, high]

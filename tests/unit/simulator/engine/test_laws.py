@@ -83,7 +83,7 @@ class TestConservation:
         for begin, end in pairwise(edges):
             now = [run for run in runs if run.start <= begin and run.end >= end]
             for run in now:
-                others = sum(1 for other in now if other is not run and set(other.held) & set(run.held))
+                others = sum(1 for other in now if other is not run and set(other.occupied) & set(run.occupied))
                 work[run.job] += (end - begin) * 0.7**others
                 pieces[run.job] += 1
         for job, done in work.items():

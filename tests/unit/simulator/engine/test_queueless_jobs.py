@@ -51,8 +51,8 @@ def replayed(simulation: Simulation, models: list[SlowdownModel]) -> dict[int, i
 def _start(work: QueuelessJobs, trace: Trace, run: Span, left_ns: int) -> int:
     return work.start(
         left_ns,
-        list(run.held),
-        list(run.held.values()),
+        list(run.occupied),
+        list(run.occupied.values()),
         model=trace.model[run.job],
         batch_size=int(trace.batch_size[run.job]),
         requested_gpus=int(trace.num_gpus[run.job]),

@@ -19,8 +19,8 @@ from tests.unit.simulator.reproducing.test_experiment import claim, setting
 PICTURES = (
     cdf("a cdf", "small", "jct_s", "hours", 3600.0),
     shares("shares", "small", "sensitivity", "ideal / observed", (1.0, 1.1, 1.5)),
-    density("a density", "small", "utilization", "held"),
-    scatter("dots", "small", "utilization", "avg_jct_s", ("held", "JCT"), 3600.0),
+    density("a density", "small", "utilization", "occupied"),
+    scatter("dots", "small", "utilization", "avg_jct_s", ("occupied", "JCT"), 3600.0),
     lines("lines", {1.0: "small"}, "avg_jct_s", ("load", "JCT")),
 )
 

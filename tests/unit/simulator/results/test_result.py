@@ -112,5 +112,5 @@ def test_columns_are_in_the_order_of_the_trace() -> None:
     assert result.done.all()
     assert (result.first_start_ns >= result.submit_ns).all()
     assert (result.finish_ns - result.first_start_ns == result.duration_ns).all()
-    held = [sum(int(part.split(":")[1]) for part in text.split("+")) for text in result.nodes()]
-    assert held == result.num_gpus.tolist()
+    occupied = [sum(int(part.split(":")[1]) for part in text.split("+")) for text in result.nodes()]
+    assert occupied == result.num_gpus.tolist()

@@ -50,8 +50,8 @@ class World:
         counts = [self.rng.randint(1, self.free[node]) for node in nodes]
         for node, count in zip(nodes, counts, strict=True):
             self.free[node] -= count
-        held = sum(counts)
-        asked = held if self.rng.random() < 0.7 else self.rng.randint(1, 2 * held)
+        occupied = sum(counts)
+        asked = occupied if self.rng.random() < 0.7 else self.rng.randint(1, 2 * occupied)
         resident = Resident(
             self.rows, self.rng.choice(MODELS), self.rng.choice((-1, 32, 256)), asked, tuple(nodes), tuple(counts)
         )

@@ -124,7 +124,7 @@ def decide(nodes: list[Node], *jobs: Job, time_s: float = STARTED_S + 600) -> di
 
 
 class TestDecisions:
-    grown = Job(gpus=4, sizes=(1, 8), held={0: 8}, estimate_s=1000)
+    grown = Job(gpus=4, sizes=(1, 8), occupied={0: 8}, estimate_s=1000)
 
     def test_longer_jobs_get_more(self) -> None:
         long, short = Job(gpus=4, sizes=(1, 8), estimate_s=4000), Job(gpus=4, sizes=(1, 8), estimate_s=1000)
@@ -145,13 +145,13 @@ class TestDecisions:
         assert decide([Node()], replace(self.grown, preemptible=False), Job(gpus=2)) == {0: 8}
 
     def test_the_first_jobs_get_their_minimum_and_later_jobs_are_stopped(self) -> None:
-        state = cluster([Node()], [Job(gpus=6), Job(gpus=4, sizes=(3, 8), held={0: 8})], time_s=9999)
+        state = cluster([Node()], [Job(gpus=6), Job(gpus=4, sizes=(3, 8), occupied={0: 8})], time_s=9999)
         decision = Optimus().decide(state)
         assert {row: placement.num_gpus for row, placement in decision.allocation.items()} == {0: 6}
         assert decision.reasons[1].startswith("stopped")
 
     def test_a_job_that_keeps_its_size_keeps_its_nodes(self) -> None:
-        here = Job(gpus=4, held={1: 2, 0: 2}, estimate_s=10)
+        here = Job(gpus=4, occupied={1: 2, 0: 2}, estimate_s=10)
         state = cluster([Node(gpus=4)] * 2, [here, Job(gpus=4)], time_s=9999)
         decision = Optimus().decide(state)
         assert decision.allocation[0] == state.jobs.placement(0)
@@ -195,10 +195,10 @@ class TestRuns:
         log = simulation.finished
         assert sorted(log.index) == list(range(40))
         assert sum(log.resizes) > 10
-        held = {(span.job, sum(span.held.values())) for span in spans(simulation)}
-        assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in held)
-        assert any(gpus > trace.num_gpus[job] for job, gpus in held)
-        assert any(gpus < trace.num_gpus[job] for job, gpus in held)
+        occupied = {(span.job, sum(span.occupied.values())) for span in spans(simulation)}
+        assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in occupied)
+        assert any(gpus > trace.num_gpus[job] for job, gpus in occupied)
+        assert any(gpus < trace.num_gpus[job] for job, gpus in occupied)
         audit_gpus(simulation)
 
     def test_no_job_is_stopped_or_resized_sooner_than_a_round_after_its_start(self) -> None:

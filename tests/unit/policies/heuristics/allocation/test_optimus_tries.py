@@ -78,7 +78,7 @@ def test_cached_decisions_equal_those_computed_anew(layout: str, placing: Placem
 def test_of_a_long_queue_each_job_is_tried() -> None:
     """Four GPUs are free, one on each node: of twenty jobs of two and the last of one, only that one starts."""
     nodes = [Node(gpus=4)] * 4
-    young = [Job(gpus=3, held={node: 3}, estimate_s=9, preemptible=False) for node in range(4)]
+    young = [Job(gpus=3, occupied={node: 3}, estimate_s=9, preemptible=False) for node in range(4)]
     state = cluster(nodes, [*young, *[Job(gpus=2)] * 20, Job(gpus=1)])
     assert sorted(Optimus().decide(state).allocation) == [0, 1, 2, 3, 24]
 
@@ -86,8 +86,8 @@ def test_of_a_long_queue_each_job_is_tried() -> None:
 @given(state=states(), data=st.data())
 def test_free_gpus_equal_the_capacity_that_is_left(state: ClusterState, data: st.DataObject) -> None:
     running = state.running.tolist()
-    held = np.array([row for row in running if data.draw(st.booleans())], dtype=np.int64)
-    assert free_gpus(state, held) == Capacity(state, staying=held).total_free()
+    occupied = np.array([row for row in running if data.draw(st.booleans())], dtype=np.int64)
+    assert free_gpus(state, occupied) == Capacity(state, staying=occupied).total_free()
 
 
 @given(state=elastic_states(), data=st.data())

@@ -26,7 +26,7 @@ def started(name: str, nodes: list[Node], jobs: list[Job], **options: object) ->
 class TestBackfill:
     """A job of 4 GPUs runs for 10 s more; the head of the queue needs all 8."""
 
-    blocked = (Job(gpus=4, held={0: 4}, estimate_s=50, service_s=40), Job(gpus=8, estimate_s=99))
+    blocked = (Job(gpus=4, occupied={0: 4}, estimate_s=50, service_s=40), Job(gpus=8, estimate_s=99))
 
     def test_a_job_that_ends_before_the_head_can_start_passes_it(self) -> None:
         for estimate_s, passes in ((5, True), (10, True), (10.5, False)):
@@ -39,7 +39,7 @@ class TestBackfill:
 
     def test_jobs_that_pass_the_head_count_for_later_ones(self) -> None:
         # At T 8 and 4 are free, and the head needs 8 + 2: one job of 2 may stay beyond T, the next may not.
-        running = Job(gpus=8, held={0: 8}, estimate_s=10)
+        running = Job(gpus=8, occupied={0: 8}, estimate_s=10)
         jobs = [running, Job(gpus=10, estimate_s=9), *[Job(gpus=2, estimate_s=1000)] * 2, Job(gpus=2, estimate_s=10)]
         assert started("backfill", [Node(gpus=8), Node(gpus=4)], jobs) == {0, 2, 4}
 
@@ -48,7 +48,7 @@ class TestBackfill:
         assert started("backfill", [Node(gpus=8)], jobs) == {0}
 
     def test_a_head_without_a_known_start_time_delays_no_other_job(self) -> None:
-        jobs = [Job(gpus=4, held={0: 4}), Job(gpus=8, estimate_s=9), Job(gpus=4, estimate_s=1000), Job(gpus=4)]
+        jobs = [Job(gpus=4, occupied={0: 4}), Job(gpus=8, estimate_s=9), Job(gpus=4, estimate_s=1000), Job(gpus=4)]
         decision = decide("backfill", [Node(gpus=8)], jobs)
         assert set(decision.allocation) == {0, 2}
         assert "when running jobs end" in decision.reasons[1]
@@ -63,13 +63,13 @@ class TestBackfill:
 
     def test_ends_at_the_same_instant_are_equal_in_spite_of_rounding(self) -> None:
         # 0.1 + 0.2 of run time, 0.1 of it served, is more than 0.2 in floats.
-        jobs = [Job(gpus=4, held={0: 4}, estimate_s=0.3, service_s=0.1), Job(gpus=8), Job(gpus=4, estimate_s=0.2)]
+        jobs = [Job(gpus=4, occupied={0: 4}, estimate_s=0.3, service_s=0.1), Job(gpus=8), Job(gpus=4, estimate_s=0.2)]
         assert 0.3 - 0.1 < 0.2
         assert started("backfill", [Node(gpus=8)], jobs) == {0, 2}
 
     def test_the_head_may_be_spread_over_nodes(self) -> None:
         # Consolidated, the head waits until 90; spread, until 10, and the last job would delay it.
-        running = [Job(gpus=8, held={0: 4, 1: 4}, estimate_s=10), Job(gpus=2, held={0: 1, 1: 1}, estimate_s=90)]
+        running = [Job(gpus=8, occupied={0: 4, 1: 4}, estimate_s=10), Job(gpus=2, occupied={0: 1, 1: 1}, estimate_s=90)]
         jobs = [*running, Job(gpus=12), Job(gpus=3, estimate_s=60)]
         assert started("backfill", [Node(gpus=8)] * 2, jobs) == {0, 1, 3}
         assert started("backfill", [Node(gpus=8)] * 2, jobs, layout="anywhere") == {0, 1}
@@ -78,12 +78,16 @@ class TestBackfill:
 def test_srsf_weighs_remaining_time_by_gpus() -> None:
     jobs = [Job(gpus=8, estimate_s=10), Job(gpus=2, estimate_s=30), Job(gpus=8, estimate_s=100, service_s=91)]
     assert decide("srsf", [Node()], jobs).queue == (1, 2, 0)
-    running = [Job(gpus=8, held={0: 8}, estimate_s=10), Job(gpus=1, estimate_s=79), Job(gpus=1, estimate_s=81)]
+    running = [Job(gpus=8, occupied={0: 8}, estimate_s=10), Job(gpus=1, estimate_s=79), Job(gpus=1, estimate_s=81)]
     assert started("srsf", [Node()], running) == {1, 2}
 
 
 def test_count_policies_look_only_at_the_number_of_gpus() -> None:
-    jobs = [Job(gpus=4, held={0: 4}, estimate_s=1), Job(gpus=4, held={1: 4}, estimate_s=2), Job(gpus=8, estimate_s=9)]
+    jobs = [
+        Job(gpus=4, occupied={0: 4}, estimate_s=1),
+        Job(gpus=4, occupied={1: 4}, estimate_s=2),
+        Job(gpus=8, estimate_s=9),
+    ]
     assert started("srtf", [Node()] * 2, jobs) == {0, 1}
     decision = decide("srtf-count", [Node()] * 2, jobs)
     assert dict(decision.allocation[2].items()) == {0: 4, 1: 4}
@@ -91,7 +95,7 @@ def test_count_policies_look_only_at_the_number_of_gpus() -> None:
 
 
 def test_count_policies_place_new_jobs_around_running_jobs_selected_after_them() -> None:
-    jobs = [Job(gpus=4, held={0: 4}, attained_gpu_s=9), Job(gpus=8), Job(gpus=5, attained_gpu_s=10)]
+    jobs = [Job(gpus=4, occupied={0: 4}, attained_gpu_s=9), Job(gpus=8), Job(gpus=5, attained_gpu_s=10)]
     assert started("las-count", [Node()] * 2, jobs) == {0, 1}
     decision = decide("las-count", [Node()] * 2, jobs)
     assert dict(decision.allocation[1].items()) == {1: 8}

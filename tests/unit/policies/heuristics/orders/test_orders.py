@@ -101,44 +101,48 @@ def test_sjf_takes_the_shortest_and_puts_jobs_without_estimate_last() -> None:
 
 
 def test_srtf_stops_a_longer_running_job_for_a_shorter_one() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, service_s=10), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, service_s=10), Job(gpus=8, estimate_s=20)]
     decision = load_policy("srtf").decide(cluster([Node(gpus=8)], jobs))
     assert set(decision.allocation) == {1}
     assert "stopped" in decision.reasons[0]
 
 
 def test_srtf_keeps_a_job_that_is_not_preemptible() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, preemptible=False), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, preemptible=False), Job(gpus=8, estimate_s=20)]
     assert started("srtf", [Node(gpus=8)], jobs) == {0}
 
 
 def test_srtf_counts_time_already_run() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, service_s=90), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, service_s=90), Job(gpus=8, estimate_s=20)]
     assert started("srtf", [Node(gpus=8)], jobs) == {0}
 
 
 def test_srtf_never_moves_a_running_job_to_make_room() -> None:
     # Two half-empty nodes hold 8 free GPUs, and the 8-GPU job waits: it would need a job to move.
-    jobs = [Job(gpus=4, held={0: 4}, estimate_s=1), Job(gpus=4, held={1: 4}, estimate_s=1), Job(gpus=8, estimate_s=9)]
+    jobs = [
+        Job(gpus=4, occupied={0: 4}, estimate_s=1),
+        Job(gpus=4, occupied={1: 4}, estimate_s=1),
+        Job(gpus=8, estimate_s=9),
+    ]
     assert started("srtf", [Node(gpus=8)] * 2, jobs) == {0, 1}
 
 
 def test_srtf_places_new_jobs_around_running_jobs_selected_after_them() -> None:
     # Job 1 is selected first and would sit on n0; job 0 comes later in the order, and keeps n0.
-    jobs = [Job(gpus=4, held={0: 4}, estimate_s=50), Job(gpus=8, estimate_s=5)]
+    jobs = [Job(gpus=4, occupied={0: 4}, estimate_s=50), Job(gpus=8, estimate_s=5)]
     decision = load_policy("srtf").decide(cluster([Node(gpus=8)] * 2, jobs))
     assert holdings(decision) == {0: {0: 4}, 1: {1: 8}}
 
 
 def test_las_prefers_least_attained_service() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, attained_gpu_s=10), Job(gpus=8, attained_gpu_s=4)]
+    jobs = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=10), Job(gpus=8, attained_gpu_s=4)]
     assert started("las", [Node(gpus=8)], jobs) == {1}
 
 
 def test_tiresias_does_not_preempt_within_a_queue() -> None:
-    same_queue = [Job(gpus=8, held={0: 8}, attained_gpu_s=3000), Job(gpus=8)]
+    same_queue = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=3000), Job(gpus=8)]
     assert started("tiresias", [Node(gpus=8)], same_queue) == {0}
-    demoted = [Job(gpus=8, held={0: 8}, attained_gpu_s=3200), Job(gpus=8)]
+    demoted = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=3200), Job(gpus=8)]
     assert started("tiresias", [Node(gpus=8)], demoted) == {1}
 
 

@@ -144,17 +144,17 @@ def test_no_action_places_a_job_where_it_may_not_be(
         if found is None:
             break
         started[found[0]] = found[1]
-    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
+    occupied = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
     for row, placement in started.items():
         check_shape(state, row, placement)
-    decision = Decision(held | started)
+    decision = Decision(occupied | started)
     for node in {node for placement in started.values() for node in placement.nodes}:
         check_node(state, decision, started, node)
 
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=2, foreign_gpus=1), Node(gpus=2, available=False), Node(gpus=2), Node(gpus=2)]
-    view = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
+    view = look(cluster(nodes, [Job(gpus=1, exclusive=True, occupied={2: 1}), Job(gpus=2)]))
     usual = np.float32(0.1 + 0.9 * 0.5)
     assert view.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
     # Two GPUs of the last node, or one of the first and one of the last.
@@ -187,7 +187,7 @@ def test_an_invalid_profile_counts_as_the_median(column: str, value: float) -> N
 
 
 def test_more_jobs_than_slots_are_shown_as_far_as_there_are_slots() -> None:
-    view = look(cluster([Node(gpus=2)], [Job(gpus=2, held={0: 2}), Job(gpus=2, held={0: 2}), Job(gpus=1)]))
+    view = look(cluster([Node(gpus=2)], [Job(gpus=2, occupied={0: 2}), Job(gpus=2, occupied={0: 2}), Job(gpus=1)]))
     assert (view.array[0, :2] > 0).all()
     assert view.mask().tolist()[1:] == [False] * 3
 

@@ -51,14 +51,14 @@ def test_decisions_are_valid_and_the_same_again(state: ClusterState, kind: type[
 
 
 def test_a_job_that_fits_nowhere_is_not_reported_as_deferred() -> None:
-    state = cluster([Node()] * 4, [Job(gpus=8, held={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
+    state = cluster([Node()] * 4, [Job(gpus=8, occupied={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
     decision = RlBase(agent_of(Encoding(), wait=1e6)).decide(state)
     assert decision.reasons[4].startswith("deferred: the learned policy")
     assert 3 not in decision.reasons
 
 
 def test_hybrid_starts_jobs_on_gpus_that_base_leaves_idle() -> None:
-    state = cluster([Node()] * 4, [Job(gpus=4, held={0: 4}), Job(gpus=8), Job(gpus=4), Job(gpus=4), Job(gpus=30)])
+    state = cluster([Node()] * 4, [Job(gpus=4, occupied={0: 4}), Job(gpus=8), Job(gpus=4), Job(gpus=4), Job(gpus=30)])
     agent = agent_of(Encoding(), wait=1e6)
     base, hybrid = RlBase(agent).decide(state), RlHybrid(agent).decide(state)
     assert dict(base.allocation) == {0: Placement((0,), (4,))}

@@ -26,7 +26,7 @@ KNOB = 0.6
 
 def slowed(*by: float, preemptible: bool = True) -> ClusterState:
     """Jobs on the same two nodes, so many times slower than alone; the state is 500 s after they started."""
-    jobs = [Job(gpus=4, held=SPREAD, measured=(each, 0.9, 1.0), preemptible=preemptible) for each in by]
+    jobs = [Job(gpus=4, occupied=SPREAD, measured=(each, 0.9, 1.0), preemptible=preemptible) for each in by]
     return cluster([Node()] * 4, [*jobs, Job(gpus=4)])
 
 
@@ -47,8 +47,8 @@ def test_a_new_run_is_left_alone() -> None:
 
 
 def test_speeds_that_were_not_measured_are_predicted() -> None:
-    job = Job(gpus=4, held=SPREAD)
-    state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD), (job, QUIET), (Job(gpus=4, held={2: 2, 3: 2}), LOUD)])
+    job = Job(gpus=4, occupied=SPREAD)
+    state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD), (job, QUIET), (Job(gpus=4, occupied={2: 2, 3: 2}), LOUD)])
     found = sensitivities(state, [0, 1, 2, 3])
     assert found[0] == pytest.approx(found[1]) and 1.8 < found[0] < 3.0
     assert found[2] == pytest.approx(1.0, abs=0.01)

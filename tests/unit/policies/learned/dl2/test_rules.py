@@ -60,8 +60,8 @@ def test_a_job_without_servers_gets_a_worker_alone() -> None:
 
 def test_a_job_grows_only_to_what_jobs_request() -> None:
     seen = state((30, 0.4, 4, 4), (10, 0.2, 2, 2), (0, 0, 0, 0))
-    nobody = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
-    assert actions_of("fifo", COLUMNS, seen, all_but(*nobody)) == [action(1, BOTH)]
+    no_task = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
+    assert actions_of("fifo", COLUMNS, seen, all_but(*no_task)) == [action(1, BOTH)]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -38,7 +38,7 @@ def test_every_feature_and_value_is_finite(state: ClusterState) -> None:
 
 def test_features_have_the_documented_values() -> None:
     jobs = [
-        (Job(gpus=8, held={0: 8}, estimate_s=300.0, service_s=150.0), QUIET),
+        (Job(gpus=8, occupied={0: 8}, estimate_s=300.0, service_s=150.0), QUIET),
         (Job(gpus=12, estimate_s=300.0), LOUD),
         (Job(gpus=4, estimate_s=300.0), UNKNOWN),
         (Job(gpus=4), QUIET),

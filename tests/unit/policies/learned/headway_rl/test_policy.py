@@ -30,7 +30,7 @@ SOON = {"remaining": -1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
 
 
 def test_loud_jobs_are_kept_apart_with_a_reason() -> None:
-    runs = Job(gpus=12, held={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
+    runs = Job(gpus=12, occupied={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
     state = state_of([Node()] * 3, [(runs, LOUD), (Job(gpus=12, estimate_s=600.0), LOUD)])
     decision = HeadwayRl(network(**BY_GPUS)).decide(state)
     assert set(decision.allocation) == {0}
@@ -52,7 +52,7 @@ def test_the_set_that_is_worth_most_runs_not_the_first_that_fits() -> None:
 
 
 def test_a_job_that_is_worth_more_takes_the_gpus_of_one_that_runs() -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
     decision = HeadwayRl(network(**SOON)).decide(state_of([Node()], jobs))
     assert decision.allocation == {1: Placement((0,), (8,))}
@@ -62,7 +62,7 @@ def test_a_job_that_is_worth_more_takes_the_gpus_of_one_that_runs() -> None:
 
 @pytest.mark.parametrize("why", ["not preemptible", "no preemption", "just started"])
 def test_a_job_that_is_not_preemptible_is_not_stopped(why: str) -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=why != "not preemptible")
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0, preemptible=why != "not preemptible")
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
     policy = HeadwayRl(network(**SOON), preempt=why != "no preemption")
     state = state_of([Node()], jobs, time_s=550.0 if why == "just started" else 1000.0)
@@ -73,7 +73,7 @@ def test_a_job_that_is_not_preemptible_is_not_stopped(why: str) -> None:
 
 
 def test_a_stop_must_gain_more_than_it_costs() -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=310.0)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=310.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
     assert set(HeadwayRl(network(**SOON)).decide(state_of([Node()], jobs)).allocation) == {1}
     assert set(HeadwayRl(network(**SOON | {"log_stop": -1.0})).decide(state_of([Node()], jobs)).allocation) == {0}
@@ -81,7 +81,7 @@ def test_a_stop_must_gain_more_than_it_costs() -> None:
 
 def test_a_running_job_that_is_in_the_way_moves() -> None:
     """A job of twelve GPUs would have to share a node with the running job of four, which moves to a node of its own."""
-    runs = Job(gpus=4, held={0: 4}, estimate_s=600.0)
+    runs = Job(gpus=4, occupied={0: 4}, estimate_s=600.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=600.0, nodes=frozenset({0})), QUIET)]
     decision = HeadwayRl(network(**BY_GPUS | {"bulk": -1.0})).decide(state_of([Node()] * 2, jobs))
     assert decision.allocation == {0: Placement((1,), (4,)), 1: Placement((0,), (8,))}
@@ -103,7 +103,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> HeadwayRl:
 
 
 def test_the_oldest_late_job_comes_first_and_its_nodes_are_reserved(impatient: HeadwayRl) -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=False)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0, preemptible=False)
     jobs = [(Job(gpus=16, estimate_s=9000.0), QUIET), (runs, QUIET), (Job(gpus=1, estimate_s=60.0), QUIET)]
     late = state_of([Node()] * 2, jobs, time_s=5000.0)
     decision = impatient.decide(late)
@@ -129,7 +129,7 @@ def test_the_oldest_late_job_comes_first_and_its_nodes_are_reserved(impatient: H
 
 def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_meanwhile(impatient: HeadwayRl) -> None:
     """The first two jobs are late; the running one has a lower value than those that wait."""
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0)
     waits = Job(gpus=8, estimate_s=8000.0)
     jobs = [(runs, QUIET), (waits, QUIET), (Job(gpus=8, estimate_s=60.0), QUIET)]
     decision = impatient.decide(state_of([Node()], jobs, time_s=9000.0))
@@ -142,7 +142,7 @@ def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_mean
 def test_a_job_that_was_late_when_it_started_is_not_stopped_although_its_estimate_grows(days: float) -> None:
     """The job started after 11 days of waiting, when its estimate was one day."""
     day_s = 86_400.0
-    runs = Job(gpus=8, held={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
     state = state_of([Node()], [(runs, QUIET), *[(Job(gpus=1, estimate_s=600.0), QUIET)] * 8], time_s=11.1 * day_s)
     submitted_s = np.array([0.0, *[11.05 * day_s] * 8])
     state = dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submit_time_s=submitted_s))
@@ -154,8 +154,8 @@ def test_many_old_jobs_that_last_for_days_do_not_become_fifo(monkeypatch: pytest
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
     day_s = 86_400.0
     runs = [
-        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=10 * day_s), QUIET),
-        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=11 * day_s), QUIET),
+        (Job(gpus=4, occupied={0: 4}, service_s=8 * day_s, estimate_s=10 * day_s), QUIET),
+        (Job(gpus=4, occupied={0: 4}, service_s=8 * day_s, estimate_s=11 * day_s), QUIET),
     ]
     long = [(Job(gpus=8, estimate_s=5 * day_s), QUIET)] * 6
     short = [(Job(gpus=4, estimate_s=0.5 * day_s), QUIET)] * 2
@@ -175,7 +175,7 @@ def test_jobs_without_estimate_or_profile_have_typical_values_and_the_reason_say
 
 
 def test_a_node_on_which_more_is_used_than_there_is_keeps_its_jobs() -> None:
-    state = state_of([Node(foreign_gpus=4)], [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=2), QUIET)])
+    state = state_of([Node(foreign_gpus=4)], [(Job(gpus=8, occupied={0: 8}), QUIET), (Job(gpus=2), QUIET)])
     assert beginner().decide(state).allocation == {0: Placement((0,), (8,))}
 
 

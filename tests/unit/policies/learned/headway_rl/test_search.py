@@ -95,7 +95,7 @@ def test_the_mutual_slowdown_of_two_jobs_counts() -> None:
 
 
 def test_orders_are_by_value_per_gpu_and_running_jobs_have_the_cost_of_a_stop_in_their_favour() -> None:
-    jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, held={0: 1}, estimate_s=60.0)]
+    jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, occupied={0: 1}, estimate_s=60.0)]
     state = state_of([Node()], [(job, QUIET) for job in jobs])
     assert search_of(state, [1.9, 1.0, 0.99]).order([0, 1, 2]) == [2, 1, 0]
     assert search_of(state, [1.9, 1.0, 0.97]).order([0, 1, 2]) == [1, 2, 0]

@@ -101,31 +101,31 @@ def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window:
         if found is None:
             break
         started[found[0]] = found[1]
-    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
+    occupied = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
     for row, placement in started.items():
         check_shape(state, row, placement)
-    decision = Decision(held | started)
+    decision = Decision(occupied | started)
     for node in {node for placement in started.values() for node in placement.nodes}:
         check_node(state, decision, started, node)
 
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=3, foreign_gpus=1), Node(gpus=3, available=False), Node(gpus=3), Node(gpus=2)]
-    jobs = [Job(gpus=1, exclusive=True, held={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
+    jobs = [Job(gpus=1, exclusive=True, occupied={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
     gpus, _, _ = look(cluster(nodes, jobs)).encoding.columns.split(look(cluster(nodes, jobs)).array())
     assert gpus.tolist() == [[-1, 0, 0], [-1, -1, -1], [1, 1, 1], [-1, 0, 0]]
 
 
 def test_more_occupied_gpus_than_a_node_has_are_shown_as_all_of_its_gpus() -> None:
     state = cluster(
-        [Node(gpus=2)], [Job(gpus=2, held={0: 2}, estimate_s=3600), Job(gpus=1, held={0: 1}, estimate_s=60)]
+        [Node(gpus=2)], [Job(gpus=2, occupied={0: 2}, estimate_s=3600), Job(gpus=1, occupied={0: 1}, estimate_s=60)]
     )
     gpus, _, _ = look(state).encoding.columns.split(look(state).array())
     assert gpus.tolist() == [[1, 1]]
 
 
 def test_a_job_without_an_estimate_has_the_mean_time_and_one_beyond_its_estimate_is_about_to_end() -> None:
-    jobs = [Job(gpus=1, held={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
+    jobs = [Job(gpus=1, occupied={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
     view = look(cluster([Node(gpus=2)], jobs), usual_h=2.5)
     gpus, shown, _ = view.encoding.columns.split(view.array())
     assert gpus.tolist() == [[0, 0]]

@@ -66,7 +66,7 @@ def saved(folder: Path, encoding: Encoding = SMALL, **card: Any) -> Path:
 
 def busy() -> ClusterState:
     jobs = [
-        Job(gpus=3, held={0: 3}, estimate_s=7200),
+        Job(gpus=3, occupied={0: 3}, estimate_s=7200),
         *(Job(gpus=gpus, estimate_s=600.0 * gpus) for gpus in (1, 4, 2, 3, 1, 2, 1)),
     ]
     return cluster([Node(gpus=4)] * 4, jobs)
@@ -91,7 +91,7 @@ def test_weights_of_a_version_with_one_network_are_served(tmp_path: Path) -> Non
 def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None:
     path = str(saved(tmp_path))
     jobs = [
-        Job(gpus=3, held={0: 3}, estimate_s=600),
+        Job(gpus=3, occupied={0: 3}, estimate_s=600),
         *(Job(gpus=2, estimate_s=7200.0) for _ in range(6)),
         Job(gpus=1, estimate_s=60),
     ]

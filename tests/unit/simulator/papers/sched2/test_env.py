@@ -169,7 +169,7 @@ def expected_gpus(env: Sched2Env) -> list[list[float]]:
     """Compute the hours from the running jobs."""
     loop, table = env.loop, []
     for node in range(4):
-        held = [
+        occupied = [
             (job.finish - loop.now) / 3.6e12
             for job in loop.running
             for where, count in zip(job.nodes, job.counts, strict=True)
@@ -177,7 +177,7 @@ def expected_gpus(env: Sched2Env) -> list[list[float]]:
             for _ in range(count)
         ]
         free = 0.0 if loop.pool.up[node] else -1.0
-        table.append(sorted([free] * (8 - len(held)) + held))
+        table.append(sorted([free] * (8 - len(occupied)) + occupied))
     return table
 
 
