@@ -36,7 +36,7 @@ WEIGHTS = ("gpus", "jobs")
 
 
 class ContentionGreedy:
-    """Waiting jobs where they add most speed, losses of others deducted; deferred while that gain is below `threshold`."""
+    """Starts each job where its speed less the losses of others is highest; defers it while that gain is below `threshold`."""
 
     spec = PolicySpec(
         name="contention-greedy",

@@ -1,4 +1,4 @@
-"""Placement rules: where one job goes on free GPUs.
+"""Placement rules: the nodes of one job, by the free GPUs.
 
 Every policy here that does not say otherwise uses `BEST_FIT`, the consolidated best fit of `policies.placement.best_fit`. The
 others let a job start on scattered GPUs, where it runs slower but waits less. They place jobs whose GPUs may be divided

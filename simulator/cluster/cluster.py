@@ -236,7 +236,7 @@ def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
         raise ClusterError("there are none", mend="give [[network.switches]] blocks", key="network.switches")
     above = dict(_switch(block, f"network.switches[{at}]") for at, block in enumerate(blocks))
     if len(above) < len(blocks):
-        raise ClusterError("two switches have one name", mend="give each a name of its own", key="network.switches")
+        raise ClusterError("two switches have the same name", mend="give each another name", key="network.switches")
     wanted = {parent: "network.switches" for parent in above.values() if parent}
     wanted |= {row.rack: "nodes" for row in rows if row.rack}
     for name, key in wanted.items():

@@ -130,7 +130,7 @@ class Simulation:
     def advance(self) -> bool:
         """Go to the next instant with an event; return False if there is none, even if jobs wait.
 
-        If no decision was made at the present instant, jobs stay as they are. Raises SettingError if rounds would go on for ever
+        If no decision was made at the present instant, jobs stay as they are. Raises SettingError if rounds would never end
         and no job does any work.
         """
         if self._undecided:

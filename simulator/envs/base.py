@@ -32,7 +32,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """An episode schedules one trace, from the first arrival to the last finish.
 
     At a decision, time does not advance: the agent starts (and may stop) jobs, one per step, until it chooses to wait; then the
-    engine goes on to the next decision. While no job waits there are no decisions. A subclass defines the spaces, `_begin`,
+    engine advances to the next decision. While no job waits there are no decisions. A subclass defines the spaces, `_begin`,
     `_observe`, `_act`, `_rate` and optionally the other hooks; it changes the cluster only by `start` and `stop`.
 
     Invariant between steps: every event of the present instant has been handled, the speeds in `simulation` are up to date, and
@@ -95,7 +95,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
         if truncated:
-            # The state goes on in principle: learning values it, and needs to know what could be done there.
+            # The episode was truncated: learning needs the value of this state, and so the possible actions.
             info["action_masks"] = self.action_masks()
         return self._observe(), reward, terminated, truncated, info
 

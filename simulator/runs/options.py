@@ -68,7 +68,7 @@ class RunOptions:
     )
     estimates: str = field(
         default="true",
-        metadata=_flag("--estimates", "What policies know of durations: true, limit, noisy:SIGMA or history."),
+        metadata=_flag("--estimates", "Estimates of durations that policies get: true, limit, noisy:SIGMA or history."),
     )
     drop_impossible: bool = field(
         default=False,

@@ -35,7 +35,7 @@ from policies.placement.rules import placement_rule
 
 
 class Drf:
-    """Waiting jobs by dominant share, least first: that of the job, or of everything that its user's jobs occupy."""
+    """Starts jobs by dominant share, smallest first: the share of the job, or of all jobs of its user."""
 
     spec = PolicySpec(name="drf", source="Dominant resource fairness (Ghodsi et al., NSDI 2011; baseline of DL2)")
 

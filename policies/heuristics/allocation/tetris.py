@@ -33,7 +33,7 @@ from policies.placement.rules import PlacementRule, placement_rule
 
 
 class Tetris:
-    """Waiting jobs by alignment with what is free, minus remaining time: best first."""
+    """Starts jobs by alignment with the free resources minus remaining time, the highest score first."""
 
     spec = PolicySpec(
         name="tetris",

@@ -29,7 +29,7 @@ SLOTS = 10
 
 
 class RlTapsSjf:
-    """The shortest of the jobs in `slots`; the first GPUs that are free."""
+    """Starts the shortest of the jobs in `slots` on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-sjf", source=_SOURCE.format("SJF"), needs=frozenset({"duration_estimate"}))
 
@@ -43,7 +43,7 @@ class RlTapsSjf:
 
 
 class RlTapsTetris:
-    """The largest of the jobs in `slots`; the first GPUs that are free."""
+    """Starts the largest of the jobs in `slots` on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-tetris", source=_SOURCE.format("Tetris"))
 
@@ -57,7 +57,7 @@ class RlTapsTetris:
 
 
 class RlTapsRandom:
-    """Any of the jobs in `slots`, drawn from `seed`; the first GPUs that are free."""
+    """Starts a random job of those in `slots`, drawn from `seed`, on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-random", source=_SOURCE.format("Random"))
 

@@ -46,7 +46,7 @@ class _Packed:
 
 
 class Sched2Sif(_Packed):
-    """Waiting jobs by ideal time, shortest first; packed on what is free."""
+    """Starts the shortest jobs first, by ideal time; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-sif", source=_SOURCE.format("SIF"), needs=_NEEDS)
 
@@ -56,7 +56,7 @@ class Sched2Sif(_Packed):
 
 
 class Sched2Lrf(_Packed):
-    """Waiting jobs by GPUs, fewest first; packed on what is free."""
+    """Starts jobs with the fewest GPUs first; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-lrf", source=_SOURCE.format("LRF"))
 
@@ -66,7 +66,7 @@ class Sched2Lrf(_Packed):
 
 
 class Sched2Spf(_Packed):
-    """Waiting jobs by ideal time times GPUs, least first; packed on what is free."""
+    """Starts jobs with the smallest ideal time times GPUs first; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-spf", source=_SOURCE.format("SPF"), needs=_NEEDS)
 
@@ -76,7 +76,7 @@ class Sched2Spf(_Packed):
 
 
 class Sched2Fifo:
-    """Waiting jobs in order of submission, no job passes the head; packed on what is free."""
+    """Starts jobs in order of submission, none before an earlier one; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-fifo", source=_SOURCE.format("FIFO"))
 
@@ -86,7 +86,7 @@ class Sched2Fifo:
 
 
 class Sched2Saf(_Packed):
-    """Waiting jobs by the time that they would take where they would be placed now, shortest first."""
+    """Starts the job first that would run shortest at its present placement."""
 
     spec = PolicySpec(name="sched2-saf", source=_SOURCE.format("SAF"), needs=_NEEDS | {"profile"})
 
@@ -120,7 +120,7 @@ def _speed_now(capacity: Capacity, row: int, speed: FloatColumn) -> float:
 
 
 class Sched2Dsif:
-    """Waiting jobs by ideal time, shortest first; one that would start scattered is first delayed a few times.
+    """Starts the shortest jobs first, by ideal time; a job that would start scattered is first delayed a few times.
 
     Decisions depend on earlier ones: the policy remembers the instants at which it delayed a job. The same instant gives the same
     decision again; what the policy remembers of later instants is then dropped.

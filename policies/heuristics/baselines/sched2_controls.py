@@ -36,7 +36,7 @@ PATIENCE = 16.0
 
 
 class Sched2SpfLocal:
-    """Waiting jobs by ideal time times GPUs, least first; no job starts where it would be slower than with its best locality."""
+    """Starts jobs with the smallest ideal time times GPUs first, but none where it would be slower than with its best locality."""
 
     spec = PolicySpec(name="sched2-spf-local", source=_SOURCE, needs=_NEEDS)
 
@@ -60,7 +60,7 @@ class Sched2SpfLocal:
 
 
 class Sched2Delay:
-    """Waiting jobs by ideal time, shortest first; one that would be slower than with its best locality waits a time for that."""
+    """Starts the shortest jobs first, by ideal time; a job waits for a while if it would be slower than with its best locality."""
 
     spec = PolicySpec(
         name="sched2-delay", source=f"{_SOURCE}: delay scheduling (Zaharia et al., EuroSys 2010)", needs=_NEEDS

@@ -76,7 +76,7 @@ class Rollout:
 class Collector:
     """Steps environments and keeps the results.
 
-    Invariant: between two calls `_seen` and `_masks` are the environments' present observations and masks. Episodes go on from
+    Invariant: between two calls `_seen` and `_masks` are the environments' present observations and masks. Episodes continue from
     one batch to the next, unless `restart` ends them all.
     """
 

@@ -315,7 +315,7 @@ class AgentView:
 
 
 def usual_of(state: ClusterState) -> Features:
-    """Return the medians over the state's models, which stand for models that were not measured."""
+    """Return the medians over the state's models, which are used for models that were not measured."""
     of_job = _features(state, Encoding().usual)
     return tuple(np.median(sorted(set(of_job)), axis=0).round(4).tolist()) if of_job else Encoding().usual
 

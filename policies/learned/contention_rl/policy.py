@@ -106,7 +106,7 @@ class ContentionAgent:
 
 
 class RlBase:
-    """The agent's decisions alone."""
+    """Decides by the learned policy alone."""
 
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
@@ -158,7 +158,7 @@ class RlBase:
 
 
 class RlHybrid(RlBase):
-    """The agent's decisions; jobs that it leaves start by a rule where they fit."""
+    """Decides by the learned policy; a rule starts the other jobs if they fit."""
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 

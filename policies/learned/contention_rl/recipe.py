@@ -13,7 +13,7 @@ decision process: a step of n rounds discounts what follows by gamma^n.
 
 A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
 of `TrainingRun`; the paper uses the word for something else.) Between two stages only network, optimizer and that number matter:
-there a training can be stopped, and goes on to the same weights.
+there a training can be stopped, and continues to the same weights.
 """
 
 from __future__ import annotations

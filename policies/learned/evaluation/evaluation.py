@@ -45,7 +45,7 @@ class EvaluationRequest:
     weights: str | None = None
     """Folder of weights, for the policies that take weights and do not name any."""
     system: str | None = None
-    """System whose workloads and cluster stand for what is not given; None: that of the first learned policy."""
+    """System whose workloads and cluster are used where the user gives none; None: that of the first learned policy."""
     settings: tuple[str, ...] = ()
     seeds: int | None = None
 

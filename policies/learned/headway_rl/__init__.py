@@ -1,4 +1,4 @@
-"""headway-rl: learned values of jobs, and a search for the set of jobs that is worth most together, contention deducted.
+"""headway-rl: learned values of jobs, and a search for the set of jobs with the highest total value under contention.
 Imports `api`, `errors`, `heuristics`, `learned/training`, `learned/weights`, `model`, `options`, `ordering`, `placement`,
 `selection` and `speeds`.
 

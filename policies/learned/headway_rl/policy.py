@@ -7,7 +7,8 @@ No job waits for ever:
   can wait.
 
 Jobs that have just been started are not stopped or moved for `settle_s`. Where more than MOST_RUNNING jobs run, all keep their
-placements, and only the first MOST_WAITING waiting jobs are considered: so many jobs leave no gaps that are worth a stop.
+placements, and only the first MOST_WAITING waiting jobs are considered: with so many jobs, no free GPUs are left for which a stop
+would pay.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain
 
 
 class HeadwayRl:
-    """Jobs by learned values, contention deducted; those that run may be stopped or moved."""
+    """Starts the jobs with the highest learned values under contention; it may stop or move running jobs."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class HeadwayRl:
         self._settle_s = number("settle_s", settle_s, unit="seconds")
         self.spec = PolicySpec(
             name=SYSTEM,
-            source="Headway; learned values of jobs, and a search for the set that is worth most",
+            source="Headway; learned values of jobs, and a search for the set with the highest total value",
             preempts=preempt,
             needs=frozenset({"duration_estimate", "profile"}),
         )

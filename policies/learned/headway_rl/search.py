@@ -90,7 +90,7 @@ class Search:
         self._stopping = terms.stop * sum(values[row] for row in own)
         """Cost of stopping all of them."""
         self._counted = [value * (1.0 + terms.stop * (row in own)) for row, value in enumerate(values)]
-        """Value of each job that goes on, or starts, without slowdown."""
+        """Value of each job that continues, or starts, without slowdown."""
 
     def order(self, rows: Sequence[int]) -> list[int]:
         """Return the rows by value per GPU^bulk, where a running job's value includes the cost of a stop; ties by submission."""

@@ -77,7 +77,7 @@ class QAgent:
 
 
 class Sched2:
-    """A trained Q-network decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
+    """Chooses the next of ten waiting jobs, or none, by a trained Q-network; places it by the packing rule."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=NEEDS)
 

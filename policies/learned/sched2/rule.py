@@ -64,7 +64,7 @@ class RuleAgent:
 
 
 class Sched2Rule:
-    """A rule found by a search decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
+    """Chooses the next of ten waiting jobs, or none, by a rule that a search has found; places it by the packing rule."""
 
     spec = PolicySpec(
         name=SYSTEM, source="Headway; state, actions and placement of SCHED2 (Luan et al., GLOBECOM 2019)", needs=NEEDS

@@ -18,7 +18,7 @@ from policies.learned.training.train import HOUSE, TrainingRequest
 from policies.learned.weights.card import ModelCard
 
 STOPPED = 130
-"""Exit code of a training that was stopped by a signal and can go on."""
+"""Exit code of a training that was stopped by a signal and can continue."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

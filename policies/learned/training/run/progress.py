@@ -59,7 +59,7 @@ class TrainingProgress:
             self.say(f"{self._where}: {self._evaluation}")
 
     def say(self, text: str) -> None:
-        """Write a line of its own."""
+        """Write the text as a separate line."""
         if self._bar:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

@@ -1,4 +1,4 @@
-"""A training in its folder, and how it goes on after it was stopped or killed.
+"""A training in its folder, which continues after it was stopped or killed.
 
     with TrainingRun(folder, card, resume=False, better="lower", patience=10) as run:
         run.keep(network=network, optimizer=optimizer)
@@ -16,7 +16,7 @@
 
 **Rounds.** Between two rounds a training can be stopped without loss: all that goes on from one round to the next is what was kept
 (`keep`), the global sources of random numbers, and this object's own counters. The recipe must restart all environments at the
-beginning of each round, whether or not a checkpoint is written there. Then a training that was killed at any moment and goes on
+beginning of each round, whether or not a checkpoint is written there. Then a training that was killed at any moment and continues
 from its last checkpoint computes, to the bit, the same as one that was never killed: the clock decides about checkpoints alone.
 """
 
@@ -92,7 +92,7 @@ class TrainingRun:
         """Phase and number of the present round."""
         self._enough = False
         self._point: dict[str, Any] | None = None
-        """The checkpoint to go on from, until the recipe has reached its phase."""
+        """The checkpoint from which the training continues, until the recipe has reached its phase."""
 
     @staticmethod
     def is_in(folder: Path) -> bool:
@@ -105,7 +105,7 @@ class TrainingRun:
         return self.folder / "best"
 
     def __enter__(self) -> TrainingRun:
-        """Raises TrainingError where the training cannot begin, or not go on."""
+        """Lock the folder, and read the checkpoint. Raises TrainingError if the training cannot begin or continue."""
         with ExitStack() as stack:
             stack.enter_context(locked(self.folder))
             stack.callback(self._figures.close)
@@ -125,7 +125,7 @@ class TrainingRun:
     # What a recipe calls
 
     def keep(self, **parts: Stateful) -> None:
-        """Carry these from round to round. Where a training goes on, `rounds` restores their states when it begins."""
+        """Carry these from round to round. If a training continues, `rounds` restores their states when it begins."""
         self._parts.keep(parts)
 
     def rounds(self, total: int, phase: str = "training") -> Iterator[int]:
@@ -271,6 +271,6 @@ class TrainingRun:
 
     def _round(self, what: str) -> tuple[str, int]:
         if self._now is None:
-            # Between rounds it would be done twice by a training that goes on.
+            # Between rounds, a training that continues would do it twice.
             raise RuntimeError(f"{what} was called outside of a round; call it in the loop over `rounds`")
         return self._now

@@ -101,7 +101,7 @@ def test_networks_made_by_a_rule_are_not_written(kind: str) -> None:
     ("change", "key", "says"),
     [
         ({"switches": []}, "network.switches", "there are none"),
-        ({"switches": [{"name": "s"}, {"name": "s"}]}, "network.switches", "two switches have one name"),
+        ({"switches": [{"name": "s"}, {"name": "s"}]}, "network.switches", "two switches have the same name"),
         ({"switches": [{"name": "t"}]}, "nodes", "'s' is not a switch"),
         ({"switches": [{"name": "s", "below": "t"}]}, "network.switches", "'t' is not a switch"),
         ({"switches": [{"name": "s", "below": 3}]}, "network.switches[0].below", "3 is not a name"),

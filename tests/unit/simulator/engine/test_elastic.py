@@ -93,6 +93,6 @@ class TestSpeeds:
 
     def test_without_any_model_resizing_is_refused(self, trace: Path) -> None:
         scenario = self.scenario(trace, "none")
-        with pytest.raises(SettingError, match=r"policy grows gives elastic jobs other sizes.*--slowdown scaling"):
+        with pytest.raises(SettingError, match=r"policy grows resizes elastic jobs.*--slowdown scaling"):
             scenario.simulation(RESIZES)
         scenario.simulation(PLAIN)

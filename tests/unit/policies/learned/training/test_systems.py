@@ -90,7 +90,7 @@ def test_a_recipe_from_the_command_line() -> None:
         (["rate=fast"], ["rate cannot be 'fast'", "rate=0.5"]),
         (["sizes=1/x"], ["sizes cannot be '1/x'", "sizes=1/2"]),
         (["careful=maybe"], ["careful cannot be 'maybe'", "careful=false"]),
-        (["rounds=3"], ["--rounds", "twice"]),
+        (["rounds=3"], ["--rounds", "set the same field"]),
     ],
 )
 def test_a_wrong_setting_is_an_error(texts: list[str], words: list[str]) -> None:
