@@ -136,7 +136,7 @@ class TestNobodyCanRun:
 class TestRoundsThemselves:
     @pytest.mark.parametrize("round_s", [-1.0, float("nan"), float("inf"), 1e-10])
     def test_of_impossible_length(self, round_s: float) -> None:
-        with pytest.raises(SettingError, match="policy does wants rounds of"):
+        with pytest.raises(SettingError, match="policy does has rounds of"):
             Simulation(TWO_LONG, parse_cluster("1x1"), Does(lambda state: Decision({}), round_s=round_s), FREE)
 
     def test_whole_multiples_however_odd_the_present_instant(self) -> None:
