@@ -110,7 +110,7 @@ def test_a_seed_that_fails_is_reported(env: dict[str, str], tmp_path: Path) -> N
     (tmp_path / "runs/seed-1/thesis.tex").write_text("mine")
     command = ("train", "learned-order", "--rounds", 1, "--set", "tries=2", "--seeds", 2, "--out", "runs")
     said = headway_policy(*command, env=env, cwd=tmp_path, code=1).stderr.splitlines()
-    assert said[-1].startswith("headway-policy train: seed 1: runs/seed-1: has thesis.tex in it")
+    assert said[-1].startswith("headway-policy train: seed 1: runs/seed-1: the folder contains thesis.tex")
     assert (tmp_path / "runs/seed-0/best/learned-order.json").exists()
 
 
@@ -176,7 +176,7 @@ def test_an_error_is_one_line(
 def test_a_folder_with_other_files_is_not_used(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     said = headway_policy("train", *SMALL, "--out", tmp_path, env=env, cwd=tmp_path, code=1).stderr
-    assert "has thesis.tex in it" in said
+    assert "the folder contains thesis.tex" in said
     before = best(alone)
     said = headway_policy("train", *SMALL, "--out", alone, env=env, cwd=tmp_path, code=1).stderr
     assert "continue that training (--resume)" in said
