@@ -88,7 +88,7 @@ class Learner(Protocol):
     """A policy that learns from how jobs ended. Called between decisions, never during one."""
 
     def learn(self, outcome: Outcome) -> None:
-        """Take in how one job ended."""
+        """Learn from the outcome of one job."""
 
 
 def policy_names() -> list[str]:
@@ -118,7 +118,9 @@ def parse_policy(text: str) -> tuple[str, dict[str, object]]:
     for item in rest.split(",") if colon else ():
         key, equals, value = item.partition("=")
         if not equals or not key.isidentifier() or key in options:
-            raise PolicyLoadError(f"{text!r}: {item!r} is no option, or given twice; write NAME:key=value,key=value")
+            raise PolicyLoadError(
+                f"{text!r}: {item!r} is not of the form key=value, or its key is given twice; write NAME:key=value,key=value"
+            )
         options[key] = _option_value(value)
     return name, options
 
@@ -135,7 +137,7 @@ def _option_value(text: str) -> object:
 
 
 def option_names(name: str) -> frozenset[str]:
-    """Return the options that the policy of that name takes; none where there is no such policy. Raises PolicyLoadError."""
+    """Return the options that the policy of that name takes; empty if there is no such policy. Raises PolicyLoadError."""
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             return frozenset(signature(entry.load()).parameters)
@@ -154,17 +156,15 @@ def _check_options(make: Callable[..., object], options: Mapping[str, object]) -
         return
     unknown = [key for key in options if key not in parameters]
     if unknown:
-        there_are = ", ".join(parameters)
-        raise TypeError(
-            f"it has no option {unknown[0]!r}; " + (f"it takes {there_are}" if there_are else "it takes none")
-        )
+        known = ", ".join(parameters)
+        raise TypeError(f"it has no option {unknown[0]!r}; " + (f"it takes {known}" if known else "it takes none"))
 
 
 def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
     """Make the policy of that name with those options.
 
-    Raises PolicyLoadError, with the names there are, when there is none of that name, it does not import, or it does not
-    take the options.
+    Raises PolicyLoadError if no policy has that name (the message lists those that exist), if the policy cannot be imported,
+    or if it does not take the options.
     """
     found = entry_points(group=ENTRY_POINT_GROUP, name=name)
     if not found:
@@ -177,7 +177,9 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         mend = (
-            f"pip install 'headway-scheduler[{_EXTRAS[module]}]'" if module in _EXTRAS else "install it beside Headway"
+            f"pip install 'headway-scheduler[{_EXTRAS[module]}]'"
+            if module in _EXTRAS
+            else "install it into Headway's Python environment"
         )
         raise PolicyLoadError(
             f"policy {name!r} ({entry.value}) needs {module}, which is not installed; {mend}"

@@ -1,4 +1,4 @@
-"""TOML and JSON that others wrote, read within bounds of size, nesting and digits. The result is a value or DocumentError.
+"""Read TOML and JSON of other programs, within bounds of size, nesting and digits. The result is a value or DocumentError.
 
 Python's readers raise RecursionError for deep nesting and ValueError for very long numbers. The time of tomllib grows with the
 square of the dots in one key.
@@ -23,7 +23,7 @@ _MOST_REASON = 300
 
 
 class DocumentError(ValueError):
-    """A document cannot be read. The text says why, in a few words, and has nothing that cannot be printed."""
+    """A document cannot be read. The text says why, in a few printable words."""
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
@@ -31,14 +31,14 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DocumentError("it is no regular file")
+            raise DocumentError("it is not a regular file")
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise DocumentError(f"it has more than {most_bytes:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DocumentError(f"it is no UTF-8 text (byte {error.start})") from error
+        raise DocumentError(f"it is not UTF-8 text (byte {error.start})") from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def is_version(found: object, version: int) -> bool:
 
 
 def short(text: object) -> str:
-    """Return what others wrote as it may stand in a message: printable, and cut off after some 300 characters."""
+    """Return text of other programs in a form for messages: printable, and cut off after some 300 characters."""
     shown = "".join(each if each.isprintable() else "?" for each in str(text)[: _MOST_REASON + 1])
     return shown if len(shown) <= _MOST_REASON else f"{shown[:_MOST_REASON]}..."
 

@@ -10,7 +10,7 @@ class PolicyError(Exception):
 
 
 class PolicyLoadError(PolicyError):
-    """No such policy, or it could not be made."""
+    """The policy does not exist, or could not be created."""
 
 
 class WireError(PolicyError):
@@ -38,11 +38,11 @@ class EncoderError(PolicyError):
 
 
 class TrainingError(PolicyError):
-    """A training cannot begin, go on or be trusted: the text says where, why, and what to do."""
+    """A policy training cannot begin, continue or be trusted: the text says where, why, and what to do."""
 
 
 class TrainingStoppedError(PolicyError):
-    """A training was asked to stop, and stopped after a round: the text says how it goes on."""
+    """A policy training stopped after a round, on request: the text says how to continue it."""
 
 
 class PolicyFault(Enum):

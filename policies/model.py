@@ -1,8 +1,7 @@
-"""The cluster as a policy sees it: immutable columns, and small views over them.
+"""The cluster as a policy sees it, in immutable columns.
 
 A policy reads `ClusterState` and nothing else. Columns are numpy arrays so that 10,000 jobs cost microseconds to sort and
-filter; `Job` and `Node` are views of one row for code that would rather read than be fast. Nothing here does I/O, and
-nothing here knows whether a simulator or a live cluster filled it.
+filter. Nothing here does I/O, and nothing here knows whether a simulator or a live cluster filled it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Placement:
 
     @staticmethod
     def of(counts: Mapping[int, int] | Iterable[tuple[int, int]]) -> Placement:
-        """Placement from node → GPUs, in any order."""
+        """Return the placement with these GPUs by node, which may come in any order."""
         pairs = sorted(counts.items() if isinstance(counts, Mapping) else counts)
         return Placement(tuple(node for node, _ in pairs), tuple(gpus for _, gpus in pairs))
 
@@ -70,7 +69,7 @@ class Placement:
         return sum(self.gpus)
 
     def items(self) -> Iterable[tuple[int, int]]:
-        """(node, GPUs) pairs, by node."""
+        """Return (node, GPUs) pairs, by rising node."""
         return zip(self.nodes, self.gpus, strict=True)
 
 
@@ -112,7 +111,7 @@ class Jobs:
     Elastic jobs take `min_gpus` to `max_gpus` GPUs, which include `num_gpus`, what they ask for; only a policy that resizes
     gives them another number. Both are None where every job takes exactly `num_gpus`, and where there are no jobs.
 
-    What is measured of running jobs: `contention_sensitivity` says how many times slower the job runs now than it would alone on
+    Measurements of running jobs: `contention_sensitivity` says how many times slower the job runs now than it would alone on
     the same nodes, `contention_confidence` from 0 to 1 how sure that is, and `throughput_steps_per_s` what it achieves. NaN (the
     confidence: 0) where it is not known, and all three are None where nothing is known of any job.
     """
@@ -222,7 +221,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ProfileTable:
-    """Measured training of models: one entry per model in every column unless its docstring says otherwise. An entry is NaN where
+    """Measured profiles of models: one entry per model in every column unless its docstring says otherwise. An entry is NaN where
     it was not measured, and a column is None where it was measured for no model.
 
     `locality[m, t]` is the throughput of model m at tier t (`policies.placement.locality_tiers`), as a share of that at tier 0:

@@ -1,4 +1,4 @@
-"""From an order of jobs to an allocation: the two rules that every heuristic here is made of.
+"""The two rules that turn an order of jobs into an allocation. Most heuristics here use one of them.
 
 `fill` is for policies that never stop a running job; `select` is for those that may.
 """
@@ -15,7 +15,7 @@ from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
 from policies.placement.rules import BEST_FIT, PlacementRule
 
-BLOCKED = "first in the queue; waits until it fits, and no job passes it"
+BLOCKED = "first in the queue; waits until enough GPUs are free for it, and no later job starts before it"
 STOPPED = "stopped: jobs that come before it need its GPUs"
 
 
@@ -37,7 +37,7 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing
 
 
 def select(state: ClusterState, order: IntColumn) -> Decision:
-    """Preemptive selection along that order of rows, which contains every job that is active.
+    """Select jobs preemptively along that order of rows, which contains every active job.
 
     Going down the order a job is selected if the whole selection can be laid out: selected running jobs in their own
     places, then selected newcomers in selection order by consolidated placement, the GPUs of running jobs that are not

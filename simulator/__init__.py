@@ -1,1 +1,1 @@
-"""One cluster on any clock: the simulator, its traces, and its slowdown models. Imports `policies`."""
+"""The simulator of clusters, with its traces and slowdown models. Imports `policies`."""

@@ -2,7 +2,7 @@
 
 They come from the store of profiles, by the rows to which the simulator is fitted (fit_rows.py). A running job has the model
 that agents report. A waiting job has the model that the last reported job of the same user and name trained, since the
-controller started. All other jobs, and models that were not measured, have no profile; policies use defaults for them.
+controller started. All other jobs, and models that were not measured, have no profile; policies use typical values for them.
 """
 
 from __future__ import annotations

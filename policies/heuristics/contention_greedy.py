@@ -1,22 +1,22 @@
 """Contention-greedy: start a job where the cluster gains most speed by it, and defer it while that is too little.
 
-Not from a paper: the simple rule that a contention-aware scheduler has to beat. A job's gain at a placement is the speed that
-it would have there minus the speed that others would lose by it, both predicted (`policies.speeds.contention_model`); it starts
-at the best of a handful of placements (`policies.placement.candidates`) if that gains at least `threshold` of its ideal speed.
+The rule comes from no paper: it is the simple one that a contention-aware scheduler has to beat. A job's gain at a placement is
+the speed that it would have there minus the speed that others would lose by it, both predicted
+(`policies.speeds.contention_model`); it starts at the best of a handful of placements (`policies.placement.candidates`) if that
+gains at least `threshold` of its ideal speed.
 
 No job waits for ever:
 - a job that would neither be slowed down by others nor slow them down is never deferred, so one starts whenever nothing runs;
 - the job that is late and was submitted first comes before all others, is not deferred, and has nodes reserved until it fits;
   `policies.ordering.patience` says when a job is late, and how long a job can wait.
 
-Numbers that were not measured are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
-says so.
+Typical values take the place of numbers that were not measured (`policies.speeds.job_profiles`, `policies.speeds.links`), and the
+reason says so.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,29 +25,18 @@ from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.options import choice, number
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
 from policies.placement.best_fit import Capacity
-from policies.placement.candidates import candidates
+from policies.placement.placement_text import nodes_text
 from policies.selection import present_placements
+from policies.speeds.best_candidate import best_candidate
 from policies.speeds.contention_model import ContentionModel, Effect, Law
-from policies.speeds.effect_text import effect_text, nodes_text, usual_text
+from policies.speeds.effect_text import effect_text, typical_text
 
 ORDERS = ("fifo", "gpus", "shortest", "area")
 WEIGHTS = ("gpus", "jobs")
-_PERFECT = 1.0 - 1e-9
-"""A gain that no other placement can beat."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The best placement that was found."""
-
-    placement: Placement
-    effect: Effect
-    disturbed: bool
-    """True if any job loses speed by it, the job itself included."""
 
 
 class ContentionGreedy:
-    """Waiting jobs where they add most speed, losses of others deducted; deferred while that gain is below `threshold`."""
+    """Starts each job where its speed less the losses of others is highest; defers it while that gain is below `threshold`."""
 
     spec = PolicySpec(
         name="contention-greedy",
@@ -141,39 +130,26 @@ class _Search:
         if defer and kind in self._deferred:
             self.reasons[row] = self._deferred[kind]
             return False
-        best = self._best(row, self._capacity if short else self._unreserved)
+        best = best_candidate(self._capacity if short else self._unreserved, self._model, row)
         if best is None:
             self._full.add((key, short))
             return False
-        if defer and best.disturbed and best.effect.net < self._threshold:
-            self._deferred[kind] = self.reasons[row] = self._why_deferred(row, best)
+        placement, effect = best
+        if defer and effect.costs_speed and effect.net < self._threshold:
+            self._deferred[kind] = self.reasons[row] = self._why_deferred(row, effect)
             return False
-        self._capacity.take(row, best.placement)
+        self._capacity.take(row, placement)
         if self._unreserved is not self._capacity:
-            self._unreserved.take(row, best.placement)
-        self._model.add(row, best.placement)
-        self.started[row] = best.placement
-        self.reasons[row] = self._why_here(row, best)
+            self._unreserved.take(row, placement)
+        self._model.add(row, placement)
+        self.started[row] = placement
+        self.reasons[row] = f"{nodes_text(self._state, placement)}: {self._effect_text(row, effect)}"
         return True
 
-    def _best(self, row: int, capacity: Capacity) -> _Best | None:
-        model, found = self._model, None
-        for placement in candidates(capacity, row, model.crowd):
-            effect = model.effect(row, placement)
-            if found is None or effect.net > found[1].net + 1e-12:
-                found = placement, effect
-                if effect.net >= _PERFECT:
-                    break
-        if found is None:
-            return None
-        placement, effect = found
-        disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
-        return _Best(placement, effect, disturbed)
+    def _why_deferred(self, row: int, effect: Effect) -> str:
+        typical = typical_text(self._model, row)
+        at_best = f"deferred: at best {effect_text(self._state, effect)}"
+        return f"{at_best}; it starts when the gain is at least {self._threshold:.0%}{typical}"
 
-    def _why_here(self, row: int, best: _Best) -> str:
-        where = nodes_text(self._state, best.placement)
-        return f"{where}: {effect_text(self._state, best.effect)}{usual_text(self._model, row)}"
-
-    def _why_deferred(self, row: int, best: _Best) -> str:
-        effect, usual = effect_text(self._state, best.effect), usual_text(self._model, row)
-        return f"deferred: at best {effect}; {self._threshold:.0%} must be gained{usual}"
+    def _effect_text(self, row: int, effect: Effect) -> str:
+        return f"{effect_text(self._state, effect)}{typical_text(self._model, row)}"

@@ -17,12 +17,13 @@ from policies.selection import present_placements
 
 
 def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = BEST_FIT) -> Decision:
-    """Running jobs stay; waiting jobs, in that order of rows, start while they fit; the first that does not is the head.
+    """Start waiting jobs in that order of rows while they fit, and then those that do not delay the first that does not fit.
 
-    T is the earliest expected finish of a running job at which the head can be placed on what is free now and all that is
-    released until then. Going on down the order, a job starts if it can be placed now and either is expected to end by T,
-    or leaves enough at T for the head. Only the one place that the rule gives is tried. A job without an estimate is
-    expected never to end. The reservation is a time, not nodes, and is made anew at every decision.
+    Running jobs stay. The first job that does not fit is the head. T is the earliest expected finish of a running job at which
+    the head can be placed on what is free now and all that is released until then. Going on down the order, a job starts if it
+    can be placed now and either is expected to end by T, or leaves enough at T for the head. Only the one place that the rule
+    gives is tried. A job without an estimate is expected never to end. The reservation is a time, not nodes, and is made anew at
+    every decision.
     """
     queue = order.tolist()
     capacity = Capacity(state)
@@ -54,8 +55,8 @@ class _PassHead:
     @property
     def promise(self) -> str:
         """Text that says when the head will start."""
-        when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s by estimates"
-        return f"first in the queue; it fits {when}, and no job that delays it may pass it"
+        when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s, by estimates"
+        return f"first in the queue; starts {when}; later jobs start before it only if they do not delay it"
 
     def _reserve(self, staying: dict[int, Placement]) -> int:
         """Return how long the head has to wait, ns; NEVER when no known finish makes room for it."""

@@ -1,6 +1,6 @@
-"""Greedy starts: repeatedly, the best job that fits starts, and all jobs are scored anew.
+"""Greedy starts: repeatedly, the best job that fits starts, and all jobs are scored again.
 
-This is for orders that change with every start. For fixed orders `policies.selection.fill` is cheaper.
+Use it for orders that change with every start. For fixed orders `policies.selection.fill` is cheaper.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A job is *late* when it has waited for `patience_s` seconds and for `stretch` ti
 nothing in itself: where jobs last for days and queues form, most of those that wait would be late, and serving them by age would
 be first in, first out. Only the *head* comes first: of the late jobs that would fit if nothing of ours ran, the one that was
 submitted first, and only while no late job that is older than it runs. If the head does not fit now, the nodes on which it can
-start soonest are reserved for it; all else goes on. A late job for which the nodes that are up have no room (others are drained or
-used by foreign jobs) is passed over until they have room: it keeps no job waiting.
+start soonest are reserved for it; all other jobs are scheduled as usual. A late job for which the nodes that are up have no room
+(others are drained or used by foreign jobs) is passed over until they have room: it keeps no job waiting.
 
 How long a job can wait: once it is late, and as long as the nodes that are up have room for it, only late jobs that were
 submitted before it come before it, one after the other. They are finitely many, no later job is ever added to them, and each runs

@@ -103,8 +103,8 @@ def _all_but_times(state: ClusterState, still: IntColumn) -> tuple[object, ...]:
 def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
     """Return the fewest and most GPUs of each job. Fixed shares on fixed nodes are one size."""
     jobs = state.jobs
-    stiff = jobs.split == int(Split.FIXED)
-    low, high = (np.where(stiff, jobs.num_gpus, column) for column in jobs.sizes)
+    is_fixed = jobs.split == int(Split.FIXED)
+    low, high = (np.where(is_fixed, jobs.num_gpus, column) for column in jobs.sizes)
     return low, high
 
 

@@ -1,4 +1,4 @@
-"""Apply a rule: the decision of every policy that is one order and one discipline.
+"""Decisions of policies that are one order and one discipline.
 
 A simulator may apply rules in compiled code instead; it makes the same decisions.
 """

@@ -15,10 +15,10 @@ from policies.selection import STOPPED, present_placements
 
 
 def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
-    """Preemptive selection along that order of rows, which contains every job that is active.
+    """Select jobs preemptively along that order of rows, which contains every active job.
 
     Going down the order a job is selected if the GPUs that are left suffice for it. A running job needs those of its own
-    GPUs whose nodes take jobs; one that is not selected is stopped, never moved. Running jobs that are not preemptible are
+    GPUs whose nodes are available; one that is not selected is stopped, never moved. Running jobs that are not preemptible are
     selected before all others. Newcomers are then placed in the order in which they were selected.
 
     Where more than GPUs limits placement a selected newcomer may find no place: it waits, and all is selected anew without

@@ -8,6 +8,7 @@ to the best fit among the others.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
+from policies.placement.placement_text import nodes_text
 from policies.placement.requests import (
     CPU_SLACK,
     MEMORY_SLACK_MIB,
@@ -95,8 +97,7 @@ class Capacity:
     def copy(self, requests: Requests | None = None) -> Self:
         """Return an independent copy; it costs a few microseconds per thousand nodes. `requests` replace those of this object;
         they must be made from them by `resized`."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         if requests is not None:
             twin._requests, twin._state = requests, requests.state
         for name in ("_free", "_cpus", "_memory", "_sealed", "_occupants", "_levels", "_failed", "_barred"):
@@ -184,7 +185,7 @@ class Capacity:
         return fits
 
     def _lay_out_with_limits(self, rows: list[int]) -> list[Fit] | None:
-        """Do the same where CPUs, memory or exclusive use limit the placement."""
+        """Return what `lay_out` returns, where CPUs, memory or exclusive use limit the placement."""
         fits = self.copy().claim(rows, strict=True)
         return list(fits.values()) if len(fits) == len(rows) else None
 
@@ -344,5 +345,5 @@ def explain(state: ClusterState, fit: Fit) -> str:
     if len(fit) == 1:
         ((node, _, free),) = fit
         return f"best fit: node {names[node]} had {free} GPUs free"
-    gpus = sum([share for _, share, _ in fit])
-    return f"consolidated: {gpus} GPUs on {len(fit)} nodes, {names[min(fit)[0]]} to {names[max(fit)[0]]}"
+    placement = placement_of(fit)
+    return f"consolidated: {placement.num_gpus} GPUs on {nodes_text(state, placement)}"

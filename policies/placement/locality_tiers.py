@@ -1,7 +1,7 @@
 """Locality tiers: how concentrated a placement is, and how fast a job runs there.
 
-Tiers are the k = 4 placements of SCHED2 (section III-B), from concentrated to scattered: the paper does not say which ones it
-took. Policies do not see sockets: a job on one node counts as being at tier 0.
+Tiers are the k = 4 placements of SCHED2 (section III-B), from concentrated to scattered. The paper does not say which ones it
+measured. Policies do not see sockets: a job on one node counts as being at tier 0.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ def is_best(capacity: Capacity, row: int, placement: Placement) -> bool:
     """Return whether the job could not be placed more closely on an empty cluster."""
     nodes, best = best_shape(capacity, row)
     return len(placement.nodes) <= nodes and tier(capacity.state, placement) <= best
+
+
+def relative_speed(capacity: Capacity, row: int, placement: Placement, speeds: FloatColumn) -> float:
+    """Return the job's throughput at a placement as a share of that with its best locality, at most 1; `speeds` as below."""
+    _, best = best_shape(capacity, row)
+    return min(1.0, float(speeds[row, tier(capacity.state, placement)] / speeds[row, best]))
 
 
 def speeds(state: ClusterState) -> FloatColumn:

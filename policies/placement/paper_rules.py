@@ -20,7 +20,7 @@ Rule = Callable[[Capacity, int, int], Shares | None]
 """From free capacity, row and GPUs of a job to its shares; None when it does not fit."""
 
 _DIGITS = 9
-"""Decimal digits of costs. Costs that differ by less are equal, so that the lowest index decides: they are sums of thirds."""
+"""Decimal digits of costs. Costs are sums of thirds: those that differ by less count as equal, so that the lowest index decides."""
 
 
 def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:

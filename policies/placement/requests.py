@@ -10,14 +10,15 @@ How a job divides, consolidated (few nodes, each as full as can be):
 - `Split.EVEN`: the fewest nodes k, of `min_nodes` to `max_nodes`, that divide the job evenly and whose share fits on nodes.
 - `Split.ANY`: with nodes of G GPUs, n div G whole nodes and one with the remainder. Where nodes differ, G is the largest
   size with which the job fits on the cluster when that is empty. When no size gives a number of nodes that the job allows,
-  its GPUs are spread over exactly `min_nodes` nodes, as evenly as they go.
+  its GPUs are spread over exactly `min_nodes` nodes, as evenly as possible.
 
 "Fits" refers to all resources of available nodes, not to the free ones: a job that would fit on an empty cluster waits for
-that division, it does not spread.
+that division and is not spread over more nodes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,12 +30,12 @@ import numpy.typing as npt
 from policies.model import BoolColumn, ClusterState, Split
 
 CPU_SLACK = 1e-6
-"""CPUs that rounding may be off by."""
+"""Largest error of rounding, in CPUs."""
 MEMORY_SLACK_MIB = 1e-3
-"""MiB that rounding may be off by."""
+"""Largest error of rounding, in MiB."""
 
 Parts = tuple[tuple[int, int], ...]
-"""(GPUs on each, how many nodes), larger shares first. Empty: the job fits on no state of this cluster."""
+"""(GPUs on each node, number of such nodes), larger shares first. Empty: the job never fits on this cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,7 @@ class Requests:
         only with jobs of its former class: jobs that become alike otherwise are not detected."""
         num_gpus = self._state.jobs.num_gpus.copy()
         num_gpus[list(sizes)] = list(sizes.values())
-        twin = object.__new__(Requests)
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         twin._state = replace(self._state, jobs=replace(self._state.jobs, num_gpus=num_gpus))
         twin.keys = self.keys.copy()
         before = self._state.jobs.num_gpus
@@ -232,7 +232,7 @@ def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:
 
 
 def _digits(column: npt.NDArray[np.generic], *, dense: bool = False) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the column as integers from 0, and how many different ones there can be."""
+    """Return the column as integers from 0, and an upper bound of the number of different ones."""
     if bool((column == column[0]).all()):
         return np.zeros(len(column), dtype=np.int64), 1
     if column.dtype.kind == "f" or dense:

@@ -35,7 +35,7 @@ class Loads:
             self.of[node] = self.with_workers(node, row, gpus)
 
     def with_workers(self, node: int, row: int, gpus: int) -> float:
-        """Return the load of the node with `gpus` more GPUs of that job, and what comes with them."""
+        """Return the load of the node with `gpus` more GPUs of that job, and the CPUs and memory that come with them."""
         (gpu, cpu, memory), (ask_gpus, ask_cpus, ask_memory) = self._per_unit[node], self._asks[row]
         return self.of[node] + gpus * float(gpu * ask_gpus + cpu * ask_cpus + memory * ask_memory)
 
@@ -60,7 +60,7 @@ def cluster_totals(state: ClusterState) -> FloatColumn:
     return totals
 
 
-def holdings(state: ClusterState) -> IntColumn:
+def occupied_gpus(state: ClusterState) -> IntColumn:
     """Return the GPUs that each job occupies."""
     jobs = state.jobs
     rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))

@@ -1,8 +1,9 @@
-"""Placement rules: where one job goes on free GPUs.
+"""Placement rules: the nodes of one job, by the free GPUs.
 
 Every policy here that does not say otherwise uses `BEST_FIT`, the consolidated best fit of `policies.placement.best_fit`. The
-others let a job start on scattered GPUs, which costs it speed and saves it waiting. They place jobs whose GPUs may be divided
-in any way (`Split.ANY`) and that share nodes; where such a rule has no answer that the job allows, consolidated best fit decides.
+others let a job start on scattered GPUs, where it runs slower but waits less. They place jobs whose GPUs may be divided
+in any way (`Split.ANY`) and that share nodes; where such a rule finds no placement that the job allows, consolidated best fit
+decides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
 from policies.placement.dividing import evenly, in_order
+from policies.placement.placement_text import nodes_text
 from policies.rule import Layout
 
 
@@ -58,11 +60,8 @@ class PlacementRule:
         """Return a short reason for a placement."""
         if self is BEST_FIT or (self is ANYWHERE and len(fit) == 1):
             return explain(state, fit)
-        names, nodes = state.nodes.names, placement_of(fit)
-        where = f"node {names[nodes.nodes[0]]}"
-        if len(fit) > 1:
-            where = f"{len(fit)} nodes, {names[nodes.nodes[0]]} to {names[nodes.nodes[-1]]}"
-        return f"{self.name}: {nodes.num_gpus} GPUs on {where}"
+        placement = placement_of(fit)
+        return f"{self.name}: {placement.num_gpus} GPUs on {nodes_text(state, placement)}"
 
 
 def _best_fit(capacity: Capacity, row: int) -> Placement | None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # the classes are generic in the type stubs only
 
 
 class PolicyClient:
-    """A connection to one policy server; it opens when first used, and again whenever it broke.
+    """A connection to one policy server; it opens at the first call, and again after it has broken.
 
     Use as an async context manager, or call `close`. Safe for concurrent calls on one event loop.
     """

@@ -134,7 +134,7 @@ class PolicyServer:
         except WireError as error:
             _log.warning("refused", peer=context.peer(), error=str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception as error:  # noqa: BLE001 - policies are third-party code: the caller gets the error, and the server goes on
+        except Exception as error:  # noqa: BLE001 - policies are third-party code: the caller gets the error, and the server continues
             _log.exception("policy failed", policy=self._policy.spec.name)
             await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         raise AssertionError("abort returned")

@@ -3,7 +3,7 @@
 **Links** (RL-TAPS, equations 12 to 15): a step computes for c and reduces for r s, where r is the time of the reduction with all
 links for itself, s = min bandwidth / min bandwidth as shared, and a link is shared by the number of jobs on it. The links of a job
 on several nodes are their NICs, and the uplinks of their racks if there are several. Speed = step in the fewest racks, alone / step
-now. r follows the measured ring (`Profiles.ring`); without one, bytes and bandwidth.
+now. r follows the measured ring (`ProfileTable.ring`); without one, bytes and bandwidth.
 
 **Pairs** (contention_rl, section III): speed = the worst measured ratio beside a job on one of its nodes.
 
@@ -11,11 +11,12 @@ now. r follows the measured ring (`Profiles.ring`); without one, bytes and bandw
 for networks of racks with one NIC a node and at most two sockets whose link is no narrower than PCIe; switches above racks, several
 NICs and wider hosts are not part of a policy's state.
 
-Numbers that are NaN or missing are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`).
+Values that are NaN or missing are replaced by typical ones (`policies.speeds.job_profiles`, `policies.speeds.links`).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from policies.speeds.job_profiles import StepModel, StepModels
 from policies.speeds.links import NetworkLinks
 from policies.state.pair_ratios import Ratios, key_of
 
+_NO_LOSS = 1e-12
+"""Losses of speed up to this are rounding errors."""
 _MOST = 0.5
 """Share of the pairs of models that must be measured for the table of pairs to count alone."""
 
@@ -61,6 +64,11 @@ class Effect:
         """Gain of the cluster."""
         return self.own - self.taken
 
+    @property
+    def costs_speed(self) -> bool:
+        """True if any job loses speed to another, the job itself included."""
+        return self.taken > _NO_LOSS or self.own < self.alone - _NO_LOSS
+
 
 @dataclass(slots=True)
 class _Run:
@@ -81,7 +89,7 @@ class _Run:
         return self.timing.speed(self.alone / shared) if self.links else self.timing.undisturbed
 
     def copy(self) -> _Run:
-        """An independent copy."""
+        """Return an independent copy."""
         return _Run(self.links, self.nodes, self.key, self.timing, self.alone, self.shared, self.ratio, self.speed)
 
 
@@ -139,8 +147,7 @@ class ContentionModel:
 
     def copy(self) -> ContentionModel:
         """Return an independent copy; it costs time in proportion to the running jobs."""
-        twin = object.__new__(ContentionModel)
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         twin._runs = runs = {row: run.copy() for row, run in self._runs.items()}
         twin._users = {link: {row: runs[row] for row in rows} for link, rows in self._users.items()}
         twin._on = {node: {row: runs[row] for row in rows} for node, rows in self._on.items()}
@@ -156,8 +163,8 @@ class ContentionModel:
         """True if pairs count."""
         return self._ratios is not None
 
-    def is_usual(self, row: int) -> bool:
-        """Return whether that job's model was not measured, so that the usual numbers count."""
+    def is_typical(self, row: int) -> bool:
+        """Return whether that job's model was not measured, so that typical values are used."""
         return row in self._step_models.unmeasured
 
     def kind(self, row: int) -> tuple[int, float]:
@@ -186,7 +193,7 @@ class ContentionModel:
         own = run.by_links(shared) if self._links else 1.0
         if self._ratios is not None:
             own *= self._meet(run, self._ratios, hit)
-        taken, most, loser = 0.0, 1e-12, -1
+        taken, most, loser = 0.0, _NO_LOSS, -1
         job_values = self._job_values
         for other, (left, ratio) in hit.items():
             its = self._runs[other]

@@ -2,8 +2,8 @@
 
 Source: "MARL" (Zhao and Wu, TNSM 2021), section V: a job's slowdown is an exponential of its neighbours' CPU use plus a line in
 their PCIe use. Their coefficients are fitted to measurements that the paper does not print; the defaults here follow from two
-facts that it does: one neighbour with six cores costs 30 % (section II-C), of which CPU has 23.2 parts and PCIe 14.4 (what
-the error of the model grows by without either, table III). That the exponential grows e-fold over four cores is assumed.
+facts that it does print: one neighbour with six cores costs 30 % (section II-C), and CPU and PCIe share this as 23.2 to 14.4 (by so
+much the error of the model grows without either, table III). We assume that the exponential grows e-fold over four cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from policies.model import ClusterState, FloatColumn, Placement
 
 @dataclass(frozen=True)
 class HostInterference:
-    """Coefficients. S = alpha1 (exp(alpha2 U + alpha3 C) - exp(alpha3 C)) + beta1 V + beta2 P [somebody is near].
+    """Coefficients. S = alpha1 (exp(alpha2 U + alpha3 C) - exp(alpha3 C)) + beta1 V + beta2 P [another job is near].
 
     C and U are cores that the job and its neighbours use, P and V GB/s of PCIe. The constants of the paper are chosen so that
     a job alone is not slowed down.

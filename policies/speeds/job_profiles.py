@@ -1,6 +1,6 @@
-"""Step times and traffic of jobs, on which speeds depend: as measured, else the usual numbers.
+"""Step times and traffic of jobs, on which speeds depend: as measured, else typical values.
 
-Numbers that are NaN or missing are the usual ones: of a model the median of those that are known in the state, else `USUAL`.
+Values that are NaN or missing are replaced by typical ones: the median of the models in the state, else `TYPICAL`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class StepModel:
         return self.compute_s + communicate_s - hidden
 
 
-USUAL = StepModel(0.69, 775e6)
+TYPICAL = StepModel(0.69, 775e6)
 """The medians of contention_rl, table I."""
 
 
 class StepModels:
-    """Step models of all jobs: as measured, or with the usual numbers."""
+    """Step models of all jobs: as measured, or with typical values."""
 
     def __init__(self, state: ClusterState) -> None:
         profiles = state.profiles
@@ -81,12 +81,14 @@ class StepModels:
 def _table(profiles: ProfileTable | None) -> tuple[list[StepModel], StepModel, list[bool]]:
     """Return the step models, the one for unknown models, and for each model whether it was not measured."""
     if profiles is None:
-        return [], USUAL, []
+        return [], TYPICAL, []
     count = len(profiles.models)
     columns = (profiles.compute_s, profiles.bytes_per_step, profiles.overlap, profiles.hiding)
     usual = [
         median_of(column, default)
-        for column, default in zip(columns, (USUAL.compute_s, USUAL.bytes, USUAL.overlap, USUAL.hiding), strict=True)
+        for column, default in zip(
+            columns, (TYPICAL.compute_s, TYPICAL.bytes, TYPICAL.overlap, TYPICAL.hiding), strict=True
+        )
     ]
     filled = [filled_of(column, count, number) for column, number in zip(columns, usual, strict=True)]
     rows = [StepModel(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]

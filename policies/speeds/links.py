@@ -16,7 +16,7 @@ from policies.speeds.job_profiles import StepModel, filled_of
 from policies.state.ring_reduction import RingTime
 
 GB = 1e9
-USUAL_NIC_GBYTE_S = 12.5
+TYPICAL_NIC_GBYTE_S = 12.5
 """RL-TAPS, table 1: InfiniBand EDR."""
 
 
@@ -26,7 +26,7 @@ class NetworkLinks:
     def __init__(self, state: ClusterState) -> None:
         nodes = state.nodes
         count = len(nodes)
-        nic = filled_of(nodes.nic_gbyte_s, count, USUAL_NIC_GBYTE_S)
+        nic = filled_of(nodes.nic_gbyte_s, count, TYPICAL_NIC_GBYTE_S)
         numbers, rack = np.unique(nodes.rack, return_inverse=True)
         self._rack: list[int] = (rack.reshape(-1) + count).tolist()
         below = np.bincount(rack.reshape(-1), weights=nic, minlength=len(numbers))
@@ -38,8 +38,8 @@ class NetworkLinks:
         pcie = nodes.pcie_gbyte_s
         known = np.zeros(0) if pcie is None else pcie[~np.isnan(pcie)]
         self.widest = float(known.min()) if len(known) else math.inf
-        """No job sends faster than that."""
-        self._usual_nic = float(np.median(nic)) if count else USUAL_NIC_GBYTE_S
+        """GB/s that no job exceeds; infinite where it is not known."""
+        self._typical_nic = float(np.median(nic)) if count else TYPICAL_NIC_GBYTE_S
         self._narrowest_uplink = float(below.min()) if len(below) else math.inf
         self._largest_node = max(int(nodes.gpus.max()), 1) if count else 1
         self._largest_rack = max(Counter(self._rack).values(), default=1)
@@ -48,7 +48,7 @@ class NetworkLinks:
     @property
     def usual_gbyte_s(self) -> float:
         """GB/s that a job on several nodes of one rack has, alone."""
-        return min(self.widest, self._usual_nic)
+        return min(self.widest, self._typical_nic)
 
     def fewest_nodes(self, gpus: int) -> int:
         """Return the fewest nodes that can have so many GPUs."""
@@ -66,18 +66,18 @@ class NetworkLinks:
         return len({self._rack[node] for node in nodes})
 
     def reduce_s(
-        self, training: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
+        self, step_model: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
     ) -> float:
         """Return the seconds of one reduction with all links for itself, the narrowest of `gbyte_s`."""
         if ring is not None:
-            return ring.seconds(gpus, training.bytes, racks)
-        return 2 * (nodes - 1) / nodes * training.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
+            return ring.seconds(gpus, step_model.bytes, racks)
+        return 2 * (nodes - 1) / nodes * step_model.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
 
-    def best_reduce_s(self, training: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
+    def best_reduce_s(self, step_model: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
         """Return the same on the fewest nodes in the fewest racks (with a measured ring: never more racks than the job has)."""
         nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)
         if ring is not None:
-            return ring.seconds(gpus, training.bytes, min(racks, fewest))
-        links = [self.widest, self._usual_nic, *([self._narrowest_uplink] if fewest > 1 else [])]
-        return self.reduce_s(training, gpus, min(nodes, self._count), fewest, min(links), None)
+            return ring.seconds(gpus, step_model.bytes, min(racks, fewest))
+        links = [self.widest, self._typical_nic, *([self._narrowest_uplink] if fewest > 1 else [])]
+        return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, min(links), None)

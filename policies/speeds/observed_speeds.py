@@ -2,8 +2,8 @@
 
 Estimates mean run time at the size that a job asks for. Where what remains of a job (`ClusterState.remaining_s`) gets less by
 p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Where
-an estimate does not (a time limit that is counted down), the remaining time decreases by exactly t at every size, and nothing was
-observed.
+an estimate does not (a time limit that is counted down), the remaining time decreases by exactly t at every size: then there is no
+observation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import isfinite
 import numpy as np
 
 from policies.model import ClusterState
-from policies.placement.resource_shares import holdings
+from policies.placement.resource_shares import occupied_gpus
 
 MOST_SIZES = 16
 """Sizes remembered of a job, the last ones that it had."""
@@ -55,7 +55,7 @@ class ObservedSpeeds:
             self._runs.clear()
             return {}
         before, self._runs = self._runs, {}
-        gpus, asked = holdings(state).tolist(), jobs.num_gpus.tolist()
+        gpus, asked = occupied_gpus(state).tolist(), jobs.num_gpus.tolist()
         start, service, remaining = jobs.start_time_s.tolist(), jobs.service_s.tolist(), state.remaining_s.tolist()
         speeds = {}
         for row in rows:

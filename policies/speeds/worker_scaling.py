@@ -25,15 +25,15 @@ Samples = list[tuple[int, int]]
 
 
 Speeds = Mapping[int, float]
-"""Speeds that a job was seen to have, by workers; 1 is its speed at the size that it asks for, as estimates mean it."""
+"""Observed speeds of a job by number of workers; 1 is its speed at the size that it asks for, which estimates refer to."""
 
 
 def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
     """Return a and b of each job, in steps of one worker alone.
 
     The measurement of a profile at a tier stands for the fewest and the most workers that need that tier here. Tiers that
-    a model was not measured at follow from its bytes and its computing time, at the pace of the other models there. Jobs that
-    nothing is known of count as the median of the known ones; where there are none, twice the workers are twice as fast.
+    a model was not measured at follow from its bytes and its computing time, at the pace of the other models there. Jobs
+    without a profile count as the median of the others; where no job has one, twice the workers are twice as fast.
     """
     a, b, _ = _by_profiles(state)
     return a, b
@@ -42,7 +42,7 @@ def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
 def remaining_at_one(state: ClusterState, remaining_s: FloatColumn, observed: Mapping[int, Speeds]) -> FloatColumn:
     """Return for each job the seconds g such that with w workers g/w + a constant remain.
 
-    `remaining_s` means the size that the job asks for, alone, as profiles have that. Jobs of rows in `observed` are fitted anew,
+    `remaining_s` refers to the job alone, at the size that it asks for. Jobs of rows in `observed` are fitted anew,
     to profiles and to those speeds; where there are no profiles, to them and to the size that the job asks for.
     """
     a, b, points = _by_profiles(state)

@@ -15,7 +15,7 @@ class RingTime:
     """
 
     small_s: float = 0.02829
-    """At 100 MB on one GPU's worth of ring."""
+    """Seconds of a reduction of 100 MB, before the factors for GPUs and racks."""
     large_s: float = 0.13977
     """At 500 MB."""
     per_rack: float = 0.2

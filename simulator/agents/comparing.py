@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -11,7 +11,8 @@ from typing import Any
 from policies.learned.evaluation.statistics import Mean, change
 from policies.learned.training.agents import Agent
 from simulator.agents.episodes import Episode, make, play
-from simulator.runs.process_pool import in_parallel
+from simulator.runs.process_pool import in_parallel, total_of
+from simulator.runs.progress import OnProgress
 
 RETURN, JCT = "return", "avg_jct_s"
 FIGURES = (RETURN, JCT, "p90_jct_s", "avg_wait_s", "makespan_s", "utilization", "effectiveness", "steps", "deviations")
@@ -52,7 +53,7 @@ def compare_agents(
     options: Mapping[str, Any],
     agents: Mapping[str, Agent],
     seeds: Sequence[int],
-    tell: Callable[[float], None],
+    on_progress: OnProgress,
 ) -> AgentComparison:
     """Let every agent play one episode for each seed, in processes. Raises SimulatorError, and PolicyError of the policies."""
     make(env, **options).close()  # what is wrong with id and options is found here, not in a worker
@@ -61,13 +62,7 @@ def compare_agents(
         for name, agent in agents.items()
         for seed in seeds
     }
-    shares = dict.fromkeys(work, 0.0)
-
-    def add(label: str, share: float) -> None:
-        shares[label] = share
-        tell(sum(shares.values()) / len(shares))
-
-    found = iter(in_parallel(list(work), lambda label, _tell: work[label](), add))
+    found = iter(in_parallel(list(work), lambda label, _on_progress: work[label](), total_of(work, on_progress)))
     return AgentComparison(env, tuple(seeds), {name: [next(found) for _ in seeds] for name in agents})
 
 

@@ -35,11 +35,11 @@ def named_agents(texts: Sequence[str], env: str | None, options: Mapping[str, An
     made: dict[str, Agent | AgentInEnvironment] = {}
     for text in texts:
         if text in made:
-            raise SettingError(f"{text} is there twice; leave one out")
+            raise SettingError(f"{text} is given twice; leave one out")
         made[text] = agent_of(text)
     trained = {text: agent for text, agent in made.items() if isinstance(agent, AgentInEnvironment)}
     if env is None and not trained:
-        raise SettingError(f"there is no environment; give --env, or {TRAINED}:system=NAME, which brings its own")
+        raise SettingError(f"no environment is given; give --env, or {TRAINED}:system=NAME, which brings its own")
     of_first = next(iter(trained.values())) if trained else None
     where = env or (of_first.env if of_first else "")
     chosen = {**(of_first.options if of_first and of_first.env == where else {}), **options}

@@ -71,7 +71,7 @@ def act(
         _print_list(listed(env), as_json)
         return
     if not agents:
-        raise SettingError("there is no agent; give one or more, such as uniform, or --list for their names")
+        raise SettingError("no agent is given; give one or more, such as uniform, or --list for their names")
     named = named_agents(agents, env, env_options(settings or (), workload))
     with Bar(f"acting in {named.env}") as bar:
         found = compare_agents(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import typer
@@ -13,24 +11,7 @@ from simulator.cli import bench as cli_bench
 from simulator.cli import compare as cli_compare
 from simulator.cli import run as cli_run
 from simulator.cli import trace as cli_trace
-
-
-def _with_errors_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an error of the user as one line on standard error, and exit with code 2."""
-
-    @wraps(command)
-    def reporting(*args: Any, **options: Any) -> None:
-        from policies.errors import PolicyError
-        from simulator.errors import SimulatorError
-
-        try:
-            command(*args, **options)
-        except (SimulatorError, PolicyError) as error:
-            typer.echo(f"headway-sim {command.__name__}: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(2) from None
-
-    return reporting
-
+from simulator.cli.user_errors import with_errors_in_one_line
 
 app = typer.Typer(
     name="headway-sim",
@@ -41,11 +22,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",
 )
-app.command()(_with_errors_in_one_line(cli_run.run))
-app.command()(_with_errors_in_one_line(cli_compare.compare))
-app.command()(_with_errors_in_one_line(cli_act.act))
-app.command()(_with_errors_in_one_line(cli_bench.bench))
-app.command()(_with_errors_in_one_line(cli_bench.reproduce))
+app.command()(with_errors_in_one_line(cli_run.run))
+app.command()(with_errors_in_one_line(cli_compare.compare))
+app.command()(with_errors_in_one_line(cli_act.act))
+app.command()(with_errors_in_one_line(cli_bench.bench))
+app.command()(with_errors_in_one_line(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
 

@@ -14,7 +14,9 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Only up to 30,000 jobs.")] = False,
     philly: Annotated[
         Path | None,
-        typer.Option(help="The full Philly trace; without it one of as many jobs is generated.", show_default=False),
+        typer.Option(
+            help="The full Philly trace. Without it, a trace of as many jobs is generated.", show_default=False
+        ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each small case; large ones run twice at most.")] = 5,
     as_json: shared.AsJson = False,
@@ -32,7 +34,7 @@ def bench(
 
 def reproduce(
     system: Annotated[
-        str | None, typer.Argument(help="Its name; without one, all are listed.", show_default=False)
+        str | None, typer.Argument(help="Name of the system. Without it, all names are listed.", show_default=False)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, within a minute.")] = False,
     seeds: Annotated[

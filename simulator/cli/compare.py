@@ -26,7 +26,7 @@ Out = Annotated[
 
 @shared.with_run_options
 def compare(options: RunOptions, policies: Policies, out: Out = None, as_json: shared.AsJson = False) -> None:
-    """Simulate several policies on one trace, in parallel: a table, and with --out a page to look at."""
+    """Simulate several policies on one trace, in parallel: prints a table; with --out also writes a page."""
     from simulator.runs.compare import compare as compare_all
 
     compare_all(options, names_in(policies), out, as_json)

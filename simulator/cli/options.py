@@ -14,7 +14,9 @@ from simulator.runs.options import Flag, RunOptions, run_flags
 
 ProfilesFile = Annotated[
     Path | None,
-    typer.Option("--profiles", help="How models train, for the slowdown models.", show_default="the papers'"),
+    typer.Option(
+        "--profiles", help="A file of profiles of trained models, for the slowdown models.", show_default="the papers'"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from simulator.cli.user_errors import fail, with_errors_in_one_line
 
 if TYPE_CHECKING:
     from simulator.traces.describe import Statistics
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 # What a command needs is imported in it, so that --help answers at once.
 app = typer.Typer(name="trace", help=__doc__, no_args_is_help=True)
 
-P = ParamSpec("P")
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -28,19 +28,8 @@ Out = Annotated[
 ]
 
 
-def _with_errors_in_one_line(command: Callable[P, None]) -> Callable[P, None]:
-    """Print an error of the user as one line, and exit with code 2."""
-
-    @wraps(command)
-    def reporting(*args: P.args, **kwargs: P.kwargs) -> None:
-        from simulator.errors import SimulatorError
-
-        try:
-            command(*args, **kwargs)
-        except SimulatorError as error:
-            _fail(str(error))
-
-    return reporting
+_COMMAND = "trace"
+_with_errors_in_one_line = partial(with_errors_in_one_line, command=_COMMAND)
 
 
 @app.command()
@@ -51,11 +40,11 @@ def convert(
         typer.Option("--from", help="philly, helios, acme, pai, openb, itp, gavel, pollux, tiresias, swf or sacct."),
     ],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files of the log. Give none for sacct, which is run instead.")
+        list[Path] | None, typer.Argument(help="Files of the log. Without files, --from sacct runs sacct.")
     ] = None,
     out: Out = None,
-    speeds: Annotated[Path | None, typer.Option(help="gavel: file of its measured steps per second.")] = None,
-    gpu: Annotated[str, typer.Option(help="gavel: type of the GPU whose speeds are taken.")] = "v100",
+    speeds: Annotated[Path | None, typer.Option(help="gavel: the file of measured steps per second.")] = None,
+    gpu: Annotated[str, typer.Option(help="gavel: the GPU type whose speeds are used.")] = "v100",
     since: Annotated[
         str, typer.Option(help="sacct: beginning of the period, in a form that sacct accepts.")
     ] = "now-90days",
@@ -64,9 +53,9 @@ def convert(
     from simulator.traces.formats import FORMATS, Options, load_log
 
     if form not in FORMATS:
-        _fail(f"--from {form!r} is not known; give one of {', '.join(FORMATS)}")
+        fail(_COMMAND, f"--from {form!r} is not known; give one of {', '.join(FORMATS)}")
     if not files and form != "sacct":
-        _fail(f"--from {form} needs a file; give the log's FILE")
+        fail(_COMMAND, f"--from {form} needs a file; give the log's FILE")
     loaded = load_log(form, files or [], Options(speeds=speeds, gpu=gpu, since=since))
     for why, count in loaded.skipped.items():
         typer.echo(f"left out: {count:,} {why}", err=True)
@@ -77,17 +66,19 @@ def convert(
 @_with_errors_in_one_line
 def generate(
     like: Annotated[str, typer.Option(help="contention-rl, sched2, dl2, rl-taps, marl or philly.")],
-    jobs: Annotated[int | None, typer.Option(help="How many; the paper's number without it.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of jobs. Default: the number of the paper.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same trace.")] = 0,
-    cluster: Annotated[str | None, typer.Option(help="NxG: the cluster that --load counts by.")] = None,
-    load: Annotated[float | None, typer.Option(help="GPU time that arrives, as a share of the cluster's.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="NxG: the cluster to which --load refers.")] = None,
+    load: Annotated[
+        float | None, typer.Option(help="GPU time of arriving jobs, as a share of the cluster's GPU time.")
+    ] = None,
     arrivals: Annotated[str | None, typer.Option(help="batch, even, uniform, poisson, bursty or daily.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: another parameter of the generator; lists with slashes."),
+        typer.Option("--set", help="NAME=VALUE: another parameter of the generator; give lists with slashes."),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the parameters and what they mean; draw nothing.")
+        bool, typer.Option("--show", help="Print the parameters and their meaning; generate no trace.")
     ] = False,
     out: Out = None,
 ) -> None:
@@ -152,14 +143,14 @@ def _write(trace: Trace, out: Path | None) -> None:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        _fail(f"--set {text!r} is no setting; give NAME=VALUE")
+        fail(_COMMAND, f"--set {text!r} is not a setting; give NAME=VALUE")
     return name, value
 
 
 def _total_gpus(cluster: str) -> int:
     nodes, _, gpus = cluster.partition("x")
     if not (nodes.isascii() and nodes.isdigit() and gpus.isascii() and gpus.isdigit() and int(nodes) and int(gpus)):
-        _fail(f"--cluster {cluster!r} is no cluster; give NxG, such as 8x8")
+        fail(_COMMAND, f"--cluster {cluster!r} is not a cluster; give NxG, such as 8x8")
     return int(nodes) * int(gpus)
 
 
@@ -183,7 +174,7 @@ def _print(statistics: Statistics) -> None:
 
 
 def _facts(statistics: Statistics) -> dict[str, str]:
-    """Return the single numbers as text."""
+    """Return the figures that are single numbers, as texts."""
     facts = {
         "jobs": f"{statistics.jobs:,} over {_time(statistics.span_s)}",
         "gap between submits": "-"
@@ -220,8 +211,3 @@ def _time(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.3g} s"
-
-
-def _fail(problem: str) -> NoReturn:
-    typer.echo(f"headway-sim trace: {problem}", err=True)
-    raise typer.Exit(2)

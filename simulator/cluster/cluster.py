@@ -97,7 +97,7 @@ def parse_cluster(text: str) -> Cluster:
     path = Path(text)
     if path.suffix != ".toml" and not path.is_file():
         raise ClusterError(
-            f"{text!r} is no cluster", mend="give NxG (nodes x GPUs of each, 8x8), or the path of a TOML file"
+            f"{text!r} is not a cluster", mend="give NxG (nodes x GPUs of each, 8x8), or the path of a TOML file"
         )
     return read_cluster(path)
 
@@ -109,7 +109,7 @@ def read_cluster(path: Path | str) -> Cluster:
     except OSError as error:
         raise ClusterError(f"cannot be read ({error.strerror})", mend="check the path", path=path) from error
     except (DocumentError, UnicodeDecodeError) as error:
-        raise ClusterError(f"is no TOML ({error})", mend="mend it there", path=path) from error
+        raise ClusterError(f"is not valid TOML ({error})", mend="correct it there", path=path) from error
     try:
         return cluster_of(table)
     except ClusterError as error:
@@ -131,7 +131,7 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
         raise ClusterError(f"two nodes are called {twice}", mend="give each node a name of its own", key="nodes")
     network = table.get("network", {})
     if not isinstance(network, dict):
-        raise ClusterError("is no table", mend="write [network]", key="network")
+        raise ClusterError("is not a table", mend="write [network]", key="network")
     topology = _topology(rows, network)
     speed = tuple(row.speed for row in rows)
     return Cluster(
@@ -173,7 +173,7 @@ def _nodes(block: Mapping[str, Any], key: str) -> list[_Row]:
     speed = _positive(block, "speed", key, 1.0)
     rack = block.get("rack", "")
     if not isinstance(rack, str | int) or isinstance(rack, bool):
-        raise ClusterError(f"{rack!r} is no rack", mend="give its name or number", key=f"{key}.rack")
+        raise ClusterError(f"{rack!r} is not a rack", mend="give its name or number", key=f"{key}.rack")
     names: Sequence[str] = ()
     if "names" in block:
         names = _expanded(block["names"], f"{key}.names")
@@ -208,7 +208,7 @@ def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
     }
     if kind not in makers:
         raise ClusterError(
-            f"{kind!r} is no kind of network", mend=f"take one of {', '.join(makers)}, switches", key="network.kind"
+            f"{kind!r} is not a kind of network", mend=f"take one of {', '.join(makers)}, switches", key="network.kind"
         )
     if kind not in {"racks", "flat"} and any(row.rack for row in rows):
         raise ClusterError(f"{kind} makes its own racks", mend="leave rack out of the nodes", key="network.kind")
@@ -236,12 +236,12 @@ def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
         raise ClusterError("there are none", mend="give [[network.switches]] blocks", key="network.switches")
     above = dict(_switch(block, f"network.switches[{at}]") for at, block in enumerate(blocks))
     if len(above) < len(blocks):
-        raise ClusterError("two switches have one name", mend="give each a name of its own", key="network.switches")
+        raise ClusterError("two switches have the same name", mend="give each another name", key="network.switches")
     wanted = {parent: "network.switches" for parent in above.values() if parent}
     wanted |= {row.rack: "nodes" for row in rows if row.rack}
     for name, key in wanted.items():
         if name not in above:
-            raise ClusterError(f"{name!r} is no switch", mend="give it a [[network.switches]] block", key=key)
+            raise ClusterError(f"{name!r} is not a switch", mend="give it a [[network.switches]] block", key=key)
     names = [row.name or f"n{node}" for node, row in enumerate(rows)]
     racks, below = _by(names, [row.rack for row in rows]), _by(list(above), list(above.values()))
     speeds = [
@@ -263,9 +263,9 @@ def _switch(block: Mapping[str, Any], key: str) -> tuple[str, str]:
     _known(block, _SWITCH_KEYS, key)
     name, above = block.get("name"), block.get("below", "")
     if not isinstance(name, str) or not name:
-        raise ClusterError(f"{name!r} is no name", mend="give one in quotes", key=f"{key}.name")
+        raise ClusterError(f"{name!r} is not a name", mend="give one in quotes", key=f"{key}.name")
     if not isinstance(above, str):
-        raise ClusterError(f"{above!r} is no name", mend="give the switch above it", key=f"{key}.below")
+        raise ClusterError(f"{above!r} is not a name", mend="give the switch above it", key=f"{key}.below")
     return name, above
 
 
@@ -296,7 +296,9 @@ def _option(network: Mapping[str, Any], key: str) -> object:
     if key == "tiers_gbs":
         tiers = network[key]
         if not isinstance(tiers, list) or not tiers:
-            raise ClusterError(f"{tiers!r} is no list", mend="give one bandwidth for each tier", key=f"network.{key}")
+            raise ClusterError(
+                f"{tiers!r} is not a list", mend="give one bandwidth for each tier", key=f"network.{key}"
+            )
         return tuple(_positive({key: gbs}, key, "network", 0.0) for gbs in tiers)
     if key.endswith("_gbs"):
         return _positive(network, key, "network", 0.0)
@@ -307,7 +309,7 @@ def _known(table: Mapping[str, Any], keys: set[str], where: str) -> None:
     for key in table:
         if key not in keys:
             place = f"{where}.{key}" if where else key
-            raise ClusterError("is no key here", mend=f"take one of {', '.join(sorted(keys))}", key=place)
+            raise ClusterError("is not a key here", mend=f"take one of {', '.join(sorted(keys))}", key=place)
 
 
 def _whole(table: Mapping[str, Any], key: str, where: str, least: int, most: int, default: int | None = None) -> int:
@@ -317,7 +319,7 @@ def _whole(table: Mapping[str, Any], key: str, where: str, least: int, most: int
         raise ClusterError("is missing", mend=f"give a whole number from {least} on", key=f"{where}.{key}")
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ClusterError(
-            f"{value!r} is no whole number from {least} to {most}", mend="give one", key=f"{where}.{key}"
+            f"{value!r} is not a whole number from {least} to {most}", mend="give one", key=f"{where}.{key}"
         )
     return value
 
@@ -326,5 +328,5 @@ def _positive(table: Mapping[str, Any], key: str, where: str, default: float) ->
     """Check a positive, finite number."""
     value = table.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ClusterError(f"{value!r} is no positive number", mend="give one", key=f"{where}.{key}")
+        raise ClusterError(f"{value!r} is not a positive number", mend="give one", key=f"{where}.{key}")
     return float(value)

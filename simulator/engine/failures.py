@@ -60,7 +60,7 @@ def read_failures(path: Path, cluster: Cluster) -> tuple[NodeChange, ...]:
         mend = "give MTTF:MTTR in seconds, or a CSV with the header time_s,node,change"
         raise TraceError(f"cannot be opened ({error.strerror})", mend=mend, path=path) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"is no CSV ({error})", mend="write it again as UTF-8 text", path=path) from error
+        raise TraceError(f"is not valid CSV ({error})", mend="write it again as UTF-8 text", path=path) from error
 
 
 def _change(row: list[str], line: int, path: Path, numbers: dict[str, int], nodes: int) -> NodeChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Self
 
@@ -56,10 +57,8 @@ class NodeChangeSchedule:
                     loop.fail(job)
 
     def fork(self) -> Self:
-        """An independent copy that goes on from here."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+        """Return an independent copy that continues from here."""
+        return copy.copy(self)
 
 
 def draw_failures(

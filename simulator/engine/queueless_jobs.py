@@ -35,7 +35,7 @@ class QueuelessJobs:
     """Jobs by number, counted from 0 as they start. Times are ns on the owner's clock, which only goes forward.
 
     Invariants: a job that was started, and was neither stopped nor reported as finished, occupies its GPUs; a paused job makes no
-    progress and loads no link. All starts, pauses, resumptions and stops of one instant take effect together, when time goes on or
+    progress and loads no link. All starts, pauses, resumptions and stops of one instant take effect together, when time advances or
     a speed or a finish is read. Nothing is kept about a job that has left.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol, Self, SupportsInt, TypeVar
 
 from simulator.kernel.constants import ALL_JOBS, ON_SEVERAL_NODES
@@ -68,10 +69,8 @@ class RunningSpeeds:
         return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts)
 
     def fork(self, loop: Loop) -> Self:
-        """An independent copy for a copy of the loop."""
-        twin = object.__new__(type(self))
-        twin._jobs = self._jobs
-        twin.track = self.track
+        """Return an independent copy for a copy of the loop."""
+        twin = copy.copy(self)
         twin._composite = self._composite.fork()
         running = {job.index: job for job in loop.running}
         twin._running = {index: running.get(index, job) for index, job in self._running.items()}

@@ -6,6 +6,7 @@ kernel, which makes the same decisions faster; any other policy gets a `ClusterS
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -129,7 +130,7 @@ class Simulation:
     def advance(self) -> bool:
         """Go to the next instant with an event; return False if there is none, even if jobs wait.
 
-        If no decision was made at the present instant, jobs stay as they are. Raises SettingError if rounds would go on for ever
+        If no decision was made at the present instant, jobs stay as they are. Raises SettingError if rounds would never end
         and no job does any work.
         """
         if self._undecided:
@@ -188,9 +189,10 @@ class Simulation:
         self.settle()
 
     def settle(self) -> None:
-        """Let starts and stops that the caller made on `loop` itself take effect; without it, `advance` goes on at the old speeds.
+        """Let starts and stops that the caller made on `loop` itself take effect; without it, `advance` continues at the old
+        speeds.
 
-        For callers that decide often and need no `ClusterState`; they may do only what `apply` would allow.
+        It is for callers that decide often and need no `ClusterState`. They may do only what `apply` would allow.
         """
         loop = self._loop
         self._undecided = False
@@ -219,14 +221,13 @@ class Simulation:
     # Copies
 
     def fork(self, policy: Policy | None = None) -> Simulation:
-        """Return an independent copy that goes on from here, under another policy if one is given.
+        """Return an independent copy that continues from here, under another policy if one is given.
 
         It takes time in proportion to the active jobs, and copies a few numbers per node. The log of finished jobs stays with the
         original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
         one of them advances. A new policy first decides at the next instant; `decide` lets it decide at once.
         """
-        twin = object.__new__(Simulation)
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         twin._jobs = self._jobs.fork()
         twin._loop = self._loop.fork()
         twin._loop.arrivals = twin._jobs.arrive
@@ -294,8 +295,7 @@ class _JobMaker:
 
     def fork(self) -> _JobMaker:
         """Return a copy that reads another log."""
-        twin = object.__new__(_JobMaker)
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         if self._history is not None:
             twin._history = self._history.fork(self.finished)
         return twin
@@ -320,7 +320,7 @@ def _period(policy: Policy | None) -> int:
         return 0
     if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
         raise SettingError(
-            f"policy {policy.spec.name} wants rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
+            f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
         )
     return round(policy.spec.round_s * NS_PER_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Self
 
 from simulator.errors import SettingError
@@ -16,8 +17,9 @@ IDLE_PATIENCE = 1_000
 
 
 class StallWatch:
-    """Invariant: the last `_rounds` instants were rounds and nothing else, the last `_idle` of them without a running job or a
-    future event. At the last check, all active jobs together had `_left` ns of work left, and `_ahead` ns of work and overhead.
+    """Watches the rounds of a run. Invariant: the last `_rounds` instants were rounds and nothing else, the last `_idle` of them
+    without a running job or a future event. At the last check, all active jobs together had `_left` ns of work left, and `_ahead`
+    ns of work and overhead.
 
     A run ends as long as rounds do some work, or serve more overhead than they add. It does not end if a stop costs more than a
     round gains.
@@ -65,7 +67,5 @@ class StallWatch:
         )
 
     def fork(self) -> Self:
-        """An independent copy."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+        """Return an independent copy."""
+        return copy.copy(self)

@@ -32,7 +32,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """An episode schedules one trace, from the first arrival to the last finish.
 
     At a decision, time does not advance: the agent starts (and may stop) jobs, one per step, until it chooses to wait; then the
-    engine goes on to the next decision. While no job waits there are no decisions. A subclass defines the spaces, `_begin`,
+    engine advances to the next decision. While no job waits there are no decisions. A subclass defines the spaces, `_begin`,
     `_observe`, `_act`, `_rate` and optionally the other hooks; it changes the cluster only by `start` and `stop`.
 
     Invariant between steps: every event of the present instant has been handled, the speeds in `simulation` are up to date, and
@@ -41,13 +41,13 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium's own form
 
-    def __init__(self, world: EnvOptions) -> None:
-        self.world = world
-        self.cluster = cluster_of(world.cluster)
-        self._source = TraceSource(world.traces, self.cluster)
-        self._slowdowns = Slowdowns(world.slowdown, self.cluster, world.profiles)
-        self._period = round(world.round_s * NS_PER_S)
-        self._by_events = world.decide == EVENTS
+    def __init__(self, options: EnvOptions) -> None:
+        self.base_options = options
+        self.cluster = cluster_of(options.cluster)
+        self._source = TraceSource(options.traces, self.cluster)
+        self._slowdowns = Slowdowns(options.slowdown, self.cluster, options.profiles)
+        self._period = round(options.round_s * NS_PER_S)
+        self._by_events = options.decide == EVENTS
         self.simulation: Simulation
         self.loop: Loop
         self.trace: Trace
@@ -66,12 +66,12 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         super().reset(seed=seed)
         self.trace = trace = self._trace_of(options or {})
         self.simulation = Simulation(
-            trace, self.cluster, None, self.world.settings, self._slowdowns.fresh(), self.world.profiles
+            trace, self.cluster, None, self.base_options.settings, self._slowdowns.fresh(), self.base_options.profiles
         )
         self.loop = self.simulation.loop
         self.loop.track = 1
         self.steps = self._invalid = self._skipped = 0
-        self._most_steps = self.world.max_steps or _STEPS_PER_JOB * len(trace)
+        self._most_steps = self.base_options.max_steps or _STEPS_PER_JOB * len(trace)
         self._over = False
         self._decided_at = -1
         self._begin()
@@ -86,7 +86,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         before = self.loop.now
         acted = self._act(action)
         reward = 0.0
-        if not acted or not self.loop.num_waiting or (self.world.skip_forced and not self._has_choice()):
+        if not acted or not self.loop.num_waiting or (self.base_options.skip_forced and not self._has_choice()):
             reward = self._pass_time()
         terminated = self._all_done()
         truncated = not terminated and self._is_too_long()
@@ -95,7 +95,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
         if truncated:
-            # The state goes on in principle: learning values it, and needs to know what could be done there.
+            # The episode was truncated: learning needs the value of this state, and so the possible actions.
             info["action_masks"] = self.action_masks()
         return self._observe(), reward, terminated, truncated, info
 
@@ -163,7 +163,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
             if self._all_done():
                 return reward
             self._before_decision()
-            if not self.world.skip_forced or self._has_choice() or self._is_too_long():
+            if not self.base_options.skip_forced or self._has_choice() or self._is_too_long():
                 return reward
             self._skipped += 1
             forced = not self._by_events and self._has_none_before_events()
@@ -200,7 +200,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         for job in touched:
             if not job.occupied:
                 self._gone(job)
-        if self.world.settings.changes:
+        if self.base_options.settings.changes:
             self._nodes_changed()
         self.simulation.settle()
         if touched:

@@ -1,7 +1,7 @@
-"""From a policy's decision to an environment's actions, one step after the other.
+"""Mappings from a policy's decision to the actions of an environment.
 
-A policy returns a whole allocation (`policies.api.Decision`); an environment takes one action a step. `DecisionMapping` unrolls the
-first into the second. Each environment with jobs has its own; `mapping_of` finds it.
+A policy returns a whole allocation (`policies.api.Decision`); an environment takes one action a step. A `DecisionMapping` returns
+the actions that carry out a decision. Each environment with jobs has its own; `mapping_of` finds it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class MappedAction:
 
     action: int
     ends_decision: bool = False
-    """Time may go on with this action: the policy decides again before the next one."""
+    """Time may advance with this action: the policy decides again before the next one."""
     deviation: str = ""
-    """How the action differs from the decision, for a sentence; empty where it does not."""
+    """A sentence that says how the action differs from the decision; empty where it does not."""
 
 
 class DecisionMapping(Protocol):
     """The mapping of one environment; it lives as long as the environment, over many episodes."""
 
     def instant(self) -> int:
-        """Return a number that changes whenever time has gone on."""
+        """Return a number that changes whenever time has advanced."""
 
     def state(self) -> ClusterState:
         """Return the present state, restricted to what actions can do: where none stops a job, none is preemptible."""
@@ -81,7 +81,7 @@ class StartMapping(ABC, Generic[EnvT]):
 
     @abstractmethod
     def starts(self) -> Iterator[tuple[int, ActiveJob, Placement]]:
-        """Return the possible starts: action, job and placement, the usual one of a job first."""
+        """Return the possible starts: action, job and placement, the default placement of a job first."""
 
     @abstractmethod
     def stands_for(self, job: ActiveJob, wanted: int) -> bool:
@@ -110,7 +110,7 @@ class StartMapping(ABC, Generic[EnvT]):
             wanted = decision.allocation.get(row)
             occupied = dict(zip(job.nodes, job.counts, strict=True)) if job.state == RUNNING else None
             if occupied is not None and (wanted is None or dict(wanted.items()) != occupied):
-                self._problem = f"job {self._id(job.index)} is to stop or to move, and no action does that"
+                self._problem = f"the policy stops or moves job {self._id(job.index)}, and no action does that"
 
     def next(self) -> MappedAction:
         """See DecisionMapping."""
@@ -131,7 +131,7 @@ class StartMapping(ABC, Generic[EnvT]):
         if not starts or (self.may_wait() and self.simulation.loop.running):
             return MappedAction(WAIT, ends_decision=True, deviation=problem)
         action, job, _ = starts[0]
-        return MappedAction(action, deviation=problem or f"nothing runs, so job {self._id(job.index)} has to start")
+        return MappedAction(action, deviation=problem or f"no job runs, so job {self._id(job.index)} has to start")
 
     def _nearest(self, index: int, starts: list[tuple[int, ActiveJob, Placement]]) -> MappedAction | None:
         """Return the nearest possible start, the wanted job itself if possible."""
@@ -146,8 +146,9 @@ class StartMapping(ABC, Generic[EnvT]):
             self._wanted[index] = self._wanted.pop(job.index)
         else:
             del self._wanted[index]
-        text = f"job {self._id(index)} is to start on {_text(where)}, and the nearest action is job {self._id(job.index)} on "
-        return MappedAction(action, deviation=text + _text(dict(placement.items())))
+        wanted = f"the policy starts job {self._id(index)} on {_text(where)}"
+        nearest = f"the nearest action starts job {self._id(job.index)} on {_text(dict(placement.items()))}"
+        return MappedAction(action, deviation=f"{wanted}, and {nearest}")
 
     def _id(self, index: int) -> str:
         return self.simulation.trace.job_ids[index]

@@ -94,14 +94,16 @@ class TraceSource:
     def of_seed(self, seed: int) -> Trace:
         """Return the workload's trace of that seed. Raises SettingError if there is no workload."""
         if not isinstance(self._traces, Workload):
-            raise SettingError(f"trace_seed {seed} means nothing for given traces; give trace, the number of one")
+            raise SettingError(
+                f"trace_seed {seed} is for workloads, and this environment has given traces; give trace=NUMBER"
+            )
         return generate(self._like, replace(self._traces, seed=seed))
 
     def at(self, number: int) -> Trace:
         """Return one of the given traces. Raises SettingError if there is no such trace."""
         if isinstance(self._traces, Workload) or not 0 <= number < len(self._traces):
-            there = "a workload" if isinstance(self._traces, Workload) else f"traces 0 to {len(self._traces) - 1}"
-            raise SettingError(f"trace {number} is not there: the environment has {there}; give a Trace")
+            known = "a workload" if isinstance(self._traces, Workload) else f"traces 0 to {len(self._traces) - 1}"
+            raise SettingError(f"there is no trace {number}: the environment has {known}; give a Trace")
         return self._traces[number]
 
 

@@ -39,8 +39,8 @@ _EXIT_S = 0.5
 
 
 class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
-    """Invariants: row r of every batch belongs to environment r, and worker w has the rows `_rows[w]`; between two calls no worker
-    is busy, unless `step_async` was called and `step_wait` was not.
+    """Environments in worker processes. Invariants: row r of every batch belongs to environment r, and worker w has the rows
+    `_rows[w]`; between two calls no worker is busy, unless `step_async` was called and `step_wait` was not.
 
     When a worker dies or raises, the call that notices it raises WorkerError and ends all workers, so nothing waits for ever. An
     interrupted call ends them too, because their answers would belong to no later call.
@@ -84,7 +84,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
 
     def _start_workers(self, make: Callable[[], Env], blocks: Blocks, autoreset: AutoresetMode) -> None:
         """Start a process for each part of the rows, and wait until their environments are made."""
-        with self._ended_unless_it_goes_well():
+        with self._ended_on_error():
             for rows in self._rows:
                 self._start_worker((CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset))
             self._answers()
@@ -128,7 +128,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         """Let the workers step; `step_wait` returns the results."""
         self._check_idle("step")
         self._views.actions[:] = actions
-        with self._ended_unless_it_goes_well():
+        with self._ended_on_error():
             self._is_stepping = True
             for worker, pipe in enumerate(self._pipes):
                 try:
@@ -140,8 +140,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         """Return the results of `step_async`."""
         self._check_open("step")
         if not self._is_stepping:
-            raise gymnasium.error.NoAsyncCallError("nothing was begun: call step_async first", "step")
-        with self._ended_unless_it_goes_well():
+            raise gymnasium.error.NoAsyncCallError("no step has begun; call step_async first", "step")
+        with self._ended_on_error():
             infos = self._infos(self._answers())
             self._is_stepping = False
         views = self._views
@@ -166,7 +166,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self._check_idle("call")
         if len(arguments) != self.num_envs:
             raise SettingError(
-                f"there are arguments for {len(arguments)} of {self.num_envs} environments; give each its own"
+                f"there are arguments for {len(arguments)} of {self.num_envs} environments; give arguments for each"
             )
         answers = self._ask([(CALL_EACH, name, arguments[rows.start : rows.stop]) for rows in self._rows])
         return tuple(value for values in answers for value in values)
@@ -213,7 +213,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
 
     def _ask(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send a message to each worker, and wait for the answers."""
-        with self._ended_unless_it_goes_well():
+        with self._ended_on_error():
             for worker, message in enumerate(messages):
                 try:
                     self._pipes[worker].send(message)
@@ -245,7 +245,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         return infos
 
     @contextmanager
-    def _ended_unless_it_goes_well(self) -> Iterator[None]:
+    def _ended_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -262,10 +262,10 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
 
 
 def _check_options(num_envs: int, workers: int, autoreset: AutoresetMode) -> None:
-    """Raises SettingError for impossible numbers or modes."""
+    """Check the numbers and the mode. Raises SettingError for impossible ones."""
     if num_envs < 1 or not 0 <= workers <= num_envs:
         raise SettingError(
-            f"{num_envs} environments in {workers} workers are impossible; give 1 or more, and no more workers"
+            f"{num_envs} environments in {workers} workers are impossible; give at least 1 environment, and at most as many workers"
         )
     if autoreset == AutoresetMode.DISABLED:
         raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")

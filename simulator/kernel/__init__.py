@@ -18,5 +18,5 @@ MEND = "Install a C compiler and Python's headers (python3-dev), then install He
 
 
 def kernel_text() -> str:
-    """Return `compiled` or `interpreted`: the build goes on without a compiler, and without an extension that fails to compile."""
+    """Return `compiled` or `interpreted`: the build works without a compiler, and without extensions that fail to compile."""
     return COMPILED if compiled() else INTERPRETED

@@ -21,7 +21,7 @@ def first_waiting(loop: Loop, passed: list[int]) -> ActiveJob | None:
 
 
 def fill(loop: Loop, placement: int, strict: int) -> ActiveJob | None:
-    """Waiting jobs start in the policy's order where they fit.
+    """Start waiting jobs in the policy's order where they fit.
 
     With `strict` the first that does not fit ends the pass and is returned; otherwise it is passed, and with it all of its
     size: free GPUs only become fewer during a pass.
@@ -129,7 +129,7 @@ class Backfill:
         return first
 
     def _leaves_enough(self, pool: NodePool, later: NodePool, found: int, head: ActiveJob) -> int:
-        """Return whether the head can still be placed at T beside the pool's last choice; if so, hold that choice at T."""
+        """Return whether the head can still be placed at T beside the pool's last choice; if so, keep that choice taken at T."""
         nodes = [pool.chosen[place] for place in range(found)]
         counts = [pool.chosen_gpus[place] for place in range(found)]
         for place in range(found):

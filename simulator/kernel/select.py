@@ -134,7 +134,7 @@ class Selection:
         return first
 
     def _reopen(self, loop: Loop, last: ActiveJob) -> None:
-        """Newcomers have moved: offer sizes that did not fit again, from after the job that was offered last."""
+        """Offer sizes that did not fit again, from after the job that was offered last, because newcomers have moved."""
         for size in range(self.num_sizes):
             if self.passed[size]:
                 self.passed[size] = 0

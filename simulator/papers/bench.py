@@ -1,16 +1,16 @@
-"""Environment steps per second, as a program.
+"""A program that measures environment steps per second.
 
 `python -m simulator.papers.bench [--env NAME] [--repeat N] [--workers W] [--per-worker N] [--slowdown NAME ...]`
 
 One environment is timed on an episode of random possible actions, drawn before and then replayed. Every step counts with its best
-time of so many replays, the clock's own included, since what else runs on the machine only adds. `with masks` adds `action_masks`
-at every step, as training with masks does.
+time over all replays, the clock's own included, since other programs on the machine only add to it. `with masks` adds
+`action_masks` at every step, as training with masks does.
 
 The vectorized form draws its actions from the masks as it goes. It runs in turn with the same environments in one process, which
 do the same (same seeds, same actions) without workers: each counts with the best of its runs. The ratio of steps/s needs free
-cores. What follows it can be looked at where others use the machine too: *by CPU* is the ratio of CPU times on the longest way, at
-every step that of the owner and of the slowest worker, so that of waiting only the time to wake up is left out; *overhead*
-is the CPU that workers add to a step of all, measured with environments that do nothing.
+cores. The two figures after it are also valid where other programs use the machine. *By CPU* is the ratio of CPU times on the
+critical path: at every step, the CPU time of the owner plus that of the slowest worker; only the time to wake up is left out.
+*Overhead* is the CPU time that workers add to a step of all environments, measured with environments that do nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Idle(gymnasium.Env[Cells, np.int64]):
 
 
 class OneProcess:
-    """The work of ProcessVectorEnv in this process."""
+    """Environments that do the work of ProcessVectorEnv in this process."""
 
     def __init__(self, make: Callable[[], Env], num_envs: int) -> None:
         envs = [make() for _ in range(num_envs)]
@@ -177,7 +177,7 @@ def cpu_s(process: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of the vectorized measurement."""
+    """Numbers of workers, environments, steps and runs of the vectorized measurement."""
 
     workers: int
     per_worker: int
@@ -199,14 +199,14 @@ def compare(make: Callable[[], Env], extent: Extent) -> tuple[Cost, Cost]:
     try:
         one = OneProcess(make, num_envs)
         me = os.getpid()
-        everyone = [me, *(process.pid for process in envs.processes if process.pid)]
+        processes = [me, *(process.pid for process in envs.processes if process.pid)]
         draws = np.random.default_rng(SEED).random((64, *one.action_masks().shape), dtype=np.float32)
         draws[:, :, 0] *= _WAIT_SHARE
         best: list[Cost] = []
         for _ in range(extent.rounds):
             one.reset()
             envs.reset(seed=SEED)
-            costs = [drive(one, draws, extent.turns, [me]), drive(envs, draws, extent.turns, everyone)]
+            costs = [drive(one, draws, extent.turns, [me]), drive(envs, draws, extent.turns, processes)]
             best = [least.best(cost) for least, cost in zip(best, costs, strict=True)] if best else costs
         return best[0], best[1]
     finally:
@@ -268,18 +268,24 @@ def make_of(given: argparse.Namespace) -> Make:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m simulator.papers.bench", description="Steps a second.")
+    """Measure environments, and print the reports."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.papers.bench", description="Measure environment steps per second."
+    )
     parser.add_argument("--repeat", type=int, default=20, help="replays, of which the best counts")
     parser.add_argument("--workers", type=int, default=2, help="processes of the vectorized form")
-    parser.add_argument("--per-worker", type=int, default=16, help="environments of each")
+    parser.add_argument("--per-worker", type=int, default=16, help="environments of each worker")
     parser.add_argument("--turns", type=int, default=200, help="steps of a run of the vectorized form")
     parser.add_argument("--rounds", type=int, default=10, help="runs of the vectorized form, of which the best counts")
     parser.add_argument("--env", default="contention", choices=("contention", "sched2"))
-    parser.add_argument("--slowdown", nargs="*", help="as headway-sim has it (default: pair-table, locality)")
-    parser.add_argument("--cluster", help="as headway-sim has it (default: 4x8, 15x8)")
-    parser.add_argument("--nodes", default="lists", choices=("lists", "rules"), help="of contention")
-    parser.add_argument("--gap", type=float, default=172.0, help="of sched2: mean seconds between two submits")
+    parser.add_argument(
+        "--slowdown", nargs="*", help="as --slowdown of headway-sim (default: pair-table; locality for sched2)"
+    )
+    parser.add_argument("--cluster", help="as --cluster of headway-sim (default: 4x8; 15x8 for sched2)")
+    parser.add_argument(
+        "--nodes", default="lists", choices=("lists", "rules"), help="form of the placements of contention"
+    )
+    parser.add_argument("--gap", type=float, default=172.0, help="mean seconds between two submissions of sched2")
     given = parser.parse_args(arguments)
     make = make_of(given)
     sys.stdout.write("\n".join(report_one(make, given.repeat)) + "\n")

@@ -21,7 +21,7 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import SimulatorError
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.runs.process_pool import in_parallel
+from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import OnProgress, drive
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.registry import build
@@ -126,7 +126,7 @@ def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures:
     """Return the results of a simulation that has ended. Raises SimulatorError if jobs are left: they would have no JCT."""
     result = Result.of(simulation, what, 0.0)
     if not result.done.all():
-        raise SimulatorError(f"{what}: left {int((~result.done).sum())} of {len(result)} jobs waiting for ever")
+        raise SimulatorError(f"{what}: left {int((~result.done).sum())} of {len(result)} jobs unfinished")
     figures = {name: float(figure) for name, metric in measures.items() if (figure := metric.of(result)) is not None}
     return Run(figures, {} if sampler is None else sampler(result))
 
@@ -156,7 +156,7 @@ class ClaimFinding:
     """The contender with the best mean among those of the claim."""
     ours: Mean
     holds: bool
-    """True if the whole 95 % interval reaches the goal; of a single value nothing is said."""
+    """True if the whole 95 % interval reaches the goal; False with a single seed, which has no interval."""
     mean_holds: bool
     """True if the mean reaches the goal."""
 
@@ -171,7 +171,7 @@ class ClaimFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Invariant: the contenders of a claim take part in its setting."""
+    """Contenders in settings, and claims about their results. Invariant: the contenders of a claim take part in its setting."""
 
     name: str
     says: str
@@ -244,7 +244,6 @@ def perform(
         for setting in experiment.settings
         for contender in experiment.contenders[setting.name]
     }
-    shares = dict.fromkeys(work, 0.0)
 
     def do(label: str, report: OnProgress) -> list[Run]:
         setting, contender = work[label]
@@ -253,10 +252,6 @@ def perform(
             for at, seed in enumerate(seeds)
         ]
 
-    def add(label: str, share: float) -> None:
-        shares[label] = share
-        on_progress(sum(shares.values()) / len(shares))
-
-    found = in_parallel(list(work), do, add, processes)
+    found = in_parallel(list(work), do, total_of(work, on_progress), processes)
     keys = [(setting.name, contender.name) for setting, contender in work.values()]
     return ExperimentResults(experiment, tuple(seeds), dict(zip(keys, found, strict=True)))

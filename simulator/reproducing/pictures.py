@@ -52,7 +52,7 @@ def svg(picture: Picture, results: ExperimentResults) -> str:
 
 
 def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -> Picture:
-    """Cumulative distribution of a sample over jobs."""
+    """Return a picture of the cumulative distribution of a sample over jobs."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         for name, values, colour in _each(results, setting, sample):
@@ -64,7 +64,7 @@ def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -
 
 
 def shares(title: str, setting: str, sample: str, label: str, edges: Sequence[float]) -> Picture:
-    """Histogram: the share of jobs between every two edges, contenders side by side."""
+    """Return a histogram: the share of jobs between every two edges, contenders side by side."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         found = list(_each(results, setting, sample))
@@ -81,7 +81,7 @@ def shares(title: str, setting: str, sample: str, label: str, edges: Sequence[fl
 
 
 def density(title: str, setting: str, sample: str, label: str) -> Picture:
-    """Kernel density estimate with Scott's bandwidth (Scott, "Multivariate Density Estimation", 1992)."""
+    """Return a picture of a kernel density estimate with Scott's bandwidth (Scott, "Multivariate Density Estimation", 1992)."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         at = np.linspace(0, 1, 200)
@@ -95,7 +95,7 @@ def density(title: str, setting: str, sample: str, label: str) -> Picture:
 
 
 def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> Picture:
-    """A sample over time, which another sample gives in hours."""
+    """Return a picture of a sample over time, which another sample gives in hours."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         times = {name: values for name, values, _ in _each(results, setting, hours)}
@@ -107,7 +107,7 @@ def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> 
 
 
 def scatter(title: str, setting: str, across: str, up: str, labels: tuple[str, str], scale: float = 1.0) -> Picture:
-    """A dot for each contender: the mean of one metric against that of another."""
+    """Return a picture with a dot for each contender: the mean of one metric against that of another."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         for name, colour in _colours(results, setting).items():
@@ -123,7 +123,7 @@ def scatter(title: str, setting: str, across: str, up: str, labels: tuple[str, s
 def lines(
     title: str, settings: Mapping[float, str], metric: str, labels: tuple[str, str], scale: float = 1.0
 ) -> Picture:
-    """A metric over settings that differ by a number."""
+    """Return a picture of a metric over settings that differ by a number."""
 
     def draw(axes: Any, results: ExperimentResults) -> None:
         first = next(iter(settings.values()))
@@ -141,7 +141,7 @@ def lines(
 
 
 def _each(results: ExperimentResults, setting: str, sample: str) -> list[tuple[str, FloatColumn, str]]:
-    """Name, samples of the first seed, and colour of every contender that has any."""
+    """Return name, samples of the first seed, and colour of every contender that has samples."""
     colours = _colours(results, setting)
     found = {name: results.runs[setting, name][0].samples for name in colours}
     return [(name, samples[sample], colours[name]) for name, samples in found.items() if sample in samples]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FIRST_TEST_SEED = 1000
 """No policy is trained or tuned on this seed or on larger ones."""
-QUICK_SEEDS, USUAL_SEEDS = 3, 5
+QUICK_SEEDS, DEFAULT_SEEDS = 3, 5
 PAGE, JSON = "reproduced.html", "reproduced.json"
 
 
@@ -29,7 +29,7 @@ class Reproduction:
     says: str
     """The system, and the paper that describes it."""
     module: str
-    """Module with `experiment(profiles, quick=)` and `pictures(results)`; imported on first use."""
+    """The module with `experiment(profiles, quick=)` and `pictures(results)`; imported on first use."""
 
     def experiment(self, profiles: ModelProfiles | None, *, quick: bool) -> Experiment:
         """Return the experiment to run. `profiles` replace those that follow from the paper."""
@@ -38,7 +38,7 @@ class Reproduction:
 
     @property
     def pictures(self) -> Callable[[ExperimentResults], Sequence[Picture]]:
-        """Function that draws the results in the forms of the paper's figures."""
+        """Return the function that draws the results in the forms of the paper's figures."""
         found: Callable[[ExperimentResults], Sequence[Picture]] = import_module(self.module).pictures
         return found
 
@@ -66,7 +66,7 @@ def reproduce(
     from simulator.reproducing.experiment import perform
     from simulator.slowdown.profiles.files import load_profiles
 
-    count = seeds or (QUICK_SEEDS if quick else USUAL_SEEDS)
+    count = seeds or (QUICK_SEEDS if quick else DEFAULT_SEEDS)
     experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick)
     return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
 

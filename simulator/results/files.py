@@ -87,11 +87,8 @@ def busy_gpus(result: Result, series: Series) -> IntColumn:
     spans = result.spans
     if spans is None:
         return int(result.node_gpus.sum()) - series.free
-    occupied = np.add.reduceat(spans.counts, spans.offset[:-1]) if len(spans) else np.zeros(0, dtype=np.int64)
-    time = np.concatenate((spans.start, spans.end))
-    order = np.argsort(time, kind="stable")
-    level = np.concatenate(([0], np.cumsum(np.concatenate((occupied, -occupied))[order])))
-    return level[np.searchsorted(time[order], series.time, side="right")]
+    times, levels = spans.busy()
+    return np.concatenate(([0], levels))[np.searchsorted(times, series.time, side="right")]
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

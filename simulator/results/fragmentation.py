@@ -43,7 +43,7 @@ class Fragmentation:
         return cls(np.divide(total, length, out=np.zeros(bins), where=length > 0))
 
     def mean(self) -> float:
-        """Mean over the whole interval."""
+        """Return the mean over the whole interval."""
         return float(self.bins.mean())
 
 

@@ -44,6 +44,13 @@ class Spans:
     def __len__(self) -> int:
         return len(self.index)
 
+    def busy(self) -> tuple[IntColumn, IntColumn]:
+        """Return the instants at which the number of GPUs in use changes, and the number from each of them on."""
+        occupied = np.add.reduceat(self.counts, self.offset[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
+        time = np.concatenate((self.start, self.end))
+        order = np.argsort(time, kind="stable")
+        return time[order], np.cumsum(np.concatenate((occupied, -occupied))[order])
+
     @property
     def run_of_part(self) -> IntColumn:
         """The run of every entry of `nodes`."""

@@ -68,7 +68,7 @@ def _check(options: RunOptions, names: Sequence[str]) -> None:
     """Check the policies before the trace is read. Raises PolicyLoadError, SettingError."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
-        raise SettingError(f"--policies: {twice[0]} is there twice" if twice else "--policies: give a,b,c")
+        raise SettingError(f"--policies: {twice[0]} is given twice" if twice else "--policies: give a,b,c")
     made = {name: make_policy(name, options, lenient=True) for name in names}
     followed = any(isinstance(policy, Ruled) or takes(name, "layout") for name, policy in made.items())
     if options.placement is not None and not followed:

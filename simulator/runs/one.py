@@ -50,5 +50,5 @@ def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
 
 
 def command_line() -> str:
-    """The command that was given, quoted for a shell."""
+    """Return the command that was given, quoted for a shell."""
     return shlex.join(["headway-sim", *sys.argv[1:]])

@@ -1,6 +1,6 @@
 """The options of a run: one list, which `headway-sim run` and `compare` offer, `cli.plain` reads and a `Scenario` is made of.
 
-Needs neither typer nor numpy: a small run is not spent on imports.
+It needs neither typer nor numpy, so that a small run does not spend its time on imports.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RunOptions:
     )
     estimates: str = field(
         default="true",
-        metadata=_flag("--estimates", "What policies know of durations: true, limit, noisy:SIGMA or history."),
+        metadata=_flag("--estimates", "Estimates of durations that policies get: true, limit, noisy:SIGMA or history."),
     )
     drop_impossible: bool = field(
         default=False,
@@ -81,7 +81,7 @@ class RunOptions:
         default=None,
         metadata=_flag(
             "--checkpoint-interval",
-            "Seconds of work between checkpoints, against failures.",
+            "Seconds of work between checkpoints, from which jobs continue after failures.",
             metavar="S",
             shown="only at stops",
         ),
@@ -96,7 +96,10 @@ class RunOptions:
         ),
     )
     profiles: Path | None = field(
-        default=None, metadata=_flag("--profiles", "How models train, for the slowdown models.", shown="the papers'")
+        default=None,
+        metadata=_flag(
+            "--profiles", "A file of profiles of trained models, for the slowdown models.", shown="the papers'"
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -122,7 +125,7 @@ class Flag:
 
 
 def run_flags() -> Iterator[Flag]:
-    """Every option of `RunOptions`, in the order of the help."""
+    """Yield every option of `RunOptions`, in the order of the help."""
     hints = get_type_hints(RunOptions)
     for item in fields(RunOptions):
         hint = hints[item.name]
@@ -133,7 +136,7 @@ def run_flags() -> Iterator[Flag]:
 
 
 def _check(options: RunOptions) -> None:
-    """Raises SettingError for a number that is out of its range."""
+    """Raise SettingError for a number that is out of its range."""
     cost, every, share = options.preempt_cost_s, options.checkpoint_interval_s, options.preemptible_share
     if options.placement is not None and options.placement not in PLACEMENTS:
         raise SettingError(f"--placement {options.placement!r}: give {' or '.join(PLACEMENTS)}")

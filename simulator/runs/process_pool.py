@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -29,7 +29,7 @@ WAKE_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """The message of an error that the user can mend."""
+    """The message of an error that the user can correct."""
 
     text: str
 
@@ -51,8 +51,22 @@ def in_parallel(
     return _Pool(names, work, on_progress, processes or os.cpu_count() or 1, outlast_sigterm).results()
 
 
+def total_of(names: Iterable[str], on_progress: OnProgress) -> Callable[[str, float], None]:
+    """Return an `on_progress` of `in_parallel` that calls the given one with the mean share of all names."""
+    shares = dict.fromkeys(names, 0.0)
+
+    def add(name: str, share: float) -> None:
+        shares[name] = share
+        on_progress(sum(shares.values()) / len(shares))
+
+    return add
+
+
 class _Pool(Generic[T]):
-    """Invariant: `_running` holds the running processes by our end of their pipe; the names before `_next` have begun."""
+    """The processes of one call.
+
+    Invariant: `_running` has the running processes by our end of their pipe; the names before `_next` have begun.
+    """
 
     def __init__(
         self,
@@ -104,8 +118,8 @@ class _Pool(Generic[T]):
         except EOFError:
             process.join()
             raise SettingError(
-                f"the process of {name} ended ({process.exitcode}) before its run did; there may be too little memory, "
-                "take fewer policies at once, or --limit"
+                f"the process of {name} ended ({process.exitcode}) before its run did, perhaps for lack of memory; "
+                "give fewer policies at once, or --limit"
             ) from None
         if isinstance(message, float):
             self._on_progress(name, message)

@@ -42,7 +42,7 @@ def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None
 
 
 def collect_seldom() -> None:
-    """Let Python's garbage collector run seldom, and over new objects only. For processes that exist for one run.
+    """Let Python's garbage collector run seldom, and over new objects only; for processes that exist for one run.
 
     The event loop makes no cycles; scanning all jobs and modules again and again took a fifth of a run's time.
     """
@@ -75,7 +75,7 @@ class Bar:
 
     @property
     def on_progress(self) -> OnProgress | None:
-        """The function to call with the share that is done; None where standard error is no terminal."""
+        """The function to call with the share that is done; None where standard error is not a terminal."""
         return self._show if self._wanted else None
 
     def _show(self, share: float) -> None:
@@ -90,7 +90,7 @@ class Bar:
 
 
 def bars() -> Progress:
-    """Progress bars on standard error. They draw only when refreshed: they start no thread beside a simulation or a fork."""
+    """Return progress bars on standard error. They draw only when refreshed: they start no thread beside a simulation or a fork."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -71,8 +71,8 @@ class Scenario:
             return asked
         if asked == ("none",):
             raise SettingError(
-                f"policy {policy.spec.name} gives elastic jobs other sizes, and with --slowdown none they would not be faster "
-                "or slower for it; give --slowdown scaling, or leave it out"
+                f"policy {policy.spec.name} resizes elastic jobs, and --slowdown none has no model of their speed at other sizes; "
+                "give --slowdown scaling, or leave --slowdown out"
             )
         return (*asked, "scaling")
 
@@ -144,7 +144,7 @@ def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Pol
         own.setdefault("seed", options.seed)
     for key, (flag, value) in given.items():
         if key in own:
-            raise SettingError(f"{flag} and {key} of --policy {text} say the same twice; leave one out")
+            raise SettingError(f"{flag} and {key} of --policy {text} set the same option; leave one out")
         if key in taken:
             own[key] = value
         elif key == "layout" and not lenient and not isinstance(load_policy(name, own), Ruled):

@@ -1,6 +1,6 @@
 """Slowdown models: small models whose factors are multiplied.
 Imports `cluster` and `errors`; of other packages `policies`.
 
-`registry` builds the models by name; `placement`, `neighbours` and `links` hold one model a file, each with its equation,
+`registry` builds the models by name; `placement`, `neighbours` and `links` have one model a file, each with its equation,
 its source and its fit.
 """

@@ -1,9 +1,9 @@
 """The GPU groups that jobs occupy on a node.
 
-The engine counts the GPUs of a node that a job holds and does not number them. Models of the inside of nodes assume that the jobs
-on a node, in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties; a job
-that fits in no group takes from the groups with the most free GPUs. So groups depend on the jobs present, not on the order of
-events.
+The engine counts the GPUs of a node that a job occupies and does not number them. Models of the inside of nodes assume that the
+jobs on a node, in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties;
+a job that fits in no group takes from the groups with the most free GPUs. So groups depend on the jobs present, not on the order
+of events.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ def _unpacked(path: Path, *, limited: bool) -> Iterator[bytes]:
     if magic.startswith(ZSTD_MAGIC):
         return _zstd_blocks(path)
     if suffix in {".gz", ".zst"}:
-        raise TraceError(f"is named {suffix} but holds something else", mend="rename it, or pack it again", path=path)
+        raise TraceError(
+            f"is named {suffix} but contains something else", mend="rename it, or pack it again", path=path
+        )
     if not limited and path.stat().st_size > MOST_BYTES:
         raise _too_large(path, _human(path.stat().st_size))
     return _plain_blocks(path)
@@ -82,7 +84,7 @@ def _gzip_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _zstd_blocks(path: Path) -> Iterator[bytes]:
-    """Decompress frame after frame. Not by zstandard's reader: it accepts a truncated frame as complete."""
+    """Yield decompressed blocks, frame after frame. zstandard's reader does not serve: it accepts a truncated frame as complete."""
     try:
         import zstandard
     except ImportError:
@@ -112,7 +114,9 @@ def _zstd_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _too_large(path: Path, size: str) -> TraceError:
-    return TraceError(f"too large to hold ({size})", mend="take its first rows with --limit N, or split it", path=path)
+    return TraceError(
+        f"too large for memory ({size})", mend="take its first rows with --limit N, or split it", path=path
+    )
 
 
 def _human(count: float) -> str:

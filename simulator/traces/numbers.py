@@ -1,7 +1,7 @@
 """Exact conversion of columns of text to numbers: seconds become whole nanoseconds without floats.
 
-Each takes a column and gives an array of as many entries; a text that it cannot take raises `BadCellError`, which says in which
-row it stands. Whole columns of plain digits, which is what logs hold, are taken at once; anything else goes one by one.
+Each function converts a column to an array of the same length. A text that it cannot convert raises `BadCellError`, which names the
+row. Columns of plain digits, which most logs contain, are converted at once; all others are converted text by text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from simulator.traces.trace import MAX_TIME_S, NOT_KNOWN, NS_PER_S
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?", re.ASCII)
 _MOST_DIGITS = 18
-_MOST_AMOUNT = 2.0**53
 """Any number of so many digits is less than 2^63."""
+_MOST_AMOUNT = 2.0**53
+"""Largest number up to which a float is exact; larger ones are not compared."""
 MOST_GPUS = 10_000_000
 """More GPUs than any job requests; detects a column of bytes or milliseconds."""
 
@@ -118,8 +119,8 @@ def amounts(texts: Sequence[str]) -> FloatColumn:
 
 
 def instants_ns(texts: Sequence[str]) -> IntColumn:
-    """Dates with times (`2020-06-09 18:41:01`, also with T, a fraction, a zone; without a zone UTC is meant) or seconds since
-    1970, as nanoseconds since 1970; -1 for what is empty, None, NULL, NaN or Unknown.
+    """Parse dates with times (`2020-06-09 18:41:01`, also with T, a fraction, a zone; without a zone UTC is meant) or seconds since
+    1970, as nanoseconds since 1970; -1 for texts that are empty, None, NULL, NaN or Unknown.
     """
     return _each([_NO_INSTANT.get(text, text) for text in texts], _instant, missing=True, wanted=_INSTANT)
 
@@ -130,7 +131,7 @@ def _instant(text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise _NotANumberError("is no date with time", _INSTANT) from None
+        raise _NotANumberError("is not a date with time", _INSTANT) from None
     since = (instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - _EPOCH
     nanoseconds = (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
     if nanoseconds < 0:

@@ -22,7 +22,7 @@ def read_parquet(path: Path, required: Sequence[str], *, limit: int | None = Non
             names = check_header(path, list(file.schema_arrow.names), required)
             if limit is None and rows > MOST_ROWS:
                 raise TraceError(
-                    f"too large to hold ({rows:,} rows)", mend="take its first rows with --limit N", path=path
+                    f"too large for memory ({rows:,} rows)", mend="take its first rows with --limit N", path=path
                 )
             columns: list[list[str]] = [[] for _ in names]
             left = rows if limit is None else min(limit, rows)
@@ -41,7 +41,7 @@ def read_parquet(path: Path, required: Sequence[str], *, limit: int | None = Non
 
 
 def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
-    """Columns to a file: arrays as they are, times (tuples of whole nanoseconds' text) as decimals, texts as texts."""
+    """Write columns to a file: arrays as they are, times (tuples of whole nanoseconds' text) as decimals, texts as texts."""
     arrow, parquet = _pyarrow(path)
     parquet.write_table(arrow.table(dict(columns)), path, compression="zstd")
 

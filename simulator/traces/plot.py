@@ -17,7 +17,7 @@ MOST_BARS = 12
 
 
 def plot(trace: Trace, path: Path, cluster_gpus: int | None = None) -> None:
-    """Four panels into a picture whose form follows the file's name (.png, .svg, .pdf). Raises TraceError."""
+    """Draw four panels into a picture, whose format follows the file's suffix (.png, .svg, .pdf). Raises TraceError."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def _plot_hours(panel: Any, trace: Trace) -> None:
 
 
 def _plot_load(panel: Any, trace: Trace, cluster_gpus: int | None) -> None:
-    """Work that arrives, in bins of a fiftieth of the span."""
+    """Plot the work that arrives, in bins of a fiftieth of the span."""
     hours = trace.submit_ns / NS_PER_S / 3600
     work = trace.num_gpus * (trace.duration_ns / NS_PER_S / 3600)
     bins = np.linspace(hours[0], max(hours[-1], hours[0] + 1), 51)
@@ -88,7 +88,7 @@ def _plot_load(panel: Any, trace: Trace, cluster_gpus: int | None) -> None:
     panel.stairs(wanted / (cluster_gpus or 1), days, fill=True, color=COLOURS[0], alpha=0.75)
     if cluster_gpus:
         panel.axhline(1, color=COLOURS[1], linewidth=1.4)
-        _named(panel, f"Load offered to {cluster_gpus:,} GPUs", "days", "GPUs wanted over GPUs there")
+        _named(panel, f"Load offered to {cluster_gpus:,} GPUs", "days", "requested GPUs / GPUs of the cluster")
     else:
         _named(panel, "Work that arrives", "days", "GPUs needed to keep up")
 

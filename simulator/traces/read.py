@@ -1,8 +1,8 @@
 """Traces from files: CSV (plain, .gz, .zst) and parquet.
 
 The header is `job_id,submit_time_s,num_gpus,duration_s`, in any order, with any of `user`, `vc`, `status`, `model`,
-`batch_size`, `min_gpus`, `max_gpus`, `time_limit_s`, `preemptible`; other columns are kept as text. Only what a file needs is
-imported: a plain CSV needs nothing but numpy.
+`batch_size`, `min_gpus`, `max_gpus`, `time_limit_s`, `preemptible`; other columns are kept as text. Packages are
+imported only when a file needs them: a plain CSV needs nothing but numpy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONAL = (*TEXTS, "batch_size", "min_gpus", "max_gpus", "time_limit_s", "preem
 
 
 def read_trace(path: Path | str, limit: int | None = None) -> Trace:
-    """The trace in that file; with `limit` that of its first rows, and no more of it is read. Raises TraceError."""
+    """Return the trace in that file; with `limit` only its first rows are read. Raises TraceError."""
     path = Path(path)
     if limit is not None and limit < 1:
         raise TraceError(f"a trace cannot be limited to {limit} rows", mend="give a limit of at least 1", path=path)
@@ -39,7 +39,7 @@ def read_trace(path: Path | str, limit: int | None = None) -> Trace:
 
 
 def trace_of(table: Table) -> Trace:
-    """The trace in a table whose columns have the names of the common form. Raises TraceError."""
+    """Return the trace in a table whose columns have the names of the common form. Raises TraceError."""
     columns = table.columns
     num_gpus = table.parsed("num_gpus", partial(counts, of="GPUs"))
     min_gpus, max_gpus = _size(table, "min_gpus", num_gpus), _size(table, "max_gpus", num_gpus)

@@ -87,7 +87,9 @@ def read_table(
         columns = Columns(len(names), limit)
         _fill(path, columns, chain([first.read()], pieces), dialect)
     except csv.Error as error:
-        raise TraceError(f"is no CSV ({error})", mend="quote fields that hold commas or quotes", path=path) from error
+        raise TraceError(
+            f"is not valid CSV ({error})", mend="quote fields that contain commas or quotes", path=path
+        ) from error
     if not columns.rows:
         raise TraceError("has a header and no rows", mend="give at least one job", path=path)
     texts = dict(zip(names, columns.texts, strict=True))
@@ -182,7 +184,7 @@ def _texts(path: Path, *, limited: bool) -> Iterator[str]:
 def _decoded(path: Path, data: bytes, line: int) -> str:
     if b"\0" in data:
         at = line + data[: data.index(b"\0")].count(b"\n")
-        raise _no_text(path, at, "holds a zero byte")
+        raise _no_text(path, at, "contains a zero byte")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -200,7 +202,7 @@ def _header(path: Path, reader: CsvReader, required: Sequence[str], dialect: Dia
         return list(dialect.names)
     header = next((row for row in reader if row), None)
     if header is None:
-        raise TraceError("holds no header line", mend=f"begin with {','.join(required)}", path=path)
+        raise TraceError("has no header line", mend=f"begin with {','.join(required)}", path=path)
     return check_header(path, header, required, dialect.aliases)
 
 
@@ -219,7 +221,7 @@ def check_header(
             from difflib import get_close_matches
 
             near = get_close_matches(name, names, n=1, cutoff=0.5)
-            mend = f"rename the column {near[0]!r}" if near else f"the header must hold {','.join(required)}"
+            mend = f"rename the column {near[0]!r}" if near else f"the header must have {','.join(required)}"
             raise TraceError(f"is not in the header ({_shown(names)})", mend=mend, path=path, line=1, column=name)
     return names
 
@@ -240,7 +242,7 @@ def _whole_rows(path: Path, rows: list[list[str]], width: int, columns: Columns,
         if len(row) != width:
             raise TraceError(
                 f"has {len(row)} fields, the header has {width}",
-                mend="give every row as many fields as the header, and quote fields that hold commas",
+                mend="give every row as many fields as the header, and quote fields that contain commas",
                 path=path,
                 line=_line_of(path, columns.rows + at, dialect),
             )

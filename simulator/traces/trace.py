@@ -81,9 +81,9 @@ class Trace:
         extra: Mapping[str, Sequence[str]] | None = None,
         ids_are_unique: bool = False,
     ) -> Trace:
-        """The trace of these columns, which stand in the order of their file. Raises ValueError for columns that are no trace.
+        """Return the trace of these columns, in the order of their file. Raises ValueError for columns that are not a trace.
 
-        `ids_are_unique` says that the caller has seen to that, which saves a look at each.
+        With `ids_are_unique` the caller guarantees that no id occurs twice, and the ids are not checked.
         """
         rows = len(job_ids)
         gpus = _integers(num_gpus)
@@ -121,7 +121,7 @@ class Trace:
                 column.setflags(write=False)
 
     def _check(self, ids_are_unique: bool) -> None:
-        """Raises ValueError for what no reader or generator may let through: they name the line, here is the last net."""
+        """Raise ValueError for values that readers and generators must refuse themselves, with the line; this is the last check."""
         most_ns = MAX_TIME_S * NS_PER_S
         wrong = {
             "job_ids that are not unique": not ids_are_unique and len(set(self.job_ids)) < len(self.job_ids),

@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def write_trace(trace: Trace, path: Path | str) -> None:
-    """The trace at that path, whole or not at all; columns of which nothing is known are left out. Raises TraceError."""
+    """Write the trace to that path, completely or not at all; columns without any known entry are left out. Raises TraceError."""
     path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,4 +1,5 @@
-"""The simulator as a training ground for learned policies, and its data sets.
+"""The simulator as the backend of trainings of learned policies, and its data sets.
+
 Imports `agents`, `cluster`, `engine`, `envs`, `errors`, `results`, `runs`, `slowdown` and `traces`; of other packages
 `policies`.
 """

@@ -84,18 +84,18 @@ class DrawnTraces(Sequence[Trace]):
         return generate(like, replace(workload, seed=int(self._seeds[seed])))
 
 
-def of_scene(scene: TrainingSetup, cluster: Cluster) -> DataSets:
-    """Return the data sets of the scene's workloads on that cluster. Raises TraceError."""
-    if not scene.workloads:
+def of_setup(setup: TrainingSetup, cluster: Cluster) -> DataSets:
+    """Return the data sets of the setup's workloads on that cluster. Raises TraceError."""
+    if not setup.workloads:
         raise TraceError("there are no jobs", mend="give --traces")
-    workloads = [(each.generator, _workload(each, cluster)) for each in scene.workloads]
+    workloads = [(each.generator, _workload(each, cluster)) for each in setup.workloads]
     training, validation, tests = (
-        DrawnTraces(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
+        DrawnTraces(workloads, seeds) for seeds in (setup.training_seeds, setup.validation_seeds, TEST_SEEDS)
     )
     for number in range(len(workloads)):
         # A workload that cannot be generated for this cluster fails here, not in the worker of an environment.
         training[number]
-    content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
+    content = repr((workloads, list(setup.validation_seeds), _range(setup.training_seeds)))
     says = _says(workloads)
     return DataSets(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
 

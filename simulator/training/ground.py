@@ -1,4 +1,4 @@
-"""The simulator as a training ground: traces, a cluster and slowdown models, from a scene or from the user.
+"""The simulator as the backend of trainings: it makes environments from the training setup and the user's options.
 
 Registered in the entry-point group `headway.grounds`; `policies.learned.training.systems` defines its interface.
 """
@@ -39,7 +39,7 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import SimulatorError
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.runs.process_pool import in_parallel
+from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import drive
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles.files import load_profiles
@@ -47,7 +47,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import NONE, build
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import DataSets, of_files, of_scene
+from simulator.training.data_sets import DataSets, of_files, of_setup
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
     FIGURE: metrics.average_jct_s,
@@ -62,8 +62,8 @@ _RUN = "run "
 
 
 @dataclass
-class SimulatorGround:
-    """A `policies.learned.training.systems.Ground`. Invariant: no file is read twice, so the data stay the same."""
+class SimulatorBackend:
+    """A `policies.learned.training.systems.SimulationBackend`. Invariant: no file is read twice, so the data stay the same."""
 
     data_of: DataSets
     cluster: Cluster
@@ -125,7 +125,7 @@ class SimulatorGround:
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
-    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, tell: OnProgress) -> Comparison:
+    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run policies, and agents in their environments, on the same test traces. Raises TrainingError."""
         traces = self.data_of.some_tests(seeds)
         work = {
@@ -133,14 +133,10 @@ class SimulatorGround:
             for name, policy in policies.items()
             for number, trace in enumerate(traces, 1)
         }
-        shares = dict.fromkeys(work, 0.0)
-
-        def add(label: str, share: float) -> None:
-            shares[label] = share
-            tell(sum(shares.values()) / len(shares))
-
         with _as_training_errors():
-            found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), add)
+            found = in_parallel(
+                list(work), lambda label, _on_progress: metrics.summary(work[label]()), total_of(work, on_progress)
+            )
         each = iter(found)
         names = tuple(trace.name for trace in traces)
         return Comparison(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
@@ -161,7 +157,7 @@ class SimulatorGround:
     def _runs(
         self, runs: Sequence[tuple[Scheduler, Sequence[Trace], int]], keep: Callable[[Any], Any] | None
     ) -> list[EpisodeResult]:
-        def work(name: str, _tell: object) -> EpisodeResult:
+        def work(name: str, _on_progress: object) -> EpisodeResult:
             policy, traces, number = runs[int(name.removeprefix(_RUN))]
             return self._run(policy, traces[number], keep)
 
@@ -176,8 +172,8 @@ class SimulatorGround:
         if not result.done.all():
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
             raise TrainingError(
-                f"{name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
-                "it must start a job that fits when nothing runs"
+                f"{name} left {len(left)} of {len(trace)} jobs of {trace.name} unfinished, {left[0]} first; "
+                "a policy must start a job that fits whenever no job runs"
             )
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return EpisodeResult(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
@@ -202,26 +198,28 @@ class SimulatorGround:
         return simulation
 
 
-def ground(scene: TrainingSetup, given: SetupOverrides) -> SimulatorGround:
-    """Make the training ground from the user's options, with the scene's values for the rest. Raises TrainingError."""
+def ground(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
+    """Make the backend from the user's options, with the setup's values for the rest. Raises TrainingError."""
     with _as_training_errors():
-        return _ground(scene, given)
+        return _ground(setup, overrides)
 
 
-def _ground(scene: TrainingSetup, given: SetupOverrides) -> SimulatorGround:
-    cluster, of_cluster = _cluster(scene, given)
-    slowdown = given.slowdown or scene.slowdown
-    profiles = load_profiles(given.profiles) if given.profiles else paper_profiles(*scene.papers)
+def _ground(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
+    cluster, of_cluster = _cluster(setup, overrides)
+    slowdown = overrides.slowdown or setup.slowdown
+    profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
     build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
     data = (
-        of_files(given.traces, cluster, scene.window, whole=given.whole) if given.traces else of_scene(scene, cluster)
+        of_files(overrides.traces, cluster, setup.window, whole=overrides.whole)
+        if overrides.traces
+        else of_setup(setup, cluster)
     )
-    says = f"{data.says}; on {_says(scene, given, cluster)}; slowdown {', '.join(slowdown)}"
-    if given.profiles:
-        says += f" by the profiles of {given.profiles}"
+    says = f"{data.says}; on {_says(setup, overrides, cluster)}; slowdown {', '.join(slowdown)}"
+    if overrides.profiles:
+        says += f" by the profiles of {overrides.profiles}"
     parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return SimulatorGround(data, cluster, slowdown, profiles, says, digest)
+    return SimulatorBackend(data, cluster, slowdown, profiles, says, digest)
 
 
 @contextmanager
@@ -233,19 +231,19 @@ def _as_training_errors() -> Iterator[None]:
         raise TrainingError(str(error)) from error
 
 
-def _cluster(scene: TrainingSetup, given: SetupOverrides) -> tuple[Cluster, str]:
+def _cluster(setup: TrainingSetup, overrides: SetupOverrides) -> tuple[Cluster, str]:
     """Return the cluster, and a text that identifies it."""
-    if given.cluster is not None:
-        cluster = parse_cluster(given.cluster)
-        path = Path(given.cluster)
-        return cluster, json.dumps(parse_toml(path.read_text()), default=str) if path.is_file() else given.cluster
-    if isinstance(scene.cluster, str):
-        return parse_cluster(scene.cluster), scene.cluster
-    return cluster_of(scene.cluster), json.dumps(scene.cluster, default=str)
+    if overrides.cluster is not None:
+        cluster = parse_cluster(overrides.cluster)
+        path = Path(overrides.cluster)
+        return cluster, json.dumps(parse_toml(path.read_text()), default=str) if path.is_file() else overrides.cluster
+    if isinstance(setup.cluster, str):
+        return parse_cluster(setup.cluster), setup.cluster
+    return cluster_of(setup.cluster), json.dumps(setup.cluster, default=str)
 
 
-def _says(scene: TrainingSetup, given: SetupOverrides, cluster: Cluster) -> str:
-    text = given.cluster or (scene.cluster if isinstance(scene.cluster, str) else "")
+def _says(setup: TrainingSetup, overrides: SetupOverrides, cluster: Cluster) -> str:
+    text = overrides.cluster or (setup.cluster if isinstance(setup.cluster, str) else "")
     nodes = f"{cluster.num_nodes} nodes of {cluster.num_gpus} GPUs in {len(set(cluster.racks))} racks"
     return text if text and not Path(text).is_file() else f"{text} ({nodes})" if text else nodes
 
@@ -253,4 +251,5 @@ def _says(scene: TrainingSetup, given: SetupOverrides, cluster: Cluster) -> str:
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))
-    return text.replace("ModelProfile(", "Profile(")  # the name of the class when the first cards were written
+    # The names of the classes when the first cards were written
+    return text.replace("ModelProfile(", "Profile(").replace("MeasuredInterference(", "Interference(")

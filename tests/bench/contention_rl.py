@@ -110,13 +110,13 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
         training = PpoTrainer(envs, encoding, recipe, SEED)
         training.run_stage()
         rows: list[tuple[float, float, float]] = []
-        everyone = [os.getpid(), *(process.pid for process in envs.processes if process.pid)]
+        pids = [os.getpid(), *(process.pid for process in envs.processes if process.pid)]
         lengths: list[int] = []
         for _ in range(stages - 1):
-            begun_s, before = time.perf_counter(), [cpu_s(each) for each in everyone]
+            begun_s, before = time.perf_counter(), [cpu_s(each) for each in pids]
             progress = training.run_stage()
             taken_s = time.perf_counter() - begun_s
-            owner_s, *workers_s = [cpu_s(each) - then for each, then in zip(everyone, before, strict=True)]
+            owner_s, *workers_s = [cpu_s(each) - then for each, then in zip(pids, before, strict=True)]
             rows.append((taken_s, owner_s + max(workers_s, default=0.0), progress.rounds))
             lengths += [episode.steps for episode in progress.episodes]
         steps = recipe.batches * recipe.steps * recipe.envs

@@ -22,7 +22,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sched2, "Workload", workload)
     monkeypatch.setattr(
-        sched2, "Sched2Rule", lambda *_, window: Sched2Rule.of(RuleAgent(Encoding(window=window), first_rule()))
+        sched2, "Sched2Rule", lambda *_, window: Sched2Rule(RuleAgent(Encoding(window=window), first_rule()))
     )
 
 

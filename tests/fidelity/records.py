@@ -37,7 +37,7 @@ class Run:
 
     @property
     def run_s(self) -> float:
-        """Time for which the job held its nodes."""
+        """Time for which the job had its nodes."""
         return self.end_s - self.start_s
 
     @property

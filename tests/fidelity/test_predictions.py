@@ -120,7 +120,7 @@ def test_jobs_that_share_nics_slow_each_other_down_and_others_do_not() -> None:
     assert alone_s(beside[0]) + 0.6 * sending_s < shared < alone_s(beside[0]) + sending_s
 
 
-def test_jobs_hold_the_nodes_that_they_ask_for_and_wait_for_them() -> None:
+def test_jobs_occupy_the_nodes_that_they_request_and_wait_for_them() -> None:
     first, second = job("one", 4, 2), job("two", 4, 8, submit_s=1.0)
 
     found = predicted(first, second)

@@ -1,4 +1,4 @@
-"""Placement of a job, given the GPUs that other jobs hold."""
+"""Placement of a job, given the GPUs of other jobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PLACEMENTS = ("consolidated", "any")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes, and the placement rule. The held GPUs are an argument of each method."""
+    """Equal nodes, and the placement rule. The GPUs in use are an argument of each method."""
 
     nodes: int
     gpus_per_node: int
     placement: str
 
     def free(self, held: Iterable[Nodes]) -> list[int]:
-        """Return the free GPUs by node if exactly these are held."""
+        """Return the free GPUs by node if exactly these are in use."""
         free = [self.gpus_per_node] * self.nodes
         for nodes in held:
             for node, gpus in nodes.items():
@@ -28,7 +28,7 @@ class Cluster:
         return free
 
     def place(self, gpus: int, held: Iterable[Nodes]) -> Nodes | None:
-        """Return the nodes for a job of that many GPUs beside those held; None = it does not fit."""
+        """Return the nodes for a job of that many GPUs beside those in use; None if it does not fit."""
         free = self.free(held)
         nodes = consolidated(gpus, free, self.gpus_per_node)
         if nodes is None and self.placement == "any":

@@ -43,7 +43,7 @@ def simulate(
         active += [each for each in to_come if each.job.submit == now]
         to_come = [each for each in to_come if each.job.submit > now]
         apply(decide(policy, active, cluster, now), active, now, Fraction(preempt_cost))
-        cluster.free(each.nodes for each in active)  # asserts that no GPU is held twice
+        cluster.free(each.nodes for each in active)  # asserts that no GPU is used twice
     return results
 
 

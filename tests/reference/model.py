@@ -24,7 +24,7 @@ class Job:
 class Result:
     """The result of a job.
 
-    `service` is the time for which it held GPUs, pending overhead included; `last_nodes` are the GPUs that it held at its end.
+    `service` is the time for which it had GPUs, overhead included; `last_nodes` are its GPUs at its end.
     """
 
     first_start: Fraction
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass(eq=False)
 class Active:
-    """A job between its submission and its finish. It waits when it holds no nodes."""
+    """A job between its submission and its finish. It waits while it has no nodes."""
 
     index: int
     """Place in the order of submission; breaks every tie."""
@@ -44,7 +44,7 @@ class Active:
     left: Fraction
     """Work not yet done, in seconds."""
     overhead: Fraction = Fraction(0)
-    """Seconds that it must hold its GPUs before its work goes on."""
+    """Seconds of overhead that are left before its work continues."""
     service: Fraction = Fraction(0)
     preemptions: int = 0
     first_start: Fraction | None = None
@@ -52,12 +52,12 @@ class Active:
 
     @property
     def runs(self) -> bool:
-        """The job holds GPUs."""
+        """True if the job has GPUs."""
         return bool(self.nodes)
 
     @property
     def attained(self) -> Fraction:
-        """GPU-seconds that it has held."""
+        """GPU-seconds that it has used."""
         return self.service * self.job.gpus
 
     @property
@@ -66,7 +66,7 @@ class Active:
         return self.overhead + self.left
 
     def run_for(self, seconds: Fraction) -> None:
-        """Hold the GPUs for that long: overhead first, then work."""
+        """Run for that long: overhead first, then work."""
         spent = min(seconds, self.overhead)
         self.overhead -= spent
         self.left -= seconds - spent

@@ -54,5 +54,5 @@ class Replay:
 
     @property
     def nodes(self) -> dict[str, dict[int, int]]:
-        """The nodes that each job held when it finished."""
+        """Return the nodes of each job when it finished."""
         return {name: each.last_nodes for name, each in self.results.items()}

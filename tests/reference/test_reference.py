@@ -85,7 +85,7 @@ class TestFifo:
     def test_arrival_at_the_instant_of_a_finish_starts_at_once(self) -> None:
         assert play("1x1", "fifo", A=(0, 1, 10), B=(10, 1, 5)).spans == {"A": (0, 10), "B": (10, 15)}
 
-    def test_thirds_meet_exactly(self) -> None:
+    def test_equal_fractions_of_a_second_meet_exactly(self) -> None:
         third = Fraction(1, 3)
         jobs = [Job("A", Fraction(0), 1, third), Job("B", third, 1, 2 * third), Job("C", Fraction(1), 1, third)]
         results = simulate(jobs, 1, 1, "srtf")
@@ -232,7 +232,7 @@ class TestMistakes:
         with pytest.raises(ValueError, match="job A asks for 9 GPUs of 8"):
             _ = play("2x4", policy, A=(0, 9, 1)).results
 
-    def test_what_has_no_meaning_is_refused(self) -> None:
+    def test_meaningless_options_are_refused(self) -> None:
         one = [job("A", (0, 1, 1))]
         with pytest.raises(ValueError, match="no policy"):
             simulate(one, 1, 1, "lifo")

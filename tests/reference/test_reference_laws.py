@@ -45,7 +45,7 @@ def test_no_work_is_lost_or_made_and_gangs_are_whole(policy: str, seed: int, pla
 
 @pytest.mark.parametrize("policy", NEVER_STOP)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_gpu_is_held_twice_and_layouts_are_consolidated(policy: str, seed: int) -> None:
+def test_no_gpu_is_used_twice_and_layouts_are_consolidated(policy: str, seed: int) -> None:
     jobs, nodes, gpus_per_node = trace_for(seed)
     results = simulate(jobs, nodes, gpus_per_node, policy)
     for result in results.values():
@@ -164,7 +164,7 @@ class TestGenerator:
             assert job.duration > 0
             assert job.preemptible
 
-    def test_traces_hold_what_they_are_meant_to_hold(self) -> None:
+    def test_traces_contain_the_intended_cases(self) -> None:
         traces = [random_trace(seed, 100, 4, 8, pinned_share=0.2) for seed in range(10)]
         jobs = [job for trace in traces for job in trace]
         clumps = [len(list(group)) for trace in traces for _, group in groupby(sorted(job.submit for job in trace))]

@@ -173,7 +173,7 @@ class TestLas:
 
 
 class TestTiresias:
-    def test_who_has_had_enough_yields_at_the_next_round(self) -> None:
+    def test_a_job_beyond_the_threshold_yields_at_the_next_round(self) -> None:
         # A has 2,400 GPU-seconds at 300: first queue, and before B. At 600 it has 4,800: B 600-700, A 700-1100.
         replay = play("1x8", "tiresias", A=(0, 8, 1000), B=(10, 8, 100))
         assert replay.spans == {"A": (0, 1100), "B": (600, 700)}
@@ -256,7 +256,7 @@ class TestPreemptCost:
         assert replay.spans == {"A": (0, 900), "B": (100, 1000)}
         assert replay.preemptions == {"A": 4, "B": 4}
 
-    def test_several_gpus_are_held_during_overhead(self) -> None:
+    def test_a_job_occupies_its_gpus_during_overhead(self) -> None:
         # At 1 A (2 GPUs, 9 left) yields to B: B 1-2, A 2-7 overhead, 7-16. C (3, 20 s, 1 GPU) waits until 16.
         replay = play("1x2", "srtf", A=(0, 2, 10), B=(1, 1, 1), C=(3, 1, 20)).under(preempt_cost=5)
         assert replay.spans == {"A": (0, 16), "B": (1, 2), "C": (16, 36)}

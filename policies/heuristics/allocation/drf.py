@@ -30,12 +30,12 @@ from policies.options import choice, layout_named, number, switch
 from policies.ordering.greedy import Greedy, fixed
 from policies.ordering.resizing import Resizer, ranges
 from policies.placement.best_fit import Capacity
-from policies.placement.resource_shares import demands, holdings
+from policies.placement.resource_shares import demands, occupied_gpus
 from policies.placement.rules import placement_rule
 
 
 class Drf:
-    """Waiting jobs by dominant share, least first: that of the job, or of everything that its user's jobs occupy."""
+    """Starts jobs by dominant share, smallest first: the share of the job, or of all jobs of its user."""
 
     spec = PolicySpec(name="drf", source="Dominant resource fairness (Ghodsi et al., NSDI 2011; baseline of DL2)")
 
@@ -50,7 +50,9 @@ class Drf:
         self._placing = placement_rule(layout_named(layout))
         self._elastic = switch("elastic", elastic)
         seconds = number("round_s", round_s, unit="seconds")
-        self._resizer = Resizer(self._placing, seconds, "its dominant share was the smallest")
+        self._resizer = Resizer(
+            self._placing, seconds, "its dominant share of the cluster's resources was the smallest"
+        )
         if self._elastic:
             self.spec = replace(self.spec, preempts=True, resizes=True, round_s=seconds)
 
@@ -80,7 +82,7 @@ class Drf:
         tasks = demands(state) / state.jobs.num_gpus[:, None]
         owner = state.jobs.user if self._users else np.arange(len(state.jobs))
         claims = Claims(low.tolist(), high.tolist(), tasks, owner.tolist())
-        own = holdings(state)[:, None] * tasks
+        own = occupied_gpus(state)[:, None] * tasks
 
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             kept = np.setdiff1d(state.running, np.array(order, dtype=np.int64))

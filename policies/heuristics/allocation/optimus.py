@@ -12,10 +12,10 @@ beside the speeds of its model's profile by locality tier. The policy object kee
 exists; with `fit="profiles"` it keeps none.
 
 Different from the paper: remaining work is the estimate that policies get, not one from a loss curve; jobs without it count as
-the median of the others, and young jobs are not put off. Profiles stand for the runs before a job's start. Every worker brings
-its own server, so GPUs are the only resource that is weighed. The interval is each job's own: a job that started or changed less
-than `round_s` ago keeps its size. A job that keeps its size keeps its placement, and a job waits rather than start on more nodes
-than it needs, unless `layout` says otherwise.
+the median of the others, and young jobs are not delayed. Profiles are used in place of the runs before a job's start. Every
+worker brings its own server, so GPUs are the only resource that is weighed. The interval is each job's own: a job that started or
+changed less than `round_s` ago keeps its size. A job that keeps its size keeps its placement, and a job waits rather than start
+on more nodes than it needs, unless `layout` says otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from policies.speeds.worker_scaling import Speeds, remaining_at_one
 
 
 class Optimus:
-    """Elastic jobs take what shortens their remaining time most; others what they ask for, in order of submission."""
+    """Gives elastic jobs the GPUs that shorten their remaining time most, and others what they request, in order of submission."""
 
     def __init__(self, round_s: float = 600.0, layout: str = "consolidated", fit: str = "online") -> None:
         """A job keeps its size and place for `round_s` seconds; with `layout="anywhere"` it also starts on scattered GPUs.

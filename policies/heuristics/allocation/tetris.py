@@ -28,12 +28,12 @@ from policies.options import layout_named, number, switch, whole
 from policies.ordering.greedy import Greedy
 from policies.ordering.resizing import Resizer, ranges
 from policies.placement.best_fit import Capacity
-from policies.placement.resource_shares import cluster_totals, demands, holdings
+from policies.placement.resource_shares import cluster_totals, demands, occupied_gpus
 from policies.placement.rules import PlacementRule, placement_rule
 
 
 class Tetris:
-    """Waiting jobs by alignment with what is free, minus remaining time: best first."""
+    """Starts jobs by alignment with the free resources minus remaining time, the highest score first."""
 
     spec = PolicySpec(
         name="tetris",
@@ -49,7 +49,7 @@ class Tetris:
         threshold: int = 8,
         round_s: float = 1200.0,
     ) -> None:
-        """`time_weight` is epsilon in units of mean alignment over mean remaining time; 0 = packing only.
+        """`time_weight` is epsilon in units of mean alignment over mean remaining time; 0 = alignment only.
 
         With `elastic` a job that takes a range of sizes grows to `threshold` GPUs, in rounds (20 minutes: DL2's slot).
         """
@@ -58,7 +58,7 @@ class Tetris:
         self._elastic = switch("elastic", elastic)
         self._threshold = whole("threshold", threshold, least=1)
         seconds = number("round_s", round_s, unit="seconds")
-        self._resizer = Resizer(self._placing, seconds, "it packs best and is soonest done")
+        self._resizer = Resizer(self._placing, seconds, "it uses the free resources best and ends soonest")
         if self._elastic:
             self.spec = replace(self.spec, preempts=True, resizes=True, round_s=seconds)
 
@@ -71,7 +71,7 @@ class Tetris:
         least, high = ranges(state)
         most = np.maximum(least, np.minimum(high, self._threshold))
         tasks = demands(state) / state.jobs.num_gpus[:, None]
-        own, foreign = holdings(state)[:, None] * tasks, _foreign(state)
+        own, foreign = occupied_gpus(state)[:, None] * tasks, _foreign(state)
 
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             rows = np.array(order, dtype=np.int64)

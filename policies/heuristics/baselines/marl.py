@@ -28,7 +28,7 @@ _SOURCE = "MARL (Zhao and Wu, TNSM 2021), section VI, baseline {}"
 
 
 class MarlTetris:
-    """Waiting jobs in order of submission, each that fits; packed on the fullest nodes that take them."""
+    """Starts jobs in order of submission if they fit; places them on the fullest nodes that have room."""
 
     spec = PolicySpec(name="marl-tetris", source=_SOURCE.format("Tetris"))
 
@@ -38,7 +38,7 @@ class MarlTetris:
 
 
 class MarlLb:
-    """Waiting jobs in order of submission, each that fits; each worker on the node with the least load."""
+    """Starts jobs in order of submission if they fit; places each worker on the node with the least load."""
 
     spec = PolicySpec(name="marl-lb", source=_SOURCE.format("LB"))
 
@@ -48,7 +48,7 @@ class MarlLb:
 
 
 class MarlLif:
-    """Waiting jobs in order of submission, each that fits; each worker on the node with the least interference."""
+    """Starts jobs in order of submission if they fit; places each worker on the node with the least interference."""
 
     spec = PolicySpec(name="marl-lif", source=_SOURCE.format("LIF"), needs=frozenset({"profile"}))
 

@@ -5,9 +5,9 @@ Source: Ryu et al., "Towards Topology Aware Pre-Emptive Job Scheduling with Deep
 numbered node by node, and a job takes the first that are free (`policies.placement.paper_rules.FIRST_FIT`). Tetris picks the
 job whose GPUs times the free GPUs are most: the largest.
 
-The paper's allocator may also reserve GPUs for a later time step, and it says nothing of a chosen job that fits at none. Here
-jobs start now or wait, and only jobs that fit are picked from, as in DeepRM. Slots are filled in order of arrival as soon as
-one is free; jobs are never stopped.
+The paper's allocator may also reserve GPUs for a later time step, and it does not say what happens to a chosen job that fits at
+none. Here jobs start now or wait, and only jobs that fit can be picked, as in DeepRM. Slots are filled in order of arrival as
+soon as one is free; jobs are never stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOTS = 10
 
 
 class RlTapsSjf:
-    """The shortest of the jobs in `slots`; the first GPUs that are free."""
+    """Starts the shortest of the jobs in `slots` on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-sjf", source=_SOURCE.format("SJF"), needs=frozenset({"duration_estimate"}))
 
@@ -43,7 +43,7 @@ class RlTapsSjf:
 
 
 class RlTapsTetris:
-    """The largest of the jobs in `slots`; the first GPUs that are free."""
+    """Starts the largest of the jobs in `slots` on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-tetris", source=_SOURCE.format("Tetris"))
 
@@ -57,7 +57,7 @@ class RlTapsTetris:
 
 
 class RlTapsRandom:
-    """Any of the jobs in `slots`, drawn from `seed`; the first GPUs that are free."""
+    """Starts a random job of those in `slots`, drawn from `seed`, on the first free GPUs."""
 
     spec = PolicySpec(name="rl-taps-random", source=_SOURCE.format("Random"))
 

@@ -20,7 +20,7 @@ from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.options import whole
 from policies.ordering.greedy import Greedy, Score, fixed
 from policies.placement.best_fit import Capacity
-from policies.placement.locality_tiers import best_shape, is_best, speeds, tier
+from policies.placement.locality_tiers import is_best, relative_speed, speeds
 from policies.placement.paper_rules import PACKING
 from policies.placement.requests import Requests
 from policies.selection import fill
@@ -28,7 +28,7 @@ from policies.selection import fill
 _SOURCE = "SCHED2 (Luan et al., GLOBECOM 2019), baseline {}"
 _NEEDS = frozenset({"duration_estimate"})
 MAX_DELAYS = 3
-"""How often DSIF defers a job at most."""
+"""Largest number of times that DSIF defers a job."""
 
 
 def ideal_s(state: ClusterState) -> FloatColumn:
@@ -37,42 +37,38 @@ def ideal_s(state: ClusterState) -> FloatColumn:
     return np.where(np.isnan(estimate), np.inf, estimate)
 
 
-class Sched2Sif:
-    """Waiting jobs by ideal time, shortest first; packed on what is free."""
-
-    spec = PolicySpec(name="sched2-sif", source=_SOURCE.format("SIF"), needs=_NEEDS)
+class _Packed:
+    """A baseline that scores waiting jobs, and packs them on free GPUs."""
 
     def __init__(self, window: int = 0) -> None:
         """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
+
+
+class Sched2Sif(_Packed):
+    """Starts the shortest jobs first, by ideal time; places them by the packing rule."""
+
+    spec = PolicySpec(name="sched2-sif", source=_SOURCE.format("SIF"), needs=_NEEDS)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the shortest that fits, and so on."""
         return self._greedy.decide(state, fixed(ideal_s(state)))
 
 
-class Sched2Lrf:
-    """Waiting jobs by GPUs, fewest first; packed on what is free."""
+class Sched2Lrf(_Packed):
+    """Starts jobs with the fewest GPUs first; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-lrf", source=_SOURCE.format("LRF"))
-
-    def __init__(self, window: int = 0) -> None:
-        """Only the first `window` waiting jobs are considered; 0 = all."""
-        self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the smallest that fits, and so on."""
         return self._greedy.decide(state, fixed(state.jobs.num_gpus))
 
 
-class Sched2Spf:
-    """Waiting jobs by ideal time times GPUs, least first; packed on what is free."""
+class Sched2Spf(_Packed):
+    """Starts jobs with the smallest ideal time times GPUs first; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-spf", source=_SOURCE.format("SPF"), needs=_NEEDS)
-
-    def __init__(self, window: int = 0) -> None:
-        """Only the first `window` waiting jobs are considered; 0 = all."""
-        self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the least that fits, and so on."""
@@ -80,7 +76,7 @@ class Sched2Spf:
 
 
 class Sched2Fifo:
-    """Waiting jobs in order of submission, no job passes the head; packed on what is free."""
+    """Starts jobs in order of submission, none before an earlier one; places them by the packing rule."""
 
     spec = PolicySpec(name="sched2-fifo", source=_SOURCE.format("FIFO"))
 
@@ -89,14 +85,10 @@ class Sched2Fifo:
         return fill(state, state.pending, strict=True, placing=PACKING)
 
 
-class Sched2Saf:
-    """Waiting jobs by the time that they would take where they would be placed now, shortest first."""
+class Sched2Saf(_Packed):
+    """Starts the job first that would run shortest at its present placement."""
 
     spec = PolicySpec(name="sched2-saf", source=_SOURCE.format("SAF"), needs=_NEEDS | {"profile"})
-
-    def __init__(self, window: int = 0) -> None:
-        """Only the first `window` waiting jobs are considered; 0 = all."""
-        self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the one that would be done first, and so on; each start changes what the others would get."""
@@ -124,12 +116,11 @@ def _speed_now(capacity: Capacity, row: int, speed: FloatColumn) -> float:
     placement = PACKING.place(capacity, row)
     if placement is None:
         return 1e-300
-    _, best = best_shape(capacity, row)
-    return min(1.0, float(speed[row, tier(capacity.state, placement)] / speed[row, best]))
+    return relative_speed(capacity, row, placement, speed)
 
 
 class Sched2Dsif:
-    """Waiting jobs by ideal time, shortest first; one that would start scattered is first delayed a few times.
+    """Starts the shortest jobs first, by ideal time; a job that would start scattered is first delayed a few times.
 
     Decisions depend on earlier ones: the policy remembers the instants at which it delayed a job. The same instant gives the same
     decision again; what the policy remembers of later instants is then dropped.
@@ -155,7 +146,7 @@ class Sched2Dsif:
                 return None
             if earlier == len(delays):
                 self._delays.setdefault(ids[row], []).append(now)
-            return f"its GPUs would be scattered; delay {earlier + 1} of {self._max_delays}"
+            return f"its GPUs would be scattered over several nodes or racks; delay {earlier + 1} of at most {self._max_delays}"
 
         return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal_s(state)))
 

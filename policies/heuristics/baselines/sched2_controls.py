@@ -10,7 +10,8 @@ gain needs no learning. They have its placement (packing), its window and its pr
 
 Both use the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
 nodes of a rack, and is never delayed; a job without a profile loses nothing. Jobs are never stopped. A job that waits for
-locality reserves nothing: others pass it, and while small jobs keep arriving no node becomes free for it. That is left to learn.
+locality reserves nothing: others pass it, and while small jobs keep arriving no node becomes free for it. These controls do nothing
+against that.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.heuristics.baselines.sched2 import ideal_s
-from policies.model import ClusterState, FloatColumn, Placement
+from policies.model import ClusterState, Placement
 from policies.options import number, whole
 from policies.ordering.greedy import Greedy, fixed
 from policies.placement.best_fit import Capacity
-from policies.placement.locality_tiers import best_shape, speeds, tier
+from policies.placement.locality_tiers import relative_speed, speeds
 from policies.placement.paper_rules import PACKING
 
 _SOURCE = "control for SCHED2 (Luan et al., GLOBECOM 2019)"
 _NEEDS = frozenset({"duration_estimate", "profile"})
 SAME_SPEED = 1.0 - 1e-9
-"""From this share of its best speed on a job loses nothing."""
+"""Share of its best speed from which on a job counts as losing nothing."""
 PATIENCE = 16.0
 """A job waits for its best locality until it has waited this many times as long as it would lose."""
 
 
 class Sched2SpfLocal:
-    """Waiting jobs by ideal time times GPUs, least first; no job starts where it would be slower than with its best locality."""
+    """Starts jobs with the smallest ideal time times GPUs first, but none where it would be slower than with its best locality."""
 
     spec = PolicySpec(name="sched2-spf-local", source=_SOURCE, needs=_NEEDS)
 
@@ -48,14 +49,18 @@ class Sched2SpfLocal:
         known = speeds(state)
 
         def defer(capacity: Capacity, row: int, placement: Placement) -> str | None:
-            speed = _speed_there(capacity, row, placement, known)
-            return None if speed >= SAME_SPEED else f"it would run at {speed:.0%} of its speed"
+            speed = relative_speed(capacity, row, placement, known)
+            return (
+                None
+                if speed >= SAME_SPEED
+                else f"it would run at {speed:.0%} of its best speed; waits for nodes closer together"
+            )
 
         return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal_s(state) * state.jobs.num_gpus))
 
 
 class Sched2Delay:
-    """Waiting jobs by ideal time, shortest first; one that would be slower than with its best locality waits a time for that."""
+    """Starts the shortest jobs first, by ideal time; a job waits for a while if it would be slower than with its best locality."""
 
     spec = PolicySpec(
         name="sched2-delay", source=f"{_SOURCE}: delay scheduling (Zaharia et al., EuroSys 2010)", needs=_NEEDS
@@ -73,7 +78,7 @@ class Sched2Delay:
         waited = state.time_s - state.jobs.submit_time_s
 
         def defer(capacity: Capacity, row: int, placement: Placement) -> str | None:
-            speed = _speed_there(capacity, row, placement, known)
+            speed = relative_speed(capacity, row, placement, known)
             if speed >= SAME_SPEED or not np.isfinite(ideal[row]):
                 return None
             enough = self._patience * float(ideal[row]) * (1.0 / speed - 1.0)
@@ -81,13 +86,7 @@ class Sched2Delay:
             return (
                 None
                 if left <= 0
-                else f"it would run at {speed:.0%} of its speed; waits at most {left:.0f} s more for a better placement"
+                else f"it would run at {speed:.0%} of its best speed; waits at most {left:.0f} s more for nodes closer together"
             )
 
         return Greedy(PACKING, self._window, defer=defer).decide(state, fixed(ideal))
-
-
-def _speed_there(capacity: Capacity, row: int, placement: Placement, known: FloatColumn) -> float:
-    """Return the speed at that placement, as a share of that with its best locality."""
-    _, best = best_shape(capacity, row)
-    return min(1.0, float(known[row, tier(capacity.state, placement)] / known[row, best]))

@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Backfill:
-    """Waiting jobs in order of submission; those that do not delay the first that does not fit may pass it."""
+    """Starts jobs in order of submission; later jobs may start before the first that does not fit if they do not delay it."""
 
     spec = PolicySpec(
         name="backfill",

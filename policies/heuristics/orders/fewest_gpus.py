@@ -13,7 +13,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class FewestGpus:
-    """Waiting jobs by GPUs, fewest first; ties by submission."""
+    """Starts jobs with the fewest GPUs first; of equal jobs, the one that was submitted first."""
 
     spec = PolicySpec(name="fewest-gpus", source="Smallest job first (Feitelson et al. 1997)")
 

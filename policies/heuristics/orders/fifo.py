@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Fifo:
-    """Waiting jobs in order of submission; the first that does not fit ends the pass."""
+    """Starts jobs in order of submission; no job starts before an earlier one that does not fit."""
 
     spec = PolicySpec(name="fifo", source="First in, first out (baseline of Gavel, OSDI 2020)")
 

@@ -13,7 +13,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class FifoSkip:
-    """Waiting jobs in order of submission; those that do not fit are passed."""
+    """Starts jobs in order of submission; skips jobs that do not fit."""
 
     spec = PolicySpec(name="fifo-skip", source="List scheduling in arrival order (Graham 1969)")
 

@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Las:
-    """Active jobs by attained GPU-seconds, least first; decides again every `round_s` seconds."""
+    """Runs the jobs with the fewest attained GPU-seconds; decides again every `round_s` seconds."""
 
     def __init__(self, round_s: float = 300.0, layout: str = "consolidated") -> None:
         """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events."""

@@ -14,7 +14,7 @@ from policies.rule import Discipline, Layout, Order, Rule
 
 
 class LasCount:
-    """Active jobs by attained GPU-seconds, least first, as many as there are GPUs for; decides every `round_s` seconds."""
+    """Runs the jobs with the fewest attained GPU-seconds, chosen by the number of GPUs alone; decides every `round_s` seconds."""
 
     rule = Rule(Order.ATTAINED, Discipline.SELECT, Layout.ANYWHERE)
 

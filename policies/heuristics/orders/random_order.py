@@ -18,7 +18,7 @@ from policies.selection import fill
 
 
 class Random:
-    """Waiting jobs in random order, drawn once for each job from `seed`; those that do not fit are passed."""
+    """Starts jobs in random order, drawn once for each job from `seed`; skips jobs that do not fit."""
 
     spec = PolicySpec(name="random", source="Random order (control)")
 

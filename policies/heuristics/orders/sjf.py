@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Sjf:
-    """Waiting jobs by estimated whole duration, shortest first; without an estimate, last."""
+    """Starts jobs with the shortest estimated duration first; jobs without an estimate come last."""
 
     spec = PolicySpec(
         name="sjf",

@@ -13,7 +13,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Srsf:
-    """Active jobs by remaining duration times GPUs, least first; without an estimate, last."""
+    """Runs the jobs with the smallest remaining duration times GPUs; jobs without an estimate come last."""
 
     spec = PolicySpec(
         name="srsf",

@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Srtf:
-    """Active jobs by remaining duration, least first; without an estimate, last."""
+    """Runs the jobs with the shortest remaining duration; jobs without an estimate come last."""
 
     spec = PolicySpec(
         name="srtf",

@@ -13,7 +13,7 @@ from policies.rule import Discipline, Layout, Order, Rule
 
 
 class SrtfCount:
-    """Active jobs by remaining duration, least first, as many as there are GPUs for; without an estimate, last."""
+    """Runs the jobs with the shortest remaining duration, chosen by the number of GPUs alone; without an estimate, last."""
 
     spec = PolicySpec(
         name="srtf-count",

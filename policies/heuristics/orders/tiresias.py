@@ -14,7 +14,7 @@ from policies.rule import Discipline, Order, Rule
 
 
 class Tiresias:
-    """Jobs below `threshold_gpu_s` GPU-seconds come first, the others after them; by submission within both."""
+    """Runs jobs below `threshold_gpu_s` GPU-seconds first, then the others; both in order of submission."""
 
     def __init__(self, threshold_gpu_s: float = 3200.0, round_s: float = 300.0, layout: str = "consolidated") -> None:
         """A job with `threshold_gpu_s` attained GPU-seconds moves to the second queue; this is checked every `round_s` seconds."""

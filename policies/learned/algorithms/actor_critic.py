@@ -43,7 +43,7 @@ class ActorCriticSettings:
 
 
 class AdvantageActorCritic:
-    """Chooses actions and learns. Invariant: what follows is decided by network, optimizer, the state of `rng`, and input."""
+    """Chooses actions and learns. Invariant: network, optimizer, the state of `rng` and the input determine all that follows."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class AdvantageActorCritic:
         """Draw an action for each environment; return it with the value of the observation."""
         with torch.inference_mode():
             logits, values = self.network(tensors(seen))
-            chances = self._distribution(logits, None if masks is None else tensors(masks))
-            return {"actions": chances.sample(self._rng).numpy(), "values": values.numpy()}
+            distribution = self._distribution(logits, None if masks is None else tensors(masks))
+            return {"actions": distribution.sample(self._rng).numpy(), "values": values.numpy()}
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Make one gradient step on a whole rollout that `act` has chosen the actions of (A2C). Returns the losses."""
@@ -95,10 +95,10 @@ class AdvantageActorCritic:
     def _learn(self, rows: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
         settings = self.settings
         logits, values = self.network(rows["seen"])
-        chances = self._distribution(logits, rows.get("masks"))
-        policy_loss = -(chances.log_prob(rows["actions"]) * (returns - values.detach())).mean()
+        distribution = self._distribution(logits, rows.get("masks"))
+        policy_loss = -(distribution.log_prob(rows["actions"]) * (returns - values.detach())).mean()
         value_loss = (values - returns).square().mean()
-        entropy = chances.entropy().mean()
+        entropy = distribution.entropy().mean()
         loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

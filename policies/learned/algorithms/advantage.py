@@ -1,8 +1,8 @@
 """Advantages of batches (steps x environments).
 
 An episode can end in two ways. *Terminated*: nothing follows, so the value of the next state is 0. *Truncated*: it was cut off, and
-the value of its last state stands for the rest. At the end of the batch an episode goes on, and the value of the state that it has
-reached stands for the rest. `next_values[t, e]` is in all cases the value of the state that step t led to, before environment e
+the value of its last state replaces the rest. At the end of the batch an episode continues, and the value of the state that it has
+reached replaces the rest. `next_values[t, e]` is in all cases the value of the state that step t led to, before environment e
 began anew. An episode that is marked as both has terminated.
 
 `gamma` is one number, or one for each step: 1 while time stands still and a power of it where a step takes longer.

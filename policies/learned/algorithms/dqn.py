@@ -53,7 +53,7 @@ class DqnSettings:
 
 
 class Dqn(Generic[Network]):
-    """Chooses actions and learns from a memory. Invariant: what follows is decided by `state_dict()`, the settings and the input.
+    """Chooses actions and learns from a memory. Invariant: `state_dict()`, the settings and the input determine all that follows.
 
     Rows of the memory are those of `NStepReturns`.
     """
@@ -106,7 +106,7 @@ class Dqn(Generic[Network]):
         self._optimizer.step()
         self.memory.update(sample.indices, errors.detach().abs().numpy())
         if settings.tau:
-            self._follow(settings.tau)
+            self._move_target(settings.tau)
         losses = (float(one.detach()) for one in (loss, margin_loss, taken.mean()))
         return dict(zip(LOSSES, losses, strict=True))
 
@@ -135,13 +135,13 @@ class Dqn(Generic[Network]):
         best = others.masked_fill(~rows["masks"], IMPOSSIBLE).amax(1)
         return (best - taken).clamp(min=0.0) * rows["shown"].float()
 
-    def _follow(self, tau: float) -> None:
+    def _move_target(self, tau: float) -> None:
         with torch.no_grad():
             for target, fast in zip(self._target.parameters(), self.network.parameters(), strict=True):
                 target.lerp_(fast, tau)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all from which `load_state_dict` goes on."""
+        """Return everything that `load_state_dict` needs to continue."""
         return {
             "network": {name: tensor.clone() for name, tensor in self.network.state_dict().items()},
             "slow": {name: tensor.clone() for name, tensor in self._target.state_dict().items()},
@@ -150,7 +150,7 @@ class Dqn(Generic[Network]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
-        """Go on from such a state."""
+        """Continue from the result of `state_dict`."""
         self.network.load_state_dict(state_dict["network"])
         self._target.load_state_dict(state_dict["slow"])
         self._optimizer.load_state_dict(state_dict["optimizer"])

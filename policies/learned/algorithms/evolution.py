@@ -1,4 +1,4 @@
-"""CMA-ES over a vector of numbers, whose costs are measured on common ground.
+"""CMA-ES over a vector of numbers, whose costs are measured on the same traces.
 
 Source: Hansen, "The CMA evolution strategy: a tutorial" (2016), as pycma has it.
 
@@ -6,8 +6,8 @@ Source: Hansen, "The CMA evolution strategy: a tutorial" (2016), as pycma has it
     costs = ...                                # (population, traces): every row on the same traces
     evolution.learn(costs)
 
-Costs are compared trace by trace: what counts is by how much a row is better than the median row on the same trace, relative to
-that. So traces of any size have the same weight, and infinite costs (a run that did not finish) are ranked last.
+Costs are compared trace by trace: a row counts by its difference from the median row on the same trace, relative to that. So
+traces of any size have the same weight, and infinite costs (a run that did not finish) are ranked last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Evolution:
-    """Invariant: the rows that it draws follow from `rngs`, the first mean and deviations, the population and the costs so far."""
+    """Searches by CMA-ES. Invariant: the rows that it draws follow from `rngs`, the first mean and deviations, the population and
+    the costs so far."""
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class Evolution:
         return np.stack(self._drawn)
 
     def learn(self, costs: Floats) -> None:
-        """Learn from the cost of each drawn row on each trace (population, traces): less is better, infinite without an end."""
+        """Learn from the cost of each drawn row on each trace (population, traces): less is better, infinite for an unfinished
+        run."""
         self._learn_relative(relative_costs(costs))
 
     def _learn_relative(self, relative: Floats) -> None:
@@ -90,7 +92,7 @@ class Evolution:
         return {"told": np.array(self._costs).reshape(-1, self._population)}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from such a state: draw and learn again, which takes no episodes."""
+        """Continue from a state that `state_dict` returned: draw and learn again, which takes no episodes."""
         self._begin()
         for relative in state["told"]:
             self.draw()

@@ -41,31 +41,31 @@ class Imitation:
         Returns the loss, and the share of rows whose likeliest action is the one shown.
         """
         logits, _ = self.network(rows["seen"])
-        chances = self._distribution(logits, rows.get("masks"))
-        loss = self._loss(chances, rows["actions"])
+        distribution = self._distribution(logits, rows.get("masks"))
+        loss = self._loss(distribution, rows["actions"])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         with torch.no_grad():
-            same = (chances.mode() == rows["actions"]).reshape(len(logits), -1).all(1)
+            same = (distribution.mode() == rows["actions"]).reshape(len(logits), -1).all(1)
         return {"loss": float(loss.detach()), "accuracy": float(same.float().mean())}
 
 
-def _cross_entropy(chances: Distribution, actions: Tensor) -> Tensor:
-    return -chances.log_prob(actions).mean()
+def _cross_entropy(distribution: Distribution, actions: Tensor) -> Tensor:
+    return -distribution.log_prob(actions).mean()
 
 
-def _mean_square(chances: Distribution, actions: Tensor) -> Tensor:
-    return _differences(chances, actions).square().sum(-1).mean()
+def _mean_square(distribution: Distribution, actions: Tensor) -> Tensor:
+    return _differences(distribution, actions).square().sum(-1).mean()
 
 
-def _absolute(chances: Distribution, actions: Tensor) -> Tensor:
-    return _differences(chances, actions).abs().sum(-1).mean()
+def _absolute(distribution: Distribution, actions: Tensor) -> Tensor:
+    return _differences(distribution, actions).abs().sum(-1).mean()
 
 
-def _differences(chances: Distribution, actions: Tensor) -> Tensor:
-    shown = torch.nn.functional.one_hot(actions, chances.probs.shape[-1])
-    return chances.probs - shown
+def _differences(distribution: Distribution, actions: Tensor) -> Tensor:
+    shown = torch.nn.functional.one_hot(actions, distribution.probs.shape[-1])
+    return distribution.probs - shown
 
 
 LOSSES: Mapping[str, Callable[[Distribution, Tensor], Tensor]] = {

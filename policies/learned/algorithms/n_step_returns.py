@@ -22,7 +22,8 @@ class _Open:
 
     rows: Transitions
     is_over: Flags
-    """Where the episode has ended since: the rest of the transition is known, and later steps belong to another episode."""
+    """True for environments whose episode has ended since: their transition is complete, and later steps belong to another
+    episode."""
     left: int
     """Steps that are still missing."""
 
@@ -39,7 +40,7 @@ class NStepReturns:
     """
 
     def __init__(self, steps: int, shown: bool, dtype: npt.DTypeLike = np.float16) -> None:
-        """`shown`: the actions are demonstrated. `dtype` is that in which observations are kept."""
+        """`shown` is True if the actions are demonstrations. Observations are kept as `dtype`."""
         self._steps = steps
         self._shown = shown
         self._dtype = dtype
@@ -54,9 +55,9 @@ class NStepReturns:
     ) -> Transitions | None:
         """Take in a step of all environments; return the transitions that are complete now, None where there are none.
 
-        `before` has what each environment showed (`seen`), its `masks`, its `actions`, and whether the step is `kept`; `after` has
-        what followed, `seen` and `masks`, and `is_over`, where an episode ended. Where it did, `seen` and `masks` are those of its
-        last observation, and gamma is 0 if it terminated. Steps in which only one action was possible are not kept.
+        `before` has each environment's observation (`seen`), its `masks`, its `actions`, and whether the step is `kept`; `after`
+        has the next `seen` and `masks`, and `is_over`, which is True where an episode ended. There, `seen` and `masks` are those
+        of its last observation, and gamma is 0 if it terminated. Steps in which only one action was possible are not kept.
         """
         self._open.append(_Open(self._begun(before), np.zeros(len(rewards), dtype=np.bool_), self._steps))
         seen = after["seen"].astype(self._dtype)
@@ -73,7 +74,8 @@ class NStepReturns:
         return None if self._open[0].left else self._complete(self._open.pop(0))
 
     def flush(self, after: Mapping[str, npt.NDArray[Any]]) -> list[Transitions]:
-        """Return the transitions that are still open, cut short: what followed the last step, `seen` and `masks`, follows them."""
+        """Return the transitions that are still open, cut short: they lead to `after`, the `seen` and `masks` after the last
+        step."""
         rows = []
         for each in self._open:
             goes_on = ~each.is_over

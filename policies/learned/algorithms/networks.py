@@ -22,7 +22,7 @@ class ActorCritic(Protocol):
         """Return logits and values."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Return what is trained."""
+        """Return the parameters that are trained."""
 
 
 class QFunction(Protocol):
@@ -38,7 +38,7 @@ class QFunction(Protocol):
         """Return all weights by name."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> Any:
-        """Take over such weights."""
+        """Set all weights to these."""
 
 
 class MlpActorCritic(nn.Module):

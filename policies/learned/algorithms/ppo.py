@@ -53,7 +53,7 @@ class PpoSettings:
 class Ppo:
     """Chooses actions and learns from rollouts.
 
-    Invariant: what follows is decided by network, optimizer, the state of `rng`, and input.
+    Invariant: network, optimizer, the state of `rng` and the input determine all that follows.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Ppo:
         """Draw an action for each environment; return it with its log-probability and the value of the observation."""
         with torch.inference_mode():
             logits, values = self.network(tensors(seen))
-            chances = self._distribution(logits, None if masks is None else tensors(masks))
-            actions = chances.sample(self._rng)
+            distribution = self._distribution(logits, None if masks is None else tensors(masks))
+            actions = distribution.sample(self._rng)
             return {
                 "actions": actions.numpy(),
-                "log_probs": chances.log_prob(actions).numpy(),
+                "log_probs": distribution.log_prob(actions).numpy(),
                 "values": values.numpy(),
             }
 
@@ -122,17 +122,17 @@ class Ppo:
         """Make one gradient step. Returns the losses."""
         settings = self.settings
         logits, values = self.network(rows["seen"])
-        chances = self._distribution(logits, rows.get("masks"))
-        choices = chances.has_choice.float()
+        distribution = self._distribution(logits, rows.get("masks"))
+        choices = distribution.has_choice.float()
         share = choices / choices.sum().clamp(min=1.0)
-        change = chances.log_prob(rows["actions"]) - rows["log_probs"]
+        change = distribution.log_prob(rows["actions"]) - rows["log_probs"]
         ratio = change.exp()
         clipped = ratio.clamp(1 - settings.clip_range, 1 + settings.clip_range)
         advantages = normalized(rows["advantages"], share)
         policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
         # In units of how much returns differ: rewards have any unit, and weights of losses then mean the same for all.
         value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
-        entropy = (share * chances.entropy()).sum()
+        entropy = (share * distribution.entropy()).sum()
         loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """REINFORCE with a baseline for each time step.
 
 Sources: Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning" (1992); the baseline:
-Mao et al., "Resource management with deep reinforcement learning" (HotNets 2016), algorithm 1, which RL-TAPS takes over.
+Mao et al., "Resource management with deep reinforcement learning" (HotNets 2016), algorithm 1, which RL-TAPS adopts.
 
     play E episodes of one sequence of jobs                       same sequence, other actions
     v_t^i = sum over s >= t of gamma^(s - t) r_s^i                return of episode i from step t on
@@ -84,12 +84,12 @@ class Reinforce:
             advantages = advantages / (advantages.std() + 1e-8)
         logits, _ = self.network(tensors(episodes.observations[played]))
         masks = None if episodes.masks is None else tensors(episodes.masks[played])
-        chances = self._distribution(logits, masks)
-        log_probs = chances.log_prob(tensors(episodes.actions[played]))
-        # The mean over episodes of the sum over steps: a longer episode has more to say.
+        distribution = self._distribution(logits, masks)
+        log_probs = distribution.log_prob(tensors(episodes.actions[played]))
+        # The mean over episodes of the sum over steps: a longer episode has more weight.
         count = played.shape[1]
         loss = -(log_probs * torch.as_tensor(advantages, dtype=torch.float32)).sum() / count
-        entropy = chances.entropy().mean()
+        entropy = distribution.entropy().mean()
         self._optimizer.zero_grad()
         (loss - settings.entropy_weight * entropy).backward()
         if settings.max_grad_norm is not None:

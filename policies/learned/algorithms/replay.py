@@ -1,4 +1,4 @@
-"""A replay memory: rows of what happened, to learn from more than once, and in another order.
+"""A replay memory: rows of past steps, to learn from more than once and in another order.
 
 A row is an entry of each of some named arrays (`observations`, `actions`, ...), whose names the recipe chooses.
 
@@ -52,10 +52,11 @@ class PrioritizedReplay:
     ) -> None:
         """`alpha` and `beta` default to the paper's for this variant. Raises ValueError for values that are out of range."""
         if capacity < 1:
-            raise ValueError(f"a replay memory of {capacity} rows holds nothing; give 1 or more")
+            raise ValueError(f"a replay memory cannot have {capacity} rows; give 1 or more")
         if not (0 <= alpha <= 1 and 0 <= beta <= 1 and floor > 0 and anneal >= 1):
             raise ValueError(
-                f"alpha {alpha}, beta {beta}, floor {floor}, anneal {anneal}: give shares from 0 to 1, more than 0, 1 or more"
+                f"alpha is {alpha}, beta {beta}, floor {floor}, anneal {anneal}; give alpha and beta from 0 to 1, a floor above 0, "
+                "and an anneal of 1 or more"
             )
         self.capacity = capacity
         self._columns: dict[str, npt.NDArray[Any]] = {}
@@ -113,7 +114,7 @@ class PrioritizedReplay:
         self._enter(indices, priorities)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a memory of the same capacity needs to go on: arrays, numbers and texts."""
+        """Return everything that a memory of the same capacity needs to continue: arrays, numbers and texts."""
         return {
             "columns": {name: column[: self._count].copy() for name, column in self._columns.items()},
             "capacity": self.capacity,
@@ -125,7 +126,7 @@ class PrioritizedReplay:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state. Raises ValueError for a memory of another capacity."""
+        """Continue from a state that `state_dict` returned. Raises ValueError for a memory of another capacity."""
         if state["capacity"] != self.capacity:
             raise ValueError(
                 f"the saved replay memory has room for {state['capacity']} rows, this one for {self.capacity}"

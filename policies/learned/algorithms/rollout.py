@@ -1,4 +1,4 @@
-"""Rollouts: many environments stepped together, with the results as arrays (steps x environments).
+"""Rollouts: steps of many environments together, as arrays (steps x environments).
 
     collector = Collector(envs, steps=128, masked=True)
     collector.restart(seeds)
@@ -32,7 +32,7 @@ _MASKS = "action_masks"
 _ELAPSED = "elapsed"
 """Key in a step's info for its duration."""
 _PLAIN = ""
-"""The name of the one array of a plain observation."""
+"""Name of the only array of a plain observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Rollout:
 class Collector:
     """Steps environments and keeps the results.
 
-    Invariant: between two calls `_seen` and `_masks` are what the environments show now. Episodes go on from one batch to the
-    next, unless `restart` ends them all.
+    Invariant: between two calls `_seen` and `_masks` are the environments' present observations and masks. Episodes continue from
+    one batch to the next, unless `restart` ends them all.
     """
 
     def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], steps: int, *, masked: bool) -> None:
@@ -213,7 +213,7 @@ def _elapsed(infos: Mapping[str, Any], envs: int) -> Floats:
 
 
 def _room(steps: int, array: Array) -> Array:
-    """Return an array for so many arrays like this one."""
+    """Return an array of zeros with room for `steps` arrays like this one."""
     return np.zeros((steps, *array.shape), array.dtype)
 
 

@@ -12,7 +12,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 class Tree:
-    """Invariant: each inner node is exactly the join of its two children, so that rounding errors do not accumulate.
+    """The tree. Invariant: each inner node is exactly the join of its two children, so that rounding errors do not accumulate.
 
     Node 1 is the root, node i has children 2i and 2i + 1, leaf j is node `_leaves` + j.
     """

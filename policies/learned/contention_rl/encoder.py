@@ -3,9 +3,9 @@
 Grid, placements and features are the environment's own. A live cluster differs from the environment in these points:
 
 - a node that is down, drained or taken by an exclusive job takes no job: its free GPUs are shown as absent, and so are GPUs that
-  foreign jobs hold;
+  foreign jobs occupy;
 - a job whose placement is restricted (shape, node set, CPUs, memory, exclusive) has fewer possible actions; jobs of one demand with
-  different requests are different candidates; a job that fits none of the encoder's spreads is no candidate;
+  different requests are different candidates; a job that fits none of the encoder's spreads is not a candidate;
 - a model without a valid profile (none, or NaN, infinite or negative numbers) has the usual features, which the card records for
   the models of training; so have all models where no link's speed is known;
 - where jobs occupy more GPUs of a node than it has, only as many are shown.
@@ -219,7 +219,7 @@ class AgentView:
             if placement is not None:
                 self._put(row, placement, float(started[row]))
         for node in np.flatnonzero(~nodes.available).tolist():
-            self._grid.set_up(node, False)
+            self._grid.set_node_up(node, False)
 
     def _put(self, row: int, placement: Placement, since_s: float) -> None:
         grid, of = self._grid, self._features[row]
@@ -228,7 +228,7 @@ class AgentView:
         grid.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
         if self.state.jobs.exclusive[row]:
             for node in placement.nodes:
-                grid.set_up(node, False)
+                grid.set_node_up(node, False)
 
     def _queued(self) -> dict[int, deque[int]]:
         """Return by class the rows of waiting jobs, in order of submission, without jobs that can never be placed."""
@@ -315,7 +315,7 @@ class AgentView:
 
 
 def usual_of(state: ClusterState) -> Features:
-    """Return the medians over the state's models, which stand for models that were not measured."""
+    """Return the medians over the state's models, which are used for models that were not measured."""
     of_job = _features(state, Encoding().usual)
     return tuple(np.median(sorted(set(of_job)), axis=0).round(4).tolist()) if of_job else Encoding().usual
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FEATURES = ("held", "communication", "bandwidth", "sensitivity", "elsewhere")
+FEATURES = ("occupied", "communication", "bandwidth", "sensitivity", "elsewhere")
 """The numbers of a cell that holds features."""
 SCALAR, MANY = "scalar", "features"
 """Kinds of cells."""

@@ -63,7 +63,7 @@ class GpuGrid:
         for index in list(self._turns):
             self.give_back(index)
         for node in range(len(self.gpus)):
-            self.set_up(node, True)
+            self.set_node_up(node, True)
         self.show([])
 
     def numbers(self, values: Sequence[float]) -> CellValues:
@@ -135,7 +135,7 @@ class GpuGrid:
             begin += size
         return begin
 
-    def set_up(self, node: int, up: bool) -> None:
+    def set_node_up(self, node: int, up: bool) -> None:
         """Let the node take jobs from now on, or none."""
         if self.up[node] == up:
             return

@@ -30,7 +30,7 @@ PRIOR = 2.0
 
 
 class ActorCritic(nn.Module):
-    """From observations of the encoding to logits of all actions, and values. Invariant: see above."""
+    """Maps observations of the encoding to logits of all actions, and values. Invariant: see above."""
 
     _members: Tensor
     _kinds: Tensor

@@ -47,7 +47,7 @@ class WaitingJob(Protocol):
 
 JobT = TypeVar("JobT", bound=WaitingJob)
 BestFit = Callable[[JobT], Where | None]
-"""From a job to where consolidated best fit would put it now."""
+"""Returns where consolidated best fit would place a job now; None where it does not fit."""
 
 
 class PlacementActions(ABC, Generic[JobT]):
@@ -59,9 +59,9 @@ class PlacementActions(ABC, Generic[JobT]):
     size: int
     """Number of actions."""
 
-    def __init__(self, board: GpuGrid, counts: Sequence[int]) -> None:
+    def __init__(self, grid: GpuGrid, counts: Sequence[int]) -> None:
         """`counts` are the numbers of nodes over which a job may spread, the rows of the right half of the observation."""
-        self._board = board
+        self._grid = grid
         self._counts = counts
         self._spreads: dict[int, tuple[Spread, ...]] = {}
 
@@ -69,16 +69,16 @@ class PlacementActions(ABC, Generic[JobT]):
         """Return the spreads of so many GPUs on the whole cluster."""
         spreads = self._spreads.get(gpus)
         if spreads is None:
-            found = spreads_of(gpus, self._counts, self._board.width)
+            found = spreads_of(gpus, self._counts, self._grid.width)
             spreads = self._spreads[gpus] = tuple(each for each in found if each.fits(self._whole))
         return spreads
 
     @cached_property
     def _whole(self) -> list[int]:
         """The nodes that have x GPUs or more, free or not, in the form of the grid's `at_least`."""
-        gpus = self._board.gpus
+        gpus = self._grid.gpus
         sizes = {has: sum(1 << node for node, there in enumerate(gpus) if there >= has) for has in set(gpus)}
-        levels = range(self._board.width + 1)
+        levels = range(self._grid.width + 1)
         return [sizes[min(enough)] if (enough := [has for has in sizes if has >= x]) else 0 for x in levels]
 
     def ever(self, gpus: int) -> bool:
@@ -101,26 +101,26 @@ class PlacementActions(ABC, Generic[JobT]):
 class _Even(PlacementActions[JobT]):
     """Equal shares on 2^i nodes."""
 
-    def __init__(self, board: GpuGrid) -> None:
-        super().__init__(board, powers(len(board.gpus)))
+    def __init__(self, grid: GpuGrid) -> None:
+        super().__init__(grid, powers(len(grid.gpus)))
 
     def possible(self, job: JobT) -> bool:
         """Return whether any spread fits."""
-        board, gpus = self._board, job.gpus
-        if gpus > board.total:
+        grid, gpus = self._grid, job.gpus
+        if gpus > grid.total:
             return False
-        at_least = board.at_least
+        at_least = grid.at_least
         for spread in self._spreads.get(gpus) or self.spreads(gpus):
             if at_least[spread.least].bit_count() >= spread.nodes and spread.fits(at_least):
                 return True
         return False
 
 
-def placement_actions(kind: str, split: str, board: GpuGrid, best_fit: BestFit[JobT]) -> PlacementActions[JobT]:
+def placement_actions(kind: str, split: str, grid: GpuGrid, best_fit: BestFit[JobT]) -> PlacementActions[JobT]:
     """Return the actions of that kind and split over the grid's nodes. Raises EncoderError for too many lists."""
     if kind == LISTS:
-        return EvenLists(board) if split == EVEN else PackedLists(board)
-    return EvenRules(board) if split == EVEN else PackedRules(board, best_fit)
+        return EvenLists(grid) if split == EVEN else PackedLists(grid)
+    return EvenRules(grid) if split == EVEN else PackedRules(grid, best_fit)
 
 
 def allowed(masks: Sequence[bytes], gpus: Sequence[int], starts: str) -> list[bytes]:
@@ -135,23 +135,23 @@ def allowed(masks: Sequence[bytes], gpus: Sequence[int], starts: str) -> list[by
 class EvenLists(_Even[JobT]):
     """Lists of 2^i nodes with equal shares."""
 
-    def __init__(self, board: GpuGrid) -> None:
-        super().__init__(board)
-        self._lists = node_lists(len(board.gpus), tuple(self._counts))
+    def __init__(self, grid: GpuGrid) -> None:
+        super().__init__(grid)
+        self._lists = node_lists(len(grid.gpus), tuple(self._counts))
         self.size = len(self._lists)
 
     def mask(self, job: JobT) -> bytes:
-        """One byte for each list."""
-        return self._lists.even_mask(job.gpus, self.spreads(job.gpus), self._board.at_least)
+        """Return one byte for each list."""
+        return self._lists.even_mask(job.gpus, self.spreads(job.gpus), self._grid.at_least)
 
     def place(self, job: JobT, number: int) -> Where | None:
-        """The nodes of that list."""
-        nodes, board = self._lists.lists[number], self._board
+        """Return the nodes of that list and the shares on them."""
+        nodes, grid = self._lists.lists[number], self._grid
         for spread in self.spreads(job.gpus):
             if spread.nodes == len(nodes):
-                if self._lists.bits[number] & ~board.at_least[spread.least]:
+                if self._lists.bits[number] & ~grid.at_least[spread.least]:
                     return None
-                shares = even_shares(spread, nodes, board.free)
+                shares = even_shares(spread, nodes, grid.free)
                 return (list(nodes), shares) if shares else None
         return None
 
@@ -159,35 +159,35 @@ class EvenLists(_Even[JobT]):
 class PackedLists(PlacementActions[JobT]):
     """Lists of any length, filled from their freest node on."""
 
-    def __init__(self, board: GpuGrid) -> None:
-        super().__init__(board, range(1, len(board.gpus) + 1))
-        self._lists = node_lists(len(board.gpus), tuple(self._counts))
+    def __init__(self, grid: GpuGrid) -> None:
+        super().__init__(grid, range(1, len(grid.gpus) + 1))
+        self._lists = node_lists(len(grid.gpus), tuple(self._counts))
         self.size = len(self._lists)
 
     def ever(self, gpus: int) -> bool:
         """Return whether the cluster has so many GPUs."""
-        return gpus <= sum(self._board.gpus)
+        return gpus <= sum(self._grid.gpus)
 
     def mask(self, job: JobT) -> bytes:
-        """One byte for each list."""
-        return self._lists.packed_mask(job.gpus, _usable(self._board))
+        """Return one byte for each list."""
+        return self._lists.packed_mask(job.gpus, _usable(self._grid))
 
     def place(self, job: JobT, number: int) -> Where | None:
-        """The nodes of that list."""
+        """Return the nodes of that list and the shares on them."""
         nodes = self._lists.lists[number]
-        shares = packed_shares(job.gpus, nodes, _usable(self._board))
+        shares = packed_shares(job.gpus, nodes, _usable(self._grid))
         return (list(nodes), shares) if shares else None
 
     def possible(self, job: JobT) -> bool:
         """Return whether any list can place the job now."""
-        return job.gpus <= self._board.total
+        return job.gpus <= self._grid.total
 
 
 class EvenRules(_Even[JobT]):
     """A number of nodes, equal shares, and a rule that finds the nodes."""
 
-    def __init__(self, board: GpuGrid) -> None:
-        super().__init__(board)
+    def __init__(self, grid: GpuGrid) -> None:
+        super().__init__(grid)
         self.size = len(self._counts) * len(NODE_RULES)
 
     def mask(self, job: JobT) -> bytes:
@@ -195,20 +195,20 @@ class EvenRules(_Even[JobT]):
         mask = bytearray(self.size)
         rules = len(NODE_RULES)
         for spread in self.spreads(job.gpus):
-            if spread.fits(self._board.at_least):
+            if spread.fits(self._grid.at_least):
                 mask[spread.row * rules : (spread.row + 1) * rules] = b"\1" * rules
         return bytes(mask)
 
     def place(self, job: JobT, number: int) -> Where | None:
         """Return the nodes that the rule finds, larger shares first."""
         row, rule = divmod(number, len(NODE_RULES))
-        board = self._board
+        grid = self._grid
         for spread in self.spreads(job.gpus):
-            if spread.row == row and spread.fits(board.at_least):
-                key = _key(board, NODE_RULES[rule])
-                nodes = _first(board.at_least[spread.share], key, spread.larger)
+            if spread.row == row and spread.fits(grid.at_least):
+                key = _key(grid, NODE_RULES[rule])
+                nodes = _first(grid.at_least[spread.share], key, spread.larger)
                 taken = sum(1 << node for node in nodes)
-                nodes += _first(board.at_least[spread.least] & ~taken, key, spread.nodes - spread.larger)
+                nodes += _first(grid.at_least[spread.least] & ~taken, key, spread.nodes - spread.larger)
                 return nodes, [spread.share] * spread.larger + [spread.least] * (spread.nodes - spread.larger)
         return None
 
@@ -218,17 +218,17 @@ class PackedRules(PlacementActions[JobT]):
 
     size = len(NODE_RULES)
 
-    def __init__(self, board: GpuGrid, best_fit: BestFit[JobT]) -> None:
-        super().__init__(board, range(1, len(board.gpus) + 1))
+    def __init__(self, grid: GpuGrid, best_fit: BestFit[JobT]) -> None:
+        super().__init__(grid, range(1, len(grid.gpus) + 1))
         self._best_fit = best_fit
 
     def ever(self, gpus: int) -> bool:
         """Return whether the cluster has so many GPUs."""
-        return gpus <= sum(self._board.gpus)
+        return gpus <= sum(self._grid.gpus)
 
     def mask(self, job: JobT) -> bytes:
         """Return one byte for each rule."""
-        enough = job.gpus <= self._board.total
+        enough = job.gpus <= self._grid.total
         return bytes([enough and self._best_fit(job) is not None, enough, enough])
 
     def place(self, job: JobT, number: int) -> Where | None:
@@ -236,21 +236,21 @@ class PackedRules(PlacementActions[JobT]):
         rule = NODE_RULES[number]
         if rule == "best-fit":
             return self._best_fit(job)
-        return _fill(self._board, job.gpus, _key(self._board, rule)) if job.gpus <= self._board.total else None
+        return _fill(self._grid, job.gpus, _key(self._grid, rule)) if job.gpus <= self._grid.total else None
 
     def possible(self, job: JobT) -> bool:
         """Return whether any rule can place the job now: the freest nodes take whatever the total allows."""
-        return job.gpus <= self._board.total
+        return job.gpus <= self._grid.total
 
 
-def _usable(board: GpuGrid) -> list[int]:
+def _usable(grid: GpuGrid) -> list[int]:
     """Return the GPUs that each node has free for jobs: 0 where it is down."""
-    return [free if up else 0 for free, up in zip(board.free, board.up, strict=True)]
+    return [free if up else 0 for free, up in zip(grid.free, grid.up, strict=True)]
 
 
-def _key(board: GpuGrid, rule: str) -> Callable[[int], tuple[int, int]]:
+def _key(grid: GpuGrid, rule: str) -> Callable[[int], tuple[int, int]]:
     """Return the rule's sort key of nodes, least first."""
-    free, load = board.free, board.load
+    free, load = grid.free, grid.load
     if rule == "best-fit":
         return lambda node: (free[node], node)
     if rule == "freest":
@@ -272,11 +272,11 @@ def _members(nodes: int) -> list[int]:
     return found
 
 
-def _fill(board: GpuGrid, gpus: int, key: Callable[[int], tuple[int, int]]) -> Where:
+def _fill(grid: GpuGrid, gpus: int, key: Callable[[int], tuple[int, int]]) -> Where:
     nodes: list[int] = []
     counts: list[int] = []
-    for node in _first(board.at_least[1], key, len(board.gpus)):
-        share = min(board.free[node], gpus)
+    for node in _first(grid.at_least[1], key, len(grid.gpus)):
+        share = min(grid.free[node], gpus)
         nodes.append(node)
         counts.append(share)
         gpus -= share

@@ -1,4 +1,4 @@
-"""RL-base and RL-Hybrid: the trained agent decides, always by its most likely action.
+"""RL-base and RL-Hybrid: the trained agent decides, and always takes its most likely action.
 
 Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to avoid contention; RL-Hybrid starts by a rule
 the jobs that the agent left. Two points are chosen here. The agent may not wait while nothing runs: nothing would ever change, and
@@ -23,6 +23,7 @@ from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
+from policies.placement.placement_text import nodes_text
 from policies.placement.rules import BEST_FIT
 from policies.selection import present_placements
 
@@ -38,7 +39,7 @@ SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
 USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
-DEFERRED = "deferred by the agent: waiting is {:.0%} of its choice"
+DEFERRED = "deferred: the learned policy gives waiting a probability of {:.0%}"
 STOPPED = "stopped: it runs at less than {:.0%} of the speed that it would have alone; it starts again later"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
@@ -73,7 +74,9 @@ class ContentionAgent:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
             network = ActorCritic(encoding, *sizes)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
-            raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+            raise WeightsError(
+                f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
+            ) from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(encoding, network)
@@ -103,7 +106,7 @@ class ContentionAgent:
 
 
 class RlBase:
-    """The agent's decisions alone."""
+    """Decides by the learned policy alone."""
 
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
@@ -151,11 +154,11 @@ class RlBase:
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """Start jobs that the agent did not start; RL-base starts none."""
+        """Start jobs that the agent did not start. RL-base starts none of them."""
 
 
 class RlHybrid(RlBase):
-    """The agent's decisions; jobs that it leaves start by a rule where they fit."""
+    """Decides by the learned policy; a rule starts the other jobs if they fit."""
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
@@ -182,7 +185,7 @@ class RlHybrid(RlBase):
             found = BEST_FIT.claim(view.capacity, rows)
             for row, fit in found.items():
                 allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
-                reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"
+                reasons[row] = f"the learned policy did not start it, the rule does; {BEST_FIT.explain(state, fit)}"
             if found:
                 return
 
@@ -202,6 +205,5 @@ def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
 
 
 def _why(state: ClusterState, placement: Placement, share: float) -> str:
-    names = [state.nodes.names[node] for node in placement.nodes]
-    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
-    return f"the agent's choice ({share:.0%}): {placement.num_gpus} GPUs on {where}"
+    gpus, where = placement.num_gpus, nodes_text(state, placement)
+    return f"chosen by the learned policy (probability {share:.0%}): {gpus} GPUs on {where}"

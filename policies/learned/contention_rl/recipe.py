@@ -13,7 +13,7 @@ decision process: a step of n rounds discounts what follows by gamma^n.
 
 A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
 of `TrainingRun`; the paper uses the word for something else.) Between two stages only network, optimizer and that number matter:
-there a training can be stopped, and goes on to the same weights.
+there a training can be stopped, and continues to the same weights.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ class StageReport:
 
 
 class PpoTrainer:
-    """Invariant between stages: all that follows is decided by `state_dict()`, the recipe and the seed."""
+    """Trains the network by PPO, stage by stage.
+
+    Invariant between stages: `state_dict()`, the recipe and the seed determine all that follows.
+    """
 
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding, recipe: Recipe, seed: int
@@ -179,7 +182,7 @@ class PpoTrainer:
         return self.stage >= self.recipe.stages
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all from which `load_state_dict` goes on; called between stages."""
+        """Return everything that `load_state_dict` needs to continue; call it between stages."""
         return {
             "stage": self.stage,
             "network": {name: tensor.clone() for name, tensor in self.network.state_dict().items()},
@@ -187,7 +190,7 @@ class PpoTrainer:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         self.stage = int(state_dict["stage"])
         self.network.load_state_dict(state_dict["network"])
         self._optimizer.load_state_dict(state_dict["optimizer"])

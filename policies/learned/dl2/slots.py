@@ -25,7 +25,8 @@ from policies.learned.dl2.state_columns import StateColumns, States
 
 
 class SlotLearning:
-    """Rounds of reinforcement learning. Invariant: between rounds, network, optimizer, memory and seeds decide all that follows."""
+    """Rounds of reinforcement learning. Invariant: between rounds, network, optimizer, memory and seeds determine all that
+    follows."""
 
     def __init__(
         self,

@@ -64,7 +64,9 @@ def agent(folder: str) -> AgentInEnvironment:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
         network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]))
     except (KeyError, ValueError, TypeError) as error:
-        raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+        raise WeightsError(
+            f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
+        ) from error
     arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
     weights.fill(network, arrays)
     return _served(network, columns)

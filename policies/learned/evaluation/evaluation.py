@@ -36,43 +36,43 @@ _JOBS = ("jobs", "finished")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """The policies to compare, and on what."""
+    """The policies to compare, and the traces and cluster to compare them on."""
 
     policies: tuple[str, ...]
     """Each NAME[:key=value,...], or agent:system=NAME,weights=FOLDER for an agent in its environment. Changes are relative to the
     first."""
-    given: SetupOverrides
+    overrides: SetupOverrides
     weights: str | None = None
     """Folder of weights, for the policies that take weights and do not name any."""
     system: str | None = None
-    """System whose workloads and cluster stand for what is not given; None: that of the first learned policy."""
+    """System whose workloads and cluster are used where the user gives none; None: that of the first learned policy."""
     settings: tuple[str, ...] = ()
     seeds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results."""
+    """Results of a comparison."""
 
     data: str
     traces: tuple[str, ...]
     seeds: int
     """Number of independent seeds; windows, where traces are the user's."""
     figures: Mapping[str, Mapping[str, Mean | None]]
-    """Means by policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
+    """Means by policy and metric; None where a policy never started some jobs, or nothing was measured."""
     changes: Mapping[str, Mean | None]
     """Changes of each policy's FIGURE against that of the first, trace by trace."""
     unfinished: Mapping[str, int]
-    """Number of jobs that each policy left waiting for ever."""
+    """Number of jobs that each policy never started."""
     notes: tuple[str, ...]
 
 
-def evaluate(request: EvaluationRequest, tell: OnProgress) -> Evaluation:
+def evaluate(request: EvaluationRequest, on_progress: OnProgress) -> Evaluation:
     """Compare the policies. Raises PolicyError."""
     policies = _policies(request)
-    backend = find_backend(_setup(request), request.given)
+    backend = find_backend(_setup(request), request.overrides)
     try:
-        comparison = backend.compare(policies, request.seeds, tell)
+        comparison = backend.compare(policies, request.seeds, on_progress)
     finally:
         backend.close()
     first = request.policies[0]
@@ -114,7 +114,7 @@ def _policies(request: EvaluationRequest) -> dict[str, Scheduler]:
     took = False
     for text in request.policies:
         if text in made:
-            raise TrainingError(f"{text} is there twice; leave one out")
+            raise TrainingError(f"{text} is given twice; leave one out")
         name, options = parse_policy(text)
         if name == TRAINED:
             made[text] = trained_agent(text, options)
@@ -137,7 +137,7 @@ def _setup(request: EvaluationRequest) -> TrainingSetup:
         raise TrainingError(
             "--set changes the recipe of a system, and no system is given; give --system, or leave --set out"
         )
-    if not (request.given.traces and request.given.cluster):
+    if not (request.overrides.traces and request.overrides.cluster):
         there = ", ".join(system_names()) or "none is installed"
         raise TrainingError(
             f"there is nothing to run the policies on; give --traces and --cluster, or --system ({there})"

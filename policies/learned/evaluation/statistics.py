@@ -13,7 +13,7 @@ _T = (
 )
 """97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom.
 
-A table: scipy is no dependency of Headway, and nothing else here needs it."""
+A table: scipy is not a dependency of Headway, and nothing else here needs it."""
 _NORMAL = 1.959964
 
 

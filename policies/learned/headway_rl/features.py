@@ -2,7 +2,7 @@
 weights learned on one cluster apply to another.
 
 Durations are in units of the mean estimated duration of the present jobs, GPUs in those of the largest node. A job without an
-estimate counts with that mean duration; if no job has an estimate, it is an hour. Numbers that were not measured are the usual
+estimate counts with that mean duration; if no job has an estimate, it is an hour. Values that were not measured are typical
 ones (`policies.speeds.job_profiles`).
 """
 

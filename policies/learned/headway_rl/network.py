@@ -1,7 +1,7 @@
 """The value of a job: its logarithm is linear in the features, which include products; and three numbers for the search.
 
-There is only one layer, because a step of training costs hours of simulated decisions, without gradients, and sixteen numbers can
-be found by comparing whole runs. Serving needs numpy alone.
+There is only one layer, because a training step costs hours of simulated decisions and gives no gradients, while sixteen numbers
+can be found by comparing whole runs. Serving needs numpy alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def empty() -> dict[str, npt.NDArray[np.float64]]:
 
 
 class ValueFunction:
-    """Invariant: equal weights and features give equal values."""
+    """Values of jobs. Invariant: equal weights and features give equal values."""
 
     def __init__(self, weights: Weights) -> None:
         """`weights` have the form of `empty`."""

@@ -1,4 +1,4 @@
-"""headway-rl as a policy: the set of jobs with the largest sum of learned values times predicted speeds.
+"""headway-rl as a policy: it runs the set of jobs with the largest sum of learned values times predicted speeds.
 
 No job waits for ever:
 - a job that would neither be slowed down nor slow another down is never deferred, so one starts whenever nothing runs;
@@ -7,7 +7,8 @@ No job waits for ever:
   can wait.
 
 Jobs that have just been started are not stopped or moved for `settle_s`. Where more than MOST_RUNNING jobs run, all keep their
-placements, and only the first MOST_WAITING waiting jobs are considered: so many jobs leave no gaps that are worth a stop.
+placements, and only the first MOST_WAITING waiting jobs are considered: with so many jobs, no free GPUs are left for which a stop
+would pay.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
 from policies.placement.best_fit import Capacity
+from policies.placement.placement_text import nodes_text
 from policies.selection import present_placements
 from policies.speeds.contention_model import ContentionModel, Effect, Law
-from policies.speeds.effect_text import effect_text, nodes_text, usual_text
+from policies.speeds.effect_text import effect_text, typical_text
 
 SYSTEM = "headway-rl"
 MOST_RUNNING = 96
@@ -37,11 +39,11 @@ BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain
 
 
 class HeadwayRl:
-    """Jobs by learned values, contention deducted; those that run may be stopped or moved."""
+    """Starts the jobs with the highest learned values under contention; it may stop or move running jobs."""
 
     def __init__(
         self,
-        weights: str = "",
+        weights: str | ValueFunction = "",
         preempt: bool = True,
         patience_s: float = WEEK_S,
         settle_s: float = 60.0,
@@ -49,30 +51,19 @@ class HeadwayRl:
         law: str = "auto",
         stretch: float = STRETCH,
     ) -> None:
-        """`weights` is the folder of a training; without one, the weights come from Headway. `effort` is the number of jobs that a
-        decision considers, summed over all orders; 0: only the first order is tried. `law` is as for contention-greedy. A job is
-        late when it has waited for `patience_s` and for `stretch` times its estimated duration. Raises WeightsError."""
-        self._set(load(weights), preempt, Patience(patience_s, stretch), settle_s, effort, law)
-
-    @classmethod
-    def of(cls, network: ValueFunction, *, preempt: bool = True) -> HeadwayRl:
-        """Return a policy with that network."""
-        made = object.__new__(cls)
-        made._set(network, preempt, Patience(), 60.0, EFFORT, Law.AUTO.value)
-        return made
-
-    def _set(
-        self, network: ValueFunction, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str
-    ) -> None:
-        self._network = network
+        """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
+        jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
+        contention-greedy. A job is late when it has waited for `patience_s` and for `stretch` times its estimated duration.
+        Raises WeightsError."""
+        self._network = weights if isinstance(weights, ValueFunction) else load(weights)
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
         self._law = Law(choice("law", law, tuple(each.value for each in Law)))
-        self._patience = patience
+        self._patience = Patience(patience_s, stretch)
         self._settle_s = number("settle_s", settle_s, unit="seconds")
         self.spec = PolicySpec(
             name=SYSTEM,
-            source="Headway; learned values of jobs, and a search for the set that is worth most",
+            source="Headway; learned values of jobs, and a search for the set with the highest total value",
             preempts=preempt,
             needs=frozenset({"duration_estimate", "profile"}),
         )
@@ -84,11 +75,12 @@ class HeadwayRl:
         head = head_of(state, self._patience.late(state))
         movable, capacity = self._movable(state, head)
         fixed = state.running[~np.isin(state.running, movable)]
-        worth: list[float] = [0.0] * len(state.jobs)
-        model = ContentionModel(state, self._law, worth, fixed)
-        worth[:] = self._network.values(features(state, model)).tolist()
+        job_values: list[float] = [0.0] * len(state.jobs)
+        model = ContentionModel(state, self._law, job_values, fixed)
+        # The features depend on the model, and the model's effects on the values: they are filled in here.
+        job_values[:] = self._network.values(features(state, model)).tolist()
         own = present_placements(state, movable)
-        search = Search(capacity, model, own, worth, self._network.terms)
+        search = Search(capacity, model, own, job_values, self._network.terms)
         first = [] if head is None else [head]
         queue = search.order([row for row in state.pending.tolist() if row != head])
         assignment = search.best(first, [*own, *queue[:MOST_WAITING]], self._effort)
@@ -124,7 +116,7 @@ class HeadwayRl:
 
 
 class _Reasons:
-    """The reasons of a decision, in words."""
+    """Reasons of a decision, in words."""
 
     def __init__(self, state: ClusterState, model: ContentionModel, assignment: Assignment) -> None:
         self._state = state
@@ -147,11 +139,11 @@ class _Reasons:
         return reasons
 
     def _effect(self, row: int, effect: Effect) -> str:
-        return effect_text(self._state, effect, " of its value") + usual_text(self._model, row)
+        return effect_text(self._state, effect, " (weighted by value)") + typical_text(self._model, row)
 
 
 def load(folder: str = "") -> ValueFunction:
-    """Load a network from the folder of a training, or from the weights that come with Headway. Raises WeightsError."""
+    """Load a network from the folder of a policy training, or from the weights that come with Headway. Raises WeightsError."""
     place, name = weights.located(folder, SYSTEM, SYSTEM)
     arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
     return ValueFunction(arrays)

@@ -6,7 +6,7 @@ and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat
                  score = mean over traces of log(JCT / the mean's) + p90 x log(p90 / the mean's)
                  mean and spread move towards those of the `elite` best
 
-What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is
+The training optimizes the reported figures: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is
 several rounds of the training's folder: each runs `candidates_per_round` candidates and keeps their scores. The first generation's
 mean is validated too: training never ends with weights that are worse on validation than those it began with.
 
@@ -61,7 +61,7 @@ START: Mapping[str, tuple[float, float]] = {
     "threshold": (0.3, 0.12),
     "log_stop": (-3.5, 0.8),
 }
-"""First mean and spread of every weight. The mean is a rule made by hand: GPUs^0.7 / remaining time^0.6."""
+"""First mean and spread of every weight. The mean is a rule that was written by hand: GPUs^0.7 / remaining time^0.6."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Distribution:
         return {"mean": self.mean.copy(), "spread": self.spread.copy(), "costs": self.costs.copy()}
 
     def load_state_dict(self, state_dict: Mapping[str, Vector], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         self.mean, self.spread, self.costs = (state_dict[name].copy() for name in ("mean", "spread", "costs"))
 
 
@@ -139,7 +139,7 @@ def weights_of(row: Vector) -> dict[str, Vector]:
 
 def policy_of(row: Vector) -> HeadwayRl:
     """Return the policy with those weights."""
-    return HeadwayRl.of(ValueFunction(weights_of(row)))
+    return HeadwayRl(ValueFunction(weights_of(row)))
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
@@ -210,7 +210,7 @@ def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
 
 
 def others(recipe: Recipe) -> TrainingSetup:
-    """Return the setup with other workloads: jobs that leave no gaps, that arrive at once, that are short and long."""
+    """Return the setup with other workloads: jobs that fill nodes exactly, that arrive at once, or whose durations differ much."""
     powers = (1, 2, 4, 8, 16)
     kinds: list[dict[str, object]] = [
         {"arrivals": "batch", "demands": powers[1:4]},
@@ -232,12 +232,13 @@ def _setup(racks: int, workloads: Sequence[Mapping[str, object]]) -> TrainingSet
     )
 
 
-def usual(recipe: Recipe) -> list[SimulationBackend]:
-    """Return the backends of a training where the user gives nothing: two racks, one rack, and the other workloads."""
+def default_backends(recipe: Recipe) -> list[SimulationBackend]:
+    """Return the backends of a training for which the user gives neither traces nor a cluster: two racks, one rack, and the other
+    workloads."""
     return [find_backend(each, SetupOverrides()) for each in (setup(recipe), setup(recipe, racks=1), others(recipe))]
 
 
 def _backends(backend: SimulationBackend, recipe: Recipe) -> list[SimulationBackend]:
-    """Return that backend, and the others where the user gave nothing."""
-    first, *rest = usual(recipe)
+    """Return that backend, and the other default ones if it is the first of them."""
+    first, *rest = default_backends(recipe)
     return [backend, *rest] if backend.data_sha256 == first.data_sha256 else [backend]

@@ -4,8 +4,8 @@ The value of an *assignment* is the sum of value x predicted speed of its jobs, 
 going down an order of jobs: a running job keeps its placement if that is still free; all other jobs get the best of a handful of
 placements (`policies.placement.candidates`), by the gain less the speed taken from the jobs before. A job whose gain is below
 `threshold` of its value is deferred. The order is by value per GPU^bulk. Then the search tries orders in which one other job comes
-first: those whose jobs would have more value than the best assignment if no job slowed another down, the best first. It goes on
-from an order whose assignment has more value, until none of so many has.
+first: those whose jobs would have more value than the best assignment if no job slowed another down, the best first. When an order
+gives an assignment of more value, the search continues from that order. It ends after `TRIES` orders without improvement.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 
 from policies.model import Placement
 from policies.placement.best_fit import Capacity
-from policies.placement.candidates import candidates
+from policies.speeds.best_candidate import best_candidate
 from policies.speeds.contention_model import ContentionModel, Effect
 
 TRIES = 8
 """Orders that are tried without improvement before the search ends."""
 MOST_PROMISING = 64
 """Number of jobs at the head of the order that may come first instead."""
-_PERFECT = 1.0 - 1e-9
 _GAIN = 1e-12
 
 
@@ -41,19 +40,19 @@ class Terms:
 
 @dataclass(slots=True)
 class Assignment:
-    """An assignment of jobs to nodes. Invariant: `worth` is the value of `placed`, which fits."""
+    """An assignment of jobs to nodes. Invariant: `total` is the value of `placed`, which fits."""
 
     placed: dict[int, Placement] = field(default_factory=dict)
     effects: dict[int, Effect] = field(default_factory=dict)
     """Effects of newly placed jobs, as of when they were placed."""
     deferred: dict[int, Effect] = field(default_factory=dict)
     """For each job that would gain too little, the best effect that it could have had."""
-    worth: float = 0.0
+    total: float = 0.0
 
 
 @dataclass(slots=True)
 class _Draft:
-    """An assignment while it is made. Jobs that found no placement, or gained too little, are not tried again: free GPUs only
+    """An assignment under construction. Jobs that found no placement, or gained too little, are not tried again: free GPUs only
     decrease, and sharing only increases."""
 
     capacity: Capacity
@@ -91,7 +90,7 @@ class Search:
         self._stopping = terms.stop * sum(values[row] for row in own)
         """Cost of stopping all of them."""
         self._counted = [value * (1.0 + terms.stop * (row in own)) for row, value in enumerate(values)]
-        """Value of each job that goes on, or starts, without slowdown."""
+        """Value of each job that continues, or starts, without slowdown."""
 
     def order(self, rows: Sequence[int]) -> list[int]:
         """Return the rows by value per GPU^bulk, where a running job's value includes the cost of a stop; ties by submission."""
@@ -109,13 +108,13 @@ class Search:
         better = True
         while better:
             better = False
-            for bound, row in self._promising(first, order, best.worth, effort)[:TRIES]:
+            for bound, row in self._promising(first, order, best.total, effort)[:TRIES]:
                 effort -= len(order)
-                if effort < 0 or bound <= best.worth + _GAIN:
+                if effort < 0 or bound <= best.total + _GAIN:
                     break
                 other = [row, *(each for each in order if each != row)]
                 assignment = self.assign(first, other)
-                if assignment.worth > best.worth + _GAIN:
+                if assignment.total > best.total + _GAIN:
                     best, order, better = assignment, other, True
                     break
         return best
@@ -136,7 +135,7 @@ class Search:
             room -= self._gpus[row]
         assignment, values, stop = making.assignment, self._values, self._terms.stop
         costs += sum(stop * values[row] for row in self._own if row not in assignment.placed)
-        assignment.worth = sum(values[row] * making.model.speed(row) for row in assignment.placed) - costs
+        assignment.total = sum(values[row] * making.model.speed(row) for row in assignment.placed) - costs
         return assignment
 
     def _place(self, making: _Draft, row: int, *, may_defer: bool) -> tuple[Placement, float] | None:
@@ -148,7 +147,7 @@ class Search:
         kind = self._keys[row], making.model.kind(row)
         if kind[0] in making.full or (own is None and may_defer and value <= making.refused.get(kind, 0.0)):
             return None
-        best = _best(making.capacity, making.model, row)
+        best = best_candidate(making.capacity, making.model, row)
         if best is None:
             making.full.add(kind[0])
             return None
@@ -161,9 +160,9 @@ class Search:
         return best[0], 0.0 if own is None else terms.stop * value
 
     def _promising(
-        self, first: Sequence[int], order: Sequence[int], worth: float, effort: int
+        self, first: Sequence[int], order: Sequence[int], best: float, effort: int
     ) -> list[tuple[float, int]]:
-        """Return (bound on the value, job that would come first), best first, where the bound is more than `worth`."""
+        """Return (bound on the value, job that would come first), best first, where the bound is more than `best`."""
         if effort < len(order):
             return []
         found = []
@@ -172,7 +171,7 @@ class Search:
             if self._gpus[row] > room:
                 continue
             rest, _ = self._count((row, *order), room)
-            if (bound := begin + rest - self._stopping) > worth + _GAIN:
+            if (bound := begin + rest - self._stopping) > best + _GAIN:
                 found.append((bound, row))
         return sorted(found, key=lambda each: (-each[0], each[1]))
 
@@ -180,30 +179,18 @@ class Search:
         """Return the value of these jobs if only the number of GPUs counted, including saved stops, and the GPUs left. The first
         job may occur twice, and counts once."""
         gpus, counted = self._gpus, self._counted
-        worth, head = 0.0, -1
+        total, head = 0.0, -1
         for row in order:
             if gpus[row] <= room and row != head:
                 room -= gpus[row]
-                worth += counted[row]
+                total += counted[row]
                 if room <= 0:
                     break
             if head < 0:
                 head = row
-        return worth, room
+        return total, room
 
 
 def _gains(effect: Effect, threshold: float) -> bool:
     """Return whether the gain is large enough; always True where no job loses speed."""
-    disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
-    return not disturbed or effect.net > threshold
-
-
-def _best(capacity: Capacity, model: ContentionModel, row: int) -> tuple[Placement, Effect] | None:
-    found: tuple[Placement, Effect] | None = None
-    for placement in candidates(capacity, row, model.crowd):
-        effect = model.effect(row, placement)
-        if found is None or effect.net > found[1].net + _GAIN:
-            found = placement, effect
-            if effect.net >= _PERFECT:
-                break
-    return found
+    return not effect.costs_speed or effect.net > threshold

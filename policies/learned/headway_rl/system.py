@@ -16,7 +16,7 @@ def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 
 SYSTEM = TrainableSystem(
     name=NAME,
-    summary="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
+    summary="Headway: the jobs with the highest total value, less the slowdowns by contention; cross-entropy method",
     recipe=Recipe,
     setup=setup,
     card=_card_details,

@@ -1,24 +1,25 @@
 """A decision of SCHED2: an agent chooses which of ten waiting jobs starts next, or that none does; packing chooses the nodes.
 
 Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Three points are chosen here. The agent may not wait while nothing runs,
-as in the environment. Jobs that it sees and does not start wait, even if GPUs are free: deferring jobs is what it has learned. And
-where its answer is not finite, as for inputs far beyond those of training, the first job that fits starts, and its reason says so.
+as in the environment. Jobs that it sees and does not start wait, even if GPUs are free: it has learned to defer jobs. And where its
+answer is not finite, as for inputs far beyond those of training, the first job that fits starts, and its reason says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from policies.api import Decision
 from policies.learned.sched2.encoder import AgentView, Encoder
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
+from policies.placement.placement_text import nodes_text
 from policies.selection import present_placements
 
 NEEDS = frozenset({"duration_estimate", "profile"})
-DEFERRED = "deferred by the agent: it would rather keep {} GPUs free for now"
-_LOST = "the network's answer is not finite; first come, first served"
+DEFERRED = "deferred: the policy prefers to keep {} GPUs free for now"
+_LOST = "first come, first served, because the network's answer is not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Sched2Agent(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """Return what shows the agent a cluster state."""
+        """The encoder that turns a cluster state into the agent's observation."""
 
     def choose(self, view: AgentView) -> AgentAction:
         """Return a possible action."""
@@ -45,13 +46,6 @@ class AgentPolicy:
     """A policy whose decisions are an agent's; subclasses say which agent, and where it comes from."""
 
     _agent: Sched2Agent
-
-    @classmethod
-    def of(cls, agent: Sched2Agent) -> Self:
-        """Return a policy with that agent."""
-        policy = object.__new__(cls)
-        policy._agent = agent
-        return policy
 
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
@@ -85,6 +79,4 @@ def decide(agent: Sched2Agent, state: ClusterState) -> Decision:
 
 
 def _why(state: ClusterState, placement: Placement) -> str:
-    names = [state.nodes.names[node] for node in placement.nodes]
-    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
-    return f"the agent's choice: {placement.num_gpus} GPUs on {where}"
+    return f"chosen by the policy: {placement.num_gpus} GPUs on {nodes_text(state, placement)}"

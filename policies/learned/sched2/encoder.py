@@ -7,8 +7,8 @@ A live cluster differs from the environment in these points:
 
 - GPUs that foreign jobs occupy, and free GPUs of nodes that are down, drained or taken by an exclusive job, are shown as absent;
   the other GPUs of an exclusive job's nodes come free when it ends;
-- a job that can never be placed is no candidate, and no other job waits behind it;
-- a job without an estimate has the usual time, `usual_h`; a job that has run for longer than estimated is shown as about to end;
+- a job that can never be placed is not a candidate, and no other job waits behind it;
+- a job without an estimate has a typical time, `usual_h`; a job that has run for longer than estimated is shown as about to end;
 - a model without a profile loses nothing by being spread, and an invalid tier (not in (0, 1]) equals the tier before it;
 - where jobs occupy more GPUs of a node than it has, only as many are shown.
 """

@@ -4,7 +4,7 @@
 G = f(J_1, ..., J_J, Stat; w_1), E = Concat(F_1, ..., F_N, G), A = f(f(E; w_2); w_3). Each f is a layer; all but the last
 end with ReLU. The widths are not given.
 
-**`FeatureNetwork`**, not from the paper. Jobs share weights too, and servers are pooled instead of concatenated, so that neither a
+**`FeatureNetwork`** is Headway's own. Jobs share weights too, and servers are pooled instead of concatenated, so that neither a
 server's number nor a job's position has a meaning:
 
     server n      e_n = f(its features)
@@ -33,7 +33,7 @@ from policies.learned.sched2.state.state_columns import JOB_NUMBERS, REST_NUMBER
 
 
 class PaperNetwork(nn.Module):
-    """From states of those columns and masks to Q of all actions, by equations 3 to 5."""
+    """Maps states of those columns and masks to Q of all actions, by equations 3 to 5."""
 
     def __init__(self, columns: StateColumns, hidden: int = 32, server: int = 16) -> None:
         """`server` is the width of F_i, `hidden` that of G and of the layer after E."""
@@ -49,7 +49,7 @@ class PaperNetwork(nn.Module):
         return self.q_values(self.features(states), masks)
 
     def features(self, states: Tensor) -> Tensor:
-        """Return what `q_values` takes: the states themselves."""
+        """Return the input of `q_values`: the states themselves."""
         return states
 
     def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class PaperNetwork(nn.Module):
 
 
 class FeatureNetwork(nn.Module):
-    """From states of those columns and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
+    """Maps states of those columns and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
 
     def __init__(self, columns: StateColumns, hidden: int = 32, server: int = 16) -> None:
         """`hidden` is the width of the layers for a job and the cluster, `server` of those for a server."""
@@ -112,7 +112,8 @@ Sched2Network: TypeAlias = PaperNetwork | FeatureNetwork
 
 
 def network_of(recipe: Mapping[str, Any], columns: StateColumns) -> Sched2Network:
-    """Return the network of a recipe or a card. Raises KeyError, ValueError, TypeError or RuntimeError where it makes none."""
+    """Return the network of a recipe or a card. Raises KeyError, ValueError, TypeError or RuntimeError where it does not describe
+    one."""
     kind = recipe.get("network", FEATURES)  # cards from before there were two
     if kind not in NETWORKS:
         raise ValueError(f"network is {kind!r}; give {' or '.join(NETWORKS)}")

@@ -34,8 +34,8 @@ class QAgent:
 
     @classmethod
     def load(cls, folder: str, window: str) -> QAgent:
-        """Load weights and card from a training's folder; without one, those that come with Headway. `window` replaces the window
-        of training. Raises WeightsError, and EncoderError for an unknown window."""
+        """Load weights and card from the folder of a policy training; without one, those that come with Headway. `window`
+        replaces the window of training. Raises WeightsError, and EncoderError for an unknown window."""
         from policies.learned.sched2.networks import network_of
 
         place, name = weights.located(folder, SYSTEM, SYSTEM)
@@ -44,7 +44,9 @@ class QAgent:
             encoding = encoding_of(card.recipe)
             network = network_of(card.recipe, encoding.columns)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
-            raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+            raise WeightsError(
+                f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
+            ) from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(replace(encoding, window=window) if window else encoding, network)
@@ -63,18 +65,18 @@ class QAgent:
         if len(possible) == 1:
             return AgentAction(int(possible[0]))
         with torch.inference_mode():
-            worth = self._network(torch.from_numpy(view.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
-        if not np.isfinite(worth[mask]).all():
+            values = self._network(torch.from_numpy(view.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
+        if not np.isfinite(values[mask]).all():
             return AgentAction(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
-        return AgentAction(int(worth.argmax()))
+        return AgentAction(int(values.argmax()))
 
 
 class Sched2(AgentPolicy):
-    """A trained Q-network decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
+    """Chooses the next of ten waiting jobs, or none, by a trained Q-network; places it by the packing rule."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=NEEDS)
 
-    def __init__(self, weights: str = "", window: str = "") -> None:
-        """`weights` is the folder of a training; without one, the weights that come with Headway. `window=widest` shows the agent
-        jobs of the whole queue. Raises WeightsError, EncoderError."""
-        self._agent = QAgent.load(weights, window)
+    def __init__(self, weights: str | QAgent = "", window: str = "") -> None:
+        """`weights` is the folder of a policy training; without one, the weights that come with Headway. `window=widest` shows the
+        agent jobs of the whole queue; an agent in place of a folder has its own window. Raises WeightsError, EncoderError."""
+        self._agent = weights if isinstance(weights, QAgent) else QAgent.load(weights, window)

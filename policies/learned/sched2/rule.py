@@ -1,6 +1,7 @@
 """sched2-rule: SCHED2's decisions by a rule that a search has found, without a network and without torch.
 
-Not from the paper: state, actions and placement are SCHED2's (`deciding`), and the rule takes the place of its Q-network. The rule
+State, actions and placement are those of the paper's agent (`deciding`); the rule, which is not from the paper, takes the place of
+its Q-network. The rule
 has a weight for each feature of a candidate (`state.feature_columns`). The possible job with the largest sum of weight times
 feature starts; where all sums are negative, none does.
 """
@@ -40,9 +41,9 @@ class RuleAgent:
 
     @classmethod
     def load(cls, folder: str, window: str, kind: str = SEARCHED) -> Self:
-        """Load the rule from a training's folder; without one, that which comes with Headway. `window` replaces the window of
-        training; `kind` START takes the rule from which the search begins. Raises WeightsError, and EncoderError for an unknown
-        window."""
+        """Load the rule from the folder of a policy training; without one, the rule that comes with Headway. `window` replaces
+        the window of training; `kind` START takes the rule from which the search begins. Raises WeightsError, and EncoderError
+        for an unknown window."""
         place, name = stored.located(folder, SYSTEM, SYSTEM)
         arrays, card = stored.load(place, name, system=SYSTEM, encoder=NAME)
         rule = arrays.get(WEIGHT)
@@ -61,15 +62,16 @@ class RuleAgent:
 
 
 class Sched2Rule(AgentPolicy):
-    """A rule found by a search decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
+    """Chooses the next of ten waiting jobs, or none, by a rule that a search has found; places it by the packing rule."""
 
     spec = PolicySpec(
         name=SYSTEM, source="Headway; state, actions and placement of SCHED2 (Luan et al., GLOBECOM 2019)", needs=NEEDS
     )
 
-    def __init__(self, weights: str = "", window: str = "", rule: str = SEARCHED) -> None:
-        """`weights` is the folder of a training; without one, the rule that comes with Headway. `window=widest` shows it
-        jobs of the whole queue. `rule=start` is the rule that the search began with. Raises WeightsError, EncoderError."""
+    def __init__(self, weights: str | RuleAgent = "", window: str = "", rule: str = SEARCHED) -> None:
+        """`weights` is the folder of a policy training; without one, the rule that comes with Headway. `window=widest` shows it
+        jobs of the whole queue. `rule=start` is the rule that the search began with. An agent in place of a folder has a rule and a
+        window of its own. Raises WeightsError, EncoderError."""
         if rule not in (SEARCHED, START):
             raise ValueError(f"rule is {rule!r}; give {SEARCHED} or {START}")
-        self._agent = RuleAgent.load(weights, window, rule)
+        self._agent = weights if isinstance(weights, RuleAgent) else RuleAgent.load(weights, window, rule)

@@ -6,9 +6,9 @@ import numpy as np
 
 from policies.learned.sched2.rule import SYSTEM as NAMED
 from policies.learned.sched2.rule import WEIGHT, RuleAgent, Sched2Rule
-from policies.learned.sched2.training.ground import card_details, encoding_for, envs_for, figure_of, paper_setup
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from policies.learned.sched2.training.rule_search import RuleSearch
+from policies.learned.sched2.training.training_setup import card_details, encoding_for, envs_for, figure_of, paper_setup
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SimulationBackend, TrainableSystem
 
@@ -23,7 +23,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: RuleRecipe) -> N
         run.log(**search.run())
         if number + 1 == recipe.rounds:
             rule = search.search.mean
-            figures = backend.validate(Sched2Rule.of(RuleAgent(encoding, rule)))
+            figures = backend.validate(Sched2Rule(RuleAgent(encoding, rule)))
             run.evaluate(figure_of(recipe, figures), {WEIGHT: rule.astype(np.float32)}, **figures)
 
 

@@ -6,7 +6,9 @@ from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.encoder import encoding_of as encoding_in
 from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import QAgent, Sched2
-from policies.learned.sched2.training.ground import (
+from policies.learned.sched2.training.q_learning import QLearning
+from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.training_setup import (
     ENVIRONMENT,
     OPTIONS,
     card_details,
@@ -15,8 +17,6 @@ from policies.learned.sched2.training.ground import (
     figure_of,
     paper_setup,
 )
-from policies.learned.sched2.training.q_learning import QLearning
-from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SimulationBackend, TrainableSystem
@@ -41,7 +41,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     horizon = {"horizon_h": recipe.horizon_h} if recipe.horizon_h > 0 else {}
     envs = envs_for(recipe, backend, **horizon)
     learning = QLearning(envs, encoding.columns, recipe, run.card.seed)
-    policy = Sched2.of(QAgent(encoding, learning.network))
+    policy = Sched2(QAgent(encoding, learning.network))
     run.keep(training=learning)
     for number in run.rounds(recipe.rounds):
         run.log(**learning.run_round())

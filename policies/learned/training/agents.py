@@ -29,7 +29,8 @@ class Agent(Protocol):
 
     @property
     def deviations(self) -> int:
-        """Number of actions of this episode that differ from what the agent wanted; 0 for one that chooses actions itself."""
+        """Number of actions of this episode that differ from the decisions that they carry out; 0 for an agent that chooses
+        actions."""
 
     def begin(self, env: gymnasium.Env[Any, Any], seed: int) -> None:
         """Begin an episode, after the environment's `reset`. Raises an error for an environment in which it cannot act."""
@@ -79,8 +80,8 @@ class NetworkAgent:
 
         possible = None if mask is None else torch.from_numpy(np.asarray(mask)[None])
         with torch.inference_mode():
-            worth = self._network(torch.from_numpy(np.asarray(observation)[None]), possible)[0].numpy()
-        return int(np.argmax(worth if mask is None else np.where(mask, worth, -np.inf)))
+            scores = self._network(torch.from_numpy(np.asarray(observation)[None]), possible)[0].numpy()
+        return int(np.argmax(scores if mask is None else np.where(mask, scores, -np.inf)))
 
 
 class UniformAgent:

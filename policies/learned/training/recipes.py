@@ -18,7 +18,7 @@ def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int
     texts = current_names(system.name, dict(_parted(text) for text in settings))
     if rounds is not None:
         if system.rounds in texts:
-            raise TrainingError(f"--rounds and --set {system.rounds} say the same twice; leave one out")
+            raise TrainingError(f"--rounds and --set {system.rounds} set the same field; leave one out")
         texts[system.rounds] = str(rounds)
     known: Mapping[str, Field[Any]] = {each.name: each for each in fields(system.recipe)}
     for name in texts:
@@ -31,7 +31,7 @@ def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int
 def _parted(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
-        raise TrainingError(f"--set {text!r} is no setting; give name=value")
+        raise TrainingError(f"--set {text!r} is not a setting; give name=value")
     return name, value
 
 

@@ -62,7 +62,7 @@ def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
 def learn(model: MaskablePPO, updates: int) -> None:
     """Learn from so many batches of new episodes, from the last `begin_with` on."""
     assert model.env is not None
-    # Otherwise it would go on with earlier episodes, which a resumed training does not have.
+    # Otherwise it would continue earlier episodes, which a resumed training does not have.
     model._last_obs = None
     model.learn(updates * STEPS * model.env.num_envs, reset_num_timesteps=False, log_interval=cast(Any, None))
 
@@ -104,7 +104,7 @@ class Sb3State:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         model = self._model
         model.policy.load_state_dict(state["policy"])
         model.policy.optimizer.load_state_dict(state["optimizer"])

@@ -18,7 +18,7 @@ from policies.learned.training.train import HOUSE, TrainingRequest
 from policies.learned.weights.card import ModelCard
 
 STOPPED = 130
-"""Exit code of a training that was stopped by a signal and can go on."""
+"""Exit code of a training that was stopped by a signal and can continue."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -88,15 +88,19 @@ class _SeedProcess:
 
 def arguments(request: TrainingRequest) -> list[str]:
     """Return the command line of that training."""
-    given = request.given
+    overrides = request.overrides
     words = [request.system, "--out", str(request.folder), "--seed", str(request.seed), "--device", request.device]
     words += ["--point-every", str(request.point_every_s)]
     words += [] if request.engine == HOUSE else ["--engine", request.engine]
     words += ["--resume"] if request.resume else []
     words += [] if request.rounds is None else ["--rounds", str(request.rounds)]
-    for name, value in (("--cluster", given.cluster), ("--profiles", given.profiles)):
+    for name, value in (("--cluster", overrides.cluster), ("--profiles", overrides.profiles)):
         words += [] if value is None else [name, value]
-    for name, values in (("--traces", given.traces), ("--slowdown", given.slowdown or ()), ("--set", request.settings)):
+    for name, values in (
+        ("--traces", overrides.traces),
+        ("--slowdown", overrides.slowdown or ()),
+        ("--set", request.settings),
+    ):
         words += [word for value in values for word in (name, value)]
     return [sys.executable, "-c", "from policies.serving.cli.app import main; main()", "train", *words]
 
@@ -136,7 +140,7 @@ def _check(ended: Sequence[_SeedProcess], asked: Sequence[str]) -> None:
     """Raise for the first seed that did not finish."""
     codes = {each.request.seed: each.wait() for each in ended}
     if asked or STOPPED in codes.values():
-        raise TrainingStoppedError(f"stopped by {(asked or ['a signal'])[0]}; go on with --resume")
+        raise TrainingStoppedError(f"stopped by {(asked or ['a signal'])[0]}; continue with --resume")
     for each in ended:
         if code := codes[each.request.seed]:
             said = each.last.removeprefix("headway-policy train: ") or f"exit code {code}"

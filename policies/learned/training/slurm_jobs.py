@@ -1,7 +1,7 @@
 """Training in Slurm jobs, through submitit, for `headway-policy train --submit`.
 
-Each seed is a job. One that Slurm stops to requeue it (a time limit, a preemption) goes on from its last point; so does one that
-is submitted again with --resume.
+Each seed is a job. One that Slurm stops to requeue it (a time limit, a preemption) continues from its last checkpoint; so does one
+that is submitted again with --resume.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.learned.training.systems import find_system
 from policies.learned.training.train import TrainingRequest, check_installed, train
 
 TIME_MIN = 240
-"""Default time limit of a job, in minutes; a training that needs longer goes on in its next run."""
+"""Default time limit of a job, in minutes; a training that needs longer continues in the job's next run."""
 LOGS = "slurm"
 
 
@@ -30,7 +30,7 @@ class SlurmTraining:
     request: TrainingRequest
 
     def __call__(self) -> str:
-        """Train, or go on. Returns the card."""
+        """Train, or continue a training. Returns the card."""
         request = self.request
         return train(replace(request, resume=TrainingRun.is_in(request.folder))).card.to_json()
 
@@ -46,7 +46,7 @@ def submit(every: Sequence[TrainingRequest], options: Mapping[str, str], cluster
     check_installed(("submitit",))
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise TrainingError(
-            "--submit needs sbatch, which is not here; run it on a machine of the cluster, or leave it out"
+            "--submit needs sbatch, which is not on this machine; run it on a machine of the cluster, or leave it out"
         )
     every = [replace(request, folder=request.folder.absolute()) for request in every]
     for request in every:
@@ -60,7 +60,7 @@ def submit(every: Sequence[TrainingRequest], options: Mapping[str, str], cluster
     try:
         return [str(executor.submit(SlurmTraining(request)).job_id) for request in every]
     except submitit.core.utils.FailedJobError as error:
-        raise TrainingError(f"Slurm refused: {' '.join(str(error).split())}; change --slurm") from error
+        raise TrainingError(f"Slurm refused the job: {' '.join(str(error).split())}; change --slurm") from error
 
 
 def options_of(texts: Iterable[str]) -> dict[str, str]:
@@ -69,17 +69,19 @@ def options_of(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.removeprefix("--").partition("=")
         if not (name and equals and value):
-            raise TrainingError(f"--slurm {text!r} is no option; give NAME=VALUE, as sbatch has it without --")
+            raise TrainingError(f"--slurm {text!r} is not an option; give NAME=VALUE, as sbatch has it without --")
         options[name] = value
     return options
 
 
 def _check(request: TrainingRequest) -> None:
-    """Check now what would fail only in the job. Raises TrainingError."""
+    """Check the request before it is submitted. Raises TrainingError for an error that would otherwise appear only in the job."""
     recipe_of(find_system(request.system), request.settings, request.rounds)
     if not request.resume and TrainingRun.is_in(request.folder):
-        raise TrainingError(f"{request.folder}: has a training in it; go on with it (--resume), or give another folder")
-    for text in request.given.traces:
+        raise TrainingError(
+            f"{request.folder}: the folder contains a training; continue it (--resume), or give another folder"
+        )
+    for text in request.overrides.traces:
         path = Path(text.partition(":")[2] or text)
         if not path.exists():
             raise TrainingError(f"{text}: no such file; give a trace that the jobs can read")

@@ -18,7 +18,7 @@ A system describes in one object what `headway-policy train NAME` does:
             run.evaluate(figures["avg_jct_s"], network.state_dict(), **figures)
 
 Systems are found through the entry-point group `headway.systems`: name -> the object. A package that offers a backend registers in
-the group `headway.grounds` a function of a `TrainingSetup` and of what the user gave (`SetupOverrides`) that returns a
+the group `headway.grounds` a function of a `TrainingSetup` and a `SetupOverrides` that returns a
 `SimulationBackend`. The simulator does so.
 """
 
@@ -46,7 +46,7 @@ TRAINED = "agent"
 """Name of trained agents where policies are named."""
 SYSTEMS, BACKENDS = "headway.systems", "headway.grounds"
 FIGURE = "avg_jct_s"
-"""The usual validation figure: mean of finish - submit, queueing and pauses included; lower is better."""
+"""The validation figure: mean of finish - submit, queueing and pauses included; lower is better."""
 TRAINING_SEEDS = range(1 << 20, 1 << 30)
 VALIDATION_SEEDS = range(500, 505)
 TEST_SEEDS = range(1000, 2000)
@@ -95,7 +95,7 @@ class TrainingSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class SetupOverrides:
-    """Parts of the setup that the user gave; None or empty: as the setup has it."""
+    """Parts of the setup that the user replaces; None or empty: the part stays."""
 
     traces: tuple[str, ...] = ()
     """Files, as `headway-sim` reads them, or FORMAT:FILE for logs that it converts."""
@@ -127,7 +127,7 @@ class Comparison:
     figures: Mapping[str, Sequence[Mapping[str, int | float | None]]]
     """For every policy, by its name, and for each trace the figures of `headway-sim run --json`.
 
-    Where a policy leaves jobs waiting for ever, `finished` is below `jobs`, and the figures are those of the finished jobs.
+    Where a policy never starts some jobs, `finished` is below `jobs`, and the figures are those of the finished jobs.
     """
     per_seed: int = 1
     """Number of consecutive traces that belong to one seed: only seeds are independent of each other."""
@@ -154,7 +154,7 @@ class SimulationBackend(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One line for each part of the user's data that was left out."""
+        """One line for each part of the user's data that is left out."""
 
     def envs(self, env: str, count: int, **options: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Return `count` copies of that gymnasium environment on training traces: in processes, with masks, SAME_STEP.
@@ -181,7 +181,7 @@ class SimulationBackend(Protocol):
         TrainingError for a policy or an agent that leaves jobs unfinished.
         """
 
-    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, tell: OnProgress) -> Comparison:
+    def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run every policy, and every agent in its environment, on the same test traces, in processes.
 
         Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` windows, none of them used in
@@ -209,9 +209,10 @@ class Gym:
     """Functions by which another engine trains and validates a network of its own, for systems that learn from environments."""
 
     envs: Callable[[Any, SimulationBackend], gymnasium.vector.VectorEnv[Any, Any, Any]]
-    """From recipe and backend to the environments that the system itself trains in."""
+    """Returns the environments that the system itself trains in, from recipe and backend."""
     policy: Callable[[Any, SimulationBackend, nn.Module], Policy]
-    """From recipe, backend and a network (batch of observations -> logits of all actions, values) to the policy to validate."""
+    """Returns the policy to validate, from recipe, backend and a network (batch of observations -> logits of all actions,
+    values)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +225,10 @@ class TrainableSystem:
     recipe: type
     """A frozen dataclass of hyper-parameters: numbers, words, and tuples of them."""
     setup: Callable[[Any], TrainingSetup]
-    """From a recipe to what it is trained on."""
+    """Returns the workloads, cluster and seeds that a recipe is trained on."""
     card: Callable[[Any, SimulationBackend], CardDetails]
-    """From a recipe and a backend to the card's entries. Raises EncoderError for a cluster that the system does not support."""
+    """Returns the card's entries, from a recipe and a backend. Raises EncoderError for a cluster that the system does not
+    support."""
     train: Callable[[TrainingRun, SimulationBackend, Any], None]
     """Carries out the whole training. It calls the run's `evaluate` at least once a round, and `log`."""
     policies: tuple[str, ...] = ()
@@ -241,7 +243,7 @@ class TrainableSystem:
     """Kinds of torch devices on which the system can train."""
     gym: Gym | None = None
     agent: Callable[[str], AgentInEnvironment] | None = None
-    """From a folder of weights ('': those that come with Headway) to the agent in the environment that it was trained in.
+    """Returns the agent in the environment that it was trained in, from a folder of weights ('': those that come with Headway).
     Raises WeightsError."""
 
 
@@ -269,14 +271,14 @@ def find_system(name: str) -> TrainableSystem:
 def trained_agent(text: str, options: Mapping[str, object]) -> AgentInEnvironment:
     """Return the agent of `agent:system=NAME,weights=FOLDER`, read into its options. Raises TrainingError, WeightsError."""
     if "system" not in options or set(options) - {"system", "weights"}:
-        raise TrainingError(f"{text!r} names no agent; give {TRAINED}:system=NAME,weights=FOLDER")
+        raise TrainingError(f"{text!r} does not name an agent; give {TRAINED}:system=NAME,weights=FOLDER")
     system = find_system(str(options["system"]))
     if system.agent is None:
         raise TrainingError(f"{system.name} has no agent that acts in an environment; give its policy instead")
     return system.agent(str(options.get("weights", "")))
 
 
-def find_backend(setup: TrainingSetup, given: SetupOverrides) -> SimulationBackend:
+def find_backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulationBackend:
     """Return the backend of that setup with the overrides. Raises TrainingError if none is installed or it cannot be made."""
     found = entry_points(group=BACKENDS)
     if not found:
@@ -285,7 +287,7 @@ def find_backend(setup: TrainingSetup, given: SetupOverrides) -> SimulationBacke
     make: Callable[[TrainingSetup, SetupOverrides], SimulationBackend] = _load(
         entry.load, f"simulation backend {entry.name!r} ({entry.value})"
     )
-    return make(setup, given)
+    return make(setup, overrides)
 
 
 def _load(load: Callable[[], Any], what: str) -> Any:

@@ -34,7 +34,7 @@ class TrainingRequest:
 
     system: str
     folder: Path
-    given: SetupOverrides
+    overrides: SetupOverrides
     settings: tuple[str, ...] = ()
     """Fields of the recipe, each as name=value."""
     rounds: int | None = None
@@ -59,7 +59,8 @@ class TrainingResult:
 
 
 def train(request: TrainingRequest, progress: TrainingProgress | None = None) -> TrainingResult:
-    """Train, or go on. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for invalid requests."""
+    """Train, or continue a training. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for
+    invalid requests."""
     begin = time.monotonic()
     check_installed((*_NEEDS, *(_FOR_SB3 if request.engine == SB3 else ())))
     progress = progress or TrainingProgress()
@@ -67,11 +68,11 @@ def train(request: TrainingRequest, progress: TrainingProgress | None = None) ->
     carry_out = _engine(request.engine, system)
     recipe = recipe_of(system, request.settings, request.rounds)
     _check_device(request.device, system)
-    backend = find_backend(system.setup(recipe), request.given)
+    backend = find_backend(system.setup(recipe), request.overrides)
     try:
         for note in backend.notes:
             progress.say(note)
-        progress.say(f"{request.folder}: {request.system} learns from {backend.data}")
+        progress.say(f"{request.folder}: {request.system} is trained on {backend.data}")
         card = _card(request, system, recipe, backend)
         with TrainingRun(
             request.folder,
@@ -120,7 +121,7 @@ def _card(request: TrainingRequest, system: TrainableSystem, recipe: Any, backen
 def _best(run: TrainingRun) -> ModelCard:
     path = run.best_folder / f"{run.card.system}.json"
     if not path.exists():
-        raise TrainingError(f"{run.folder}: the recipe evaluated nothing, so there are no weights; give more rounds")
+        raise TrainingError(f"{run.folder}: no round was evaluated, so there are no weights; give more rounds")
     return ModelCard.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -129,13 +130,15 @@ def check_installed(packages: tuple[str, ...]) -> None:
     if missing := [name for name in packages if find_spec(name) is None]:
         extra = "dev" if missing[0] in _FOR_SB3 else "train,sim"
         raise TrainingError(
-            f"training needs {', '.join(missing)}, not installed here; pip install 'headway-scheduler[{extra}]'"
+            f"training needs {', '.join(missing)}, which is not installed; pip install 'headway-scheduler[{extra}]'"
         )
 
 
 def _check_device(name: str, system: TrainableSystem) -> None:
     if name.partition(":")[0] not in system.devices:
-        raise TrainingError(f"{system.name} trains on {' or '.join(system.devices)}, not on {name!r}; give --device so")
+        raise TrainingError(
+            f"{system.name} trains on {' or '.join(system.devices)}, not on {name!r}; give one of these with --device"
+        )
     if name == "cpu":
         return
     import torch
@@ -144,4 +147,4 @@ def _check_device(name: str, system: TrainableSystem) -> None:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise TrainingError(f"--device {name}: not here ({reason}); leave it out") from error
+        raise TrainingError(f"--device {name}: not available on this machine ({reason}); leave it out") from error

@@ -25,7 +25,7 @@ _REMAKE = "train again, or take weights and card from one place and one version 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """Invariant: every entry can be written as JSON and is read back equal; no number in it is NaN or infinite.
+    """A model card. Invariant: every entry can be written as JSON and is read back equal; no number in it is NaN or infinite.
 
     A training starts with a card that has no results; `weights.save` enters the last two, `format` never changes.
     """
@@ -142,7 +142,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
         return entries
 
     def never(word: str) -> None:
-        raise ValueError(f"{word} is no number")
+        raise ValueError(f"{word} is not a number")
 
     try:
         values = json.loads(text, object_pairs_hook=once, parse_constant=never)

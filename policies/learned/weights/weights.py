@@ -49,14 +49,14 @@ def pretrained() -> Traversable:
     return resources.files("policies.learned") / "pretrained"
 
 
-def located(given: str, system: str, shipped: str) -> tuple[Path | Traversable, str]:
+def located(option: str, system: str, shipped: str) -> tuple[Path | Traversable, str]:
     """Return folder and name of the weights of a policy's option `weights`: '' means those that come with Headway.
 
-    A folder is that of a training (its `best/` has the weights), or one in which weights are named by their system.
+    A folder is that of a policy training (its `best/` has the weights), or one in which weights are named by their system.
     """
-    if not given:
+    if not option:
         return pretrained(), shipped
-    folder = Path(str(given)).expanduser()  # a folder such as 2026 is read as a number on command lines
+    folder = Path(str(option)).expanduser()  # a folder such as 2026 is read as a number on command lines
     return (best, system) if (best := folder / "best").is_dir() else (folder, system)
 
 
@@ -131,7 +131,7 @@ def fill(network: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
 
 def _checked(name: str) -> str:
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise WeightsError(f"{name!r} is no name of weights; give letters, digits, '.', '_' and '-', and no folder")
+        raise WeightsError(f"{name!r} is not a name of weights; give letters, digits, '.', '_' and '-', and no folder")
     return name
 
 

@@ -42,13 +42,16 @@ def evaluate(
     seeds: options.TestSeeds = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Policies on the same traces: means with 95 % intervals over seeds, and changes trace by trace. JCT counts queueing."""
+    """Compare policies on the same traces. Prints means with 95 % intervals over seeds, and changes trace by trace.
+
+    JCT includes the time in the queue.
+    """
     from policies.errors import PolicyError
     from policies.learned.evaluation import evaluation
 
     request = evaluation.EvaluationRequest(
         policies=tuple(policies),
-        given=options.overrides(traces, cluster, slowdown, profiles, whole=whole),
+        overrides=options.overrides(traces, cluster, slowdown, profiles, whole=whole),
         weights=weights,
         system=system,
         settings=tuple(settings or ()),
@@ -77,11 +80,11 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
     ) as bar:
         task = bar.add_task("simulating", total=1.0)
 
-        def tell(share: float) -> None:
+        def show(share: float) -> None:
             bar.update(task, completed=share)
             bar.refresh()
 
-        return evaluation.evaluate(request, tell)
+        return evaluation.evaluate(request, show)
 
 
 def _print(answer: Evaluation) -> None:
@@ -100,7 +103,7 @@ def _print(answer: Evaluation) -> None:
     (console if console.is_terminal else Console(width=200)).print(table)
     for name, left in answer.unfinished.items():
         if left:
-            typer.echo(f"{name} left {left:,} jobs waiting for ever, so its figures mean nothing")
+            typer.echo(f"{name} never started {left:,} jobs, so its figures are not valid")
     over = "seeds or windows" if answer.seeds == len(answer.traces) else "seeds"
     means = (
         f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"

@@ -54,7 +54,7 @@ Settings = Annotated[
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="Folder of a training, for policies that have weights.", metavar="FOLDER", show_default="shipped"
+        help="Folder of a policy training, for policies that have weights.", metavar="FOLDER", show_default="shipped"
     ),
 ]
 Whole = Annotated[
@@ -76,10 +76,11 @@ TestSeeds = Annotated[
 ]
 SystemName = Annotated[str, typer.Argument(metavar="SYSTEM", help="System to train; a wrong name lists all names.")]
 Out = Annotated[
-    Path | None, typer.Option(help="Folder of the training.", metavar="FOLDER", show_default="SYSTEM-seedN, here")
+    Path | None,
+    typer.Option(help="Folder of the policy training.", metavar="FOLDER", show_default="SYSTEM-seedN, here"),
 ]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
+    int | None, typer.Option(min=1, help="Rounds of the policy training.", metavar="N", show_default="the recipe's")
 ]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")]
 Seeds = Annotated[
@@ -92,7 +93,9 @@ SlurmOptions = Annotated[
         metavar="NAME=VALUE", help="Options of these jobs, as for sbatch: partition, account, time in minutes, ..."
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the training in the folder, with the same options.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the policy training in the folder, with the same options.")
+]
 PointEvery = Annotated[float, typer.Option(min=0.0, help="Seconds between two checkpoints.", metavar="S")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, or cuda where the system trains on it.")]
 Engine = Annotated[

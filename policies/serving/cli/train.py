@@ -1,4 +1,4 @@
-"""headway-policy train: learned policies, trained in the simulator."""
+"""headway-policy train: train a learned policy in the simulator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train(
     engine: options.Engine = "house",
     as_json: options.AsJson = False,
 ) -> None:
-    """Train a learned policy. Ends early when validation gets no better; after a kill, --resume goes on.
+    """Train a learned policy. It ends early when validation no longer improves; --resume continues one that was stopped.
 
     Progress is written to standard error, figures to FOLDER/events (tensorboard --logdir FOLDER), the best weights and their card
     to FOLDER/best.
@@ -45,7 +45,7 @@ def train(
     request = TrainingRequest(
         system=system,
         folder=out or Path(f"{system}-seeds" if submit or seeds > 1 else f"{system}-seed{seed}"),
-        given=options.overrides(traces, cluster, slowdown, profiles),
+        overrides=options.overrides(traces, cluster, slowdown, profiles),
         settings=tuple(settings or ()),
         rounds=rounds,
         seed=seed,
@@ -58,7 +58,7 @@ def train(
 
 
 def _carry_out(request: TrainingRequest, seeds: int, slurm: list[str] | None, as_json: bool) -> None:
-    """Train, or with options for Slurm submit jobs that do; errors end the program."""
+    """Train, or with options for Slurm submit jobs that train; errors end the program."""
     from policies.errors import PolicyError, TrainingStoppedError
     from policies.learned.training.train import train as train_it
 
@@ -88,7 +88,9 @@ def _submit(request: TrainingRequest, count: int, slurm: list[str], as_json: boo
         return
     for row in rows:
         typer.echo(f"job {row['job']}: seed {row['seed']} in {row['folder']}")
-    typer.echo(f"their output is in {request.folder / LOGS}; after a failure, the same command with --resume goes on")
+    typer.echo(
+        f"their output is in {request.folder / LOGS}; after a failure, continue with the same command and --resume"
+    )
 
 
 def _train_seeds(request: TrainingRequest, count: int, as_json: bool) -> None:

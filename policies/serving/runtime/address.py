@@ -22,7 +22,7 @@ class Address:
     path: Path | None = None
     host: str | None = None
     port: int = 0
-    """0 when listening: any free port."""
+    """Port of loopback; 0 stands for any free port, and only a server may use it."""
 
     def __str__(self) -> str:
         """The form that `parse_address` reads."""
@@ -44,7 +44,7 @@ def parse_address(text: str) -> Address:
         return Address(path=_socket_path(text))
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise AddressError(f"{text!r} is no address; give unix:///path/to.sock or 127.0.0.1:PORT")
+        raise AddressError(f"{text!r} is not an address; give unix:///path/to.sock or 127.0.0.1:PORT")
     host = host.removeprefix("[").removesuffix("]")
     if host == "localhost":
         host = "127.0.0.1"
@@ -65,7 +65,7 @@ def _socket_path(text: str) -> Path:
     if path.startswith("//"):
         path = path[2:]
     if not path.startswith("/"):
-        raise AddressError(f"{text!r} is no absolute path; give unix:///path/to.sock")
+        raise AddressError(f"{text!r} is not an absolute path; give unix:///path/to.sock")
     if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
         raise AddressError(f"{text!r}: the kernel takes at most {MAX_SOCKET_PATH} bytes for a socket's path")
     return Path(path)

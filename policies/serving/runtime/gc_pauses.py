@@ -16,7 +16,7 @@ _ALL_EVERY = 100
 
 
 class PausedCollector:
-    """Invariant: while it is in use, garbage is collected by `collect` alone, so the program must call it regularly."""
+    """Collects garbage when it is asked to. Invariant: while it is in use, nothing else collects, so call `collect` regularly."""
 
     def __init__(self) -> None:
         self._cycles = 0

@@ -58,7 +58,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _ranges(numbers: Sequence[str]) -> str:
-    """ "08", "09", "10", "12" is "08-10,12". Within a range, numbers are padded to the width of its first."""
+    """Return numbers as ranges: "08", "09", "10" and "12" become "08-10,12".
+
+    Within a range, numbers are padded to the width of its first.
+    """
     spans: list[tuple[str, str]] = []
     for number in numbers:
         if spans and number == str(int(spans[-1][1]) + 1).zfill(len(spans[-1][0])):

@@ -28,7 +28,7 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
             port = server.add_insecure_port(address.target)
         except RuntimeError as error:
             raise ListenError(
-                f"{address}: cannot listen there: {error}; end the program that does, or choose another port"
+                f"{address}: cannot listen there: {error}; end the program that listens there, or choose another port"
             ) from error
         return Address(host=address.host, port=port)
     make_way(address.path)

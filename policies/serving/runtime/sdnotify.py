@@ -16,7 +16,7 @@ class Notifier:
     """Sends states to the service manager. Never raises: a service must not fail because no manager listens."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of that environment (default: this process's)."""
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of that environment (default: this process's)."""
         environ = os.environ if environ is None else environ
         path = environ.get("NOTIFY_SOCKET", "")
         self._path = "\0" + path[1:] if path.startswith("@") else path

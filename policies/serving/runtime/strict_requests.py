@@ -1,4 +1,4 @@
-"""Requests that are no message of their type are refused with INVALID_ARGUMENT.
+"""Refuse requests that are not messages of their type, with INVALID_ARGUMENT.
 
 gRPC by itself answers UNKNOWN, and writes a traceback into the log for each of them: anybody who may connect could fill it.
 """
@@ -16,11 +16,12 @@ _WHY = "the request is not a message of its type; install the same version of He
 
 
 class Malformed:
-    """Stands in place of a request that could not be parsed. Only handlers of streams meet it."""
+    """Stands in place of a request that could not be parsed. Only handlers of streams receive it."""
 
 
 class StrictRequests(grpc.aio.ServerInterceptor):
-    """For all methods of a server. Invariant: no handler of a single request is called with anything but its message."""
+    """Refuses malformed requests to all methods of a server. Invariant: no handler of a single request is called with anything
+    but its message."""
 
     async def intercept_service(
         self,

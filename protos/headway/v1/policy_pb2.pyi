@@ -91,7 +91,7 @@ Global___PolicyDescription: _TypeAlias = PolicyDescription  # noqa: Y015
 
 @_typing.final
 class Decision(_message.Message):
-    """The allocation that a policy wants. Jobs without a placement wait, or are paused."""
+    """The allocation that a policy wants. Jobs without a placement wait, or are stopped."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -56,7 +56,7 @@ class PolicyServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Describe(self, request, context):
-        """Describes the policy and its needs. Called first, and before each hot swap.
+        """Describes the policy and its needs. Called first, and before each change of the policy.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -33,7 +33,7 @@ class PolicyStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PolicyAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_policy_pb2.DescribeRequest, _policy_pb2.PolicyDescription]
-    """Describes the policy and its needs. Called first, and before each hot swap."""
+    """Describes the policy and its needs. Called first, and before each change of the policy."""
     Decide: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.ClusterSnapshot, _policy_pb2.Decision]
     """Returns the whole allocation that the policy wants. It must not keep state that changes the answer: the same snapshot gives
     the same decision. The caller sets a deadline, and continues without the policy when it passes.
@@ -45,7 +45,7 @@ class PolicyStub:
 class PolicyAsyncStub(PolicyStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_policy_pb2.DescribeRequest, _policy_pb2.PolicyDescription]  # type: ignore[assignment]
-    """Describes the policy and its needs. Called first, and before each hot swap."""
+    """Describes the policy and its needs. Called first, and before each change of the policy."""
     Decide: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.ClusterSnapshot, _policy_pb2.Decision]  # type: ignore[assignment]
     """Returns the whole allocation that the policy wants. It must not keep state that changes the answer: the same snapshot gives
     the same decision. The caller sets a deadline, and continues without the policy when it passes.
@@ -60,7 +60,7 @@ class PolicyServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_pb2.DescribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_policy_pb2.PolicyDescription, _abc.Awaitable[_policy_pb2.PolicyDescription]]:
-        """Describes the policy and its needs. Called first, and before each hot swap."""
+        """Describes the policy and its needs. Called first, and before each change of the policy."""
 
     @_abc_1.abstractmethod
     def Decide(

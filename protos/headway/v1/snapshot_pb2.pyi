@@ -181,7 +181,7 @@ class Nodes(_message.Message):
 
     @_builtins.property
     def available(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
-        """False = nothing may be started there (drained, down, reserved for others). Running jobs go on."""
+        """False = nothing may be started there (drained, down, reserved for others). Running jobs continue."""
 
     @_builtins.property
     def foreign_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -480,7 +480,7 @@ class Profiles(_message.Message):
     def hiding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def batch_per_gpu(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Examples on one GPU in the step of compute_s; NaN = it does not matter."""
+        """Examples on one GPU in the step of compute_s; NaN = the time of a step does not depend on it."""
 
     @_builtins.property
     def neighbour_loss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

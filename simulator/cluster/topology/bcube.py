@@ -18,7 +18,7 @@ BCUBE_GBS = (1.25, 2.5, 5.0)
 class BCubeRoutes:
     """Server `s` has digits `s_0 … s_k` to base n, and on every level i a link to the switch of those that share its others.
 
-    Invariant: link `server * levels + i` is the server's link of level i. A path mends digits from the highest level down (the
+    Invariant: link `server * levels + i` is the server's link of level i. A path corrects digits from the highest level down (the
     one path of BCube's own routing that its authors give first); servers on the way pass it on.
     """
 
@@ -35,7 +35,8 @@ class BCubeRoutes:
         return tuple(link for link, _ in self._hops(source, target))
 
     def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
-        """Paths from each node to the next by number, and from the last to the first; of a link's directions the busier."""
+        """Return the paths from each node to the next by number, and from the last to the first; of a link's directions the
+        busier."""
         if len(nodes) < 2:
             return {}
         order = sorted(nodes)
@@ -46,7 +47,7 @@ class BCubeRoutes:
         return busier
 
     def _hops(self, source: int, target: int) -> Iterator[tuple[int, bool]]:
-        """Links on the way, and whether the server's end of it is where bytes come from.
+        """Yield the links on the way, each with True if bytes enter it at the server's end.
 
         A server on the way that is not there (the cube is not full) is passed by its switches alone.
         """
@@ -71,7 +72,7 @@ def bcube(
     tiers_gbs: Sequence[float] = BCUBE_GBS,
     inside: Inside | None = None,
 ) -> Topology:
-    """BCube of n-port switches and levels 0 to k; without `k` the smallest that has room.
+    """Make a BCube of n-port switches and levels 0 to k; without `k` the smallest that has room.
 
     A rack is a BCube_0 (n servers on one switch), a pod a BCube_1.
     """

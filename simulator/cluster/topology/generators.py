@@ -136,7 +136,7 @@ def _pods(
     tiers: Sequence[float],
     inside: Inside | None,
 ) -> Topology:
-    """A tree of `fan[0]` nodes a rack and `fan[1]` racks a pod, with those capacities for nodes, racks and pods."""
+    """Make a tree of `fan[0]` nodes a rack and `fan[1]` racks a pod, with those capacities for nodes, racks and pods."""
     per_rack, per_pod = fan
     racks = [node // per_rack for node in range(len(gpus))]
     pods = [rack // per_pod for rack in racks]

@@ -47,7 +47,7 @@ class Switch:
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
-    """The nodes that have GPUs, in the order in which they stand. Raises ClusterError."""
+    """Return the nodes that have GPUs, in the order of the text. Raises ClusterError."""
     found: dict[str, SlurmNode] = {}
     for line, pairs in _lines(text):
         if "nodename" not in pairs or pairs["nodename"].upper() == "DEFAULT":
@@ -64,7 +64,7 @@ def parse_nodes(text: str) -> list[SlurmNode]:
 
 
 def parse_switches(text: str) -> list[Switch]:
-    """The switches of a topology.conf. Raises ClusterError."""
+    """Return the switches of a topology.conf. Raises ClusterError."""
     switches = []
     for line, pairs in _lines(text):
         if "switchname" not in pairs:
@@ -90,7 +90,7 @@ def slurm_topology(
     uplink_gbs: float = UPLINK_GBS,
     inside: Inside | None = None,
 ) -> Topology:
-    """The tree of switches over those nodes; a rack is a switch with nodes. Nodes below none share a rack of their own.
+    """Return the tree of switches over those nodes; a rack is a switch with nodes. Nodes below none share a rack of their own.
 
     Uplinks of unknown speed have `uplink_gbs`. Where several switches are on top, one that never limits joins them. With no
     switch above any of the nodes the network is flat.
@@ -123,7 +123,7 @@ def slurm_topology(
 
 
 def switches_of(topology: Topology, nodes: Sequence[str]) -> list[Switch]:
-    """The switches that `slurm_topology` made that network of, as far as they are above a node; `nodes` are the nodes' names."""
+    """Return the switches from which `slurm_topology` made that network, if a node is below them; `nodes` are the nodes' names."""
     before, after = _UPLINK.split("{}")
     routes = topology.routes
     assert isinstance(routes, TreeRoutes)
@@ -146,13 +146,13 @@ def _between(text: str, before: str, after: str) -> str:
 
 
 def require_tree(switches: Sequence[Switch]) -> None:
-    """Raises ClusterError where they are none, or a node is below two."""
+    """Raise ClusterError where the switches are not a tree, or a node is below two of them."""
     _parents(switches)
     _leaves(switches)
 
 
 def _parents(switches: Sequence[Switch]) -> dict[str, str]:
-    """The switch above each. Raises ClusterError on one that is not there, has two above it, or is above itself."""
+    """Return the switch above each. Raises ClusterError for one that does not exist, has two above it, or is above itself."""
     names = Counter(switch.name for switch in switches)
     parent: dict[str, str] = {}
     for switch in switches:
@@ -179,7 +179,7 @@ def _parents(switches: Sequence[Switch]) -> dict[str, str]:
 
 
 def _leaves(switches: Sequence[Switch]) -> dict[str, str]:
-    """The switch of every node. Raises ClusterError on a node of two."""
+    """Return the switch of every node. Raises ClusterError for a node below two switches."""
     leaf: dict[str, str] = {}
     for switch in switches:
         for node in switch.nodes:
@@ -192,7 +192,7 @@ def _leaves(switches: Sequence[Switch]) -> dict[str, str]:
 
 
 def _chain(leaf: str | None, parent: Mapping[str, str]) -> list[str]:
-    """The switches above a node, from the lowest up."""
+    """Return the switches above a node, from the lowest up."""
     chain = []
     while leaf is not None:
         chain.append(leaf)
@@ -206,7 +206,7 @@ def _numbered(labels: Sequence[str | None]) -> tuple[int, ...]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Number and keys (in lower case) of every line; a comment ends it, a backslash at its end goes on with the next.
+    """Yield number and keys (in lower case) of every line; a comment ends it, and a backslash at its end joins it to the next.
 
     If a key occurs twice, the first counts: later text may be free text (Reason=, Comment=).
     """
@@ -237,5 +237,5 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         number = inf
     if not isfinite(number):
-        raise ClusterError(f"{where}: {text[:80]!r} is no number", mend="give one") from None
+        raise ClusterError(f"{where}: {text[:80]!r} is not a number", mend="give one") from None
     return number

@@ -26,7 +26,7 @@ class Routes(Protocol):
         """Return how often a byte that goes once around a ring of these nodes passes each link, in each direction."""
 
     def nics(self, node: int) -> tuple[int, ...]:
-        """The links by which a node is connected."""
+        """Return the links by which a node is connected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Inside:
     """Bandwidths inside a node, GB/s."""
 
     pcie_gbs: float = PCIE_GBS
-    """Between a socket and the group of GPUs below it."""
+    """Bandwidth between a socket and the group of GPUs below it."""
     socket_gbs: float = SOCKET_GBS
-    """Between two sockets."""
+    """Bandwidth between two sockets."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +91,22 @@ class Topology:
         return -(-self.gpus[node] // self.sockets[node])
 
     def group_of(self, node: int, gpu: int) -> int:
-        """The group (socket) of a node's GPU, both counted from 0; the first groups are the full ones."""
+        """Return the group (socket) of a node's GPU, both counted from 0; the first groups are the full ones."""
         if not 0 <= gpu < self.gpus[node]:
             raise IndexError(f"node {node} has {self.gpus[node]} GPUs, and none is {gpu}")
         return gpu // self.group_size(node)
 
     def group_sizes(self, node: int) -> tuple[int, ...]:
-        """GPUs of each group of a node, none negative."""
+        """Return the GPUs of each group of a node, none negative."""
         size, gpus = self.group_size(node), self.gpus[node]
         return tuple(max(0, min(size, gpus - size * group)) for group in range(self.sockets[node]))
 
     def pcie(self, node: int, group: int) -> int:
-        """The link between a GPU group and its socket."""
+        """Return the link between a GPU group and its socket."""
         return self._first_inside[node] + group
 
     def between_sockets(self, node: int) -> int:
-        """The link between the sockets of a node."""
+        """Return the link between the sockets of a node."""
         return self._first_inside[node] + self.sockets[node]
 
     def nic(self, node: int, group: int = 0) -> int:

@@ -19,11 +19,11 @@ class TreeRoutes:
     above: tuple[tuple[int, ...], ...]
 
     def nics(self, node: int) -> tuple[int, ...]:
-        """The links by which a node is connected."""
+        """Return the links by which a node is connected."""
         return self.nic_links[node]
 
     def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:
-        """Up to the first common switch, and down."""
+        """Return the links up to the first common switch, and down."""
         if source == target:
             return ()
         up, down = self.above[source], self.above[target]
@@ -36,9 +36,9 @@ class TreeRoutes:
         return (first, *rising, *falling, last)
 
     def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
-        """Once each way over the nodes' links and over the uplinks of switches that have some of the nodes below, not all.
+        """Return 1 for the nodes' links and for the uplinks of switches that have some of the nodes below, but not all.
 
-        That is what a ring does that visits nodes in the order of the tree.
+        A ring that visits nodes in the order of the tree passes these links once each way.
         """
         if len(nodes) < 2:
             return {}
@@ -56,7 +56,7 @@ class TreeRoutes:
 
 @dataclass
 class LinkList:
-    """Links while they are made."""
+    """A list of links under construction."""
 
     gbs: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)

@@ -1,17 +1,17 @@
 """The environment of contention-aware scheduling by reinforcement learning (Ryu and Eo, section IV).
 
-**State**: an array (nodes, 2 x GPUs per node). A cell of the left half stands for a GPU and holds the profile of the job on it,
-0 if it is free. A cell (i, j) of the right half, j counted from 1, holds the profile of a candidate that can be spread over
+**State**: an array (nodes, 2 x GPUs per node). A cell of the left half stands for a GPU and has the profile of the job on it,
+0 if the GPU is free. A cell (i, j) of the right half, j counted from 1, has the profile of a candidate that can be spread over
 2^i nodes with j GPUs of each. A profile is one number, or features with `cells='features'`, and then the array has a third axis.
 Candidates are the first waiting job of each of the K demands that come first in the queue. If two candidates have the same
-cell (9 and 10 GPUs are both 2 x 5, rounded up), it shows the one nearer to the head.
+cell (9 and 10 GPUs are both 2 x 5, rounded up), it shows the candidate nearer to the head of the queue.
 
 **Action**: 0 waits; 1 + k x (placements of one candidate) + p starts candidate k by placement p.
 Time does not advance until the agent waits, so one round starts as many jobs as the agent chooses, each with its own node list. An
 impossible action means to wait.
 
 Policies that were learned here use the same cells and placements in any cluster: `policies.learned.contention_rl`, with its
-`features`, `board` and `placing`.
+`features`, `gpu_grid` and `placement_actions`.
 
 **Reward**: -W1 x CS + W2 x Util (equation 2), CS the mean of ideal / present throughput over running jobs, Util the share of
 GPUs in use. It is integrated over the time of a wait, in rounds: a round without changes earns exactly the equation, and
@@ -114,9 +114,9 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self.options = asked = options_of(ContentionOptions, options)
         super().__init__(asked)
         self._features = JobFeatures(asked.profiles, self.cluster.topology)
-        self._board = board = GpuGrid(self.cluster.gpus, len(FEATURES) if asked.cells == MANY else 1)
-        self._choice = self._choice_of(asked)
-        self._shape = board.array.shape if asked.cells == MANY else board.array.shape[:2]
+        self._grid = grid = GpuGrid(self.cluster.gpus, len(FEATURES) if asked.cells == MANY else 1)
+        self._placements = self._placement_actions(asked)
+        self._shape = grid.array.shape if asked.cells == MANY else grid.array.shape[:2]
         self._w1, self._w2 = BRANCHES[asked.branch]
         self._after = round(asked.preempt_after_s * NS_PER_S)
         self._slots: dict[int, list[int]] = {}
@@ -129,11 +129,11 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         """Reward of a round with the present jobs at their present speeds."""
         low = ABSENT if len(set(self.cluster.gpus)) > 1 or asked.settings.changes else 0.0
         self.observation_space = gymnasium.spaces.Box(low, 1.0, self._shape, np.float32)
-        self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._choice.size)
+        self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._placements.size)
 
-    def _choice_of(self, asked: ContentionOptions) -> PlacementActions[ActiveJob]:
+    def _placement_actions(self, asked: ContentionOptions) -> PlacementActions[ActiveJob]:
         try:
-            return placement_actions(asked.nodes, asked.split, self._board, self._best_fit)
+            return placement_actions(asked.nodes, asked.split, self._grid, self._best_fit)
         except EncoderError as error:
             raise SettingError(str(error)) from None
 
@@ -145,7 +145,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
     @property
     def placements(self) -> PlacementActions[ActiveJob]:
         """Return the placements of a candidate, by number."""
-        return self._choice
+        return self._placements
 
     def decision_mapping(self) -> ContentionMapping:
         """Return the mapping of policies' decisions to this environment's actions."""
@@ -154,39 +154,39 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
     def action_masks(self) -> Mask:
         """Return which actions are possible now; waiting always is."""
         masks = self._masks()
-        missing = bytes((self.options.candidates - len(masks)) * self._choice.size)
+        missing = bytes((self.options.candidates - len(masks)) * self._placements.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *masks, missing))), dtype=np.bool_)
 
     def _masks(self) -> list[bytes]:
         """Return the possible placements of each candidate."""
         jobs = self._candidates
-        return allowed([self._choice.mask(job) for job in jobs], [job.gpus for job in jobs], self.options.starts)
+        return allowed([self._placements.mask(job) for job in jobs], [job.gpus for job in jobs], self.options.starts)
 
     # The episode
 
     def _begin(self) -> None:
         self._candidates = []
         self._queues_moved = True
-        self._board.reset()
+        self._grid.reset()
         for gpus in set(self.trace.num_gpus.tolist()):
             if gpus not in self._slots:
                 self._slots[gpus] = self._slots_of(gpus)
 
     def _slots_of(self, gpus: int) -> list[int]:
         """Return the cells that show a candidate of so many GPUs. Raises SettingError if it can never be placed."""
-        spreads = self._choice.spreads(gpus)
+        spreads = self._placements.spreads(gpus)
         if not spreads and self.options.split == EVEN:
             raise SettingError(
                 f"a job of {gpus} GPUs cannot be divided evenly among 1, 2, 4, ... nodes of this cluster; give split='packed'"
             )
-        return [self._board.slot(spread.row, spread.share) for spread in spreads]
+        return [self._grid.slot(spread.row, spread.share) for spread in spreads]
 
     def _observe(self) -> Cells:
         self._show_candidates()
-        return self._board.array.reshape(self._shape).copy()
+        return self._grid.array.reshape(self._shape).copy()
 
     def _show_candidates(self) -> None:
-        """Compute the candidates, and show them on the board if they have changed."""
+        """Compute the candidates, and show them in the grid if they have changed."""
         if not self._queues_moved and self.loop.arrived == self._arrived:
             return
         self._queues_moved, self._arrived = False, self.loop.arrived
@@ -197,14 +197,14 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             self._candidates = heads
             many = self.options.candidates
             slots = [(self._slots[job.gpus], self._numbers_of(job, rank(k, many))) for k, job in enumerate(heads)]
-            self._board.show(slots)
+            self._grid.show(slots)
 
     def _numbers_of(self, job: ActiveJob, place: float = 1.0, nodes: int = 1) -> CellValues:
         """Return the content of a job's cell: of a candidate at that place, or of a job running on so many nodes."""
         key = self.trace.model[job.index], place, nodes
         numbers = self._numbers.get(key)
         if numbers is None:
-            numbers = self._board.numbers(shown(self.options.cells, self._features.of(key[0]), place, nodes))
+            numbers = self._grid.numbers(shown(self.options.cells, self._features.of(key[0]), place, nodes))
             self._numbers[key] = numbers
         return numbers
 
@@ -212,25 +212,25 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         number = int(action) - 1
         if number == -1:
             return False
-        which, placement = divmod(number, self._choice.size)
+        which, placement = divmod(number, self._placements.size)
         if not 0 <= which < self.options.candidates:
             raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
         where = None
         if which < len(self._candidates) and (self.options.starts == ANY or self._masks()[which][placement]):
             job = self._candidates[which]
-            where = self._choice.place(job, placement)
+            where = self._placements.place(job, placement)
         if where is None:
             self._invalid += 1
             return False
         weight = weight_of(self._features.of(self.trace.model[job.index]))
-        self._board.take(job.index, *where, self._numbers_of(job, nodes=len(where[0])), weight, self.loop.now)
+        self._grid.take(job.index, *where, self._numbers_of(job, nodes=len(where[0])), weight, self.loop.now)
         self.start(job, *where)
         self._queues_moved = True
         return True
 
     def _has_choice(self) -> bool:
         self._show_candidates()
-        return any(map(self._choice.possible, self._candidates))
+        return any(map(self._placements.possible, self._candidates))
 
     def _has_none_before_events(self) -> bool:
         return self.options.preempt_below is None
@@ -250,11 +250,11 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             self._running_rate = -self._w1 * sensitivity + self._w2 * busy
 
     def _gone(self, job: ActiveJob) -> None:
-        self._board.give_back(job.index)
+        self._grid.give_back(job.index)
 
     def _nodes_changed(self) -> None:
         for node, up in enumerate(self.loop.pool.up):
-            self._board.set_up(node, bool(up))
+            self._grid.set_node_up(node, bool(up))
 
     def _before_decision(self) -> None:
         """Stop the slowest job that is too slow, update the speeds, and repeat."""

@@ -21,7 +21,7 @@ from simulator.reproducing.pictures import Picture, cdf, density, scatter, share
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.progress import OnProgress
-from simulator.runs.report.steps import busy, means
+from simulator.runs.report.steps import means
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL, generate
@@ -162,7 +162,7 @@ def _link_contenders(controls: tuple[str, ...]) -> tuple[Contender, ...]:
     return (*ours, policy(GREEDY, Kind.CONTROL), *(policy(name, Kind.CONTROL) for name in controls))
 
 
-def _bound(setting: Setting, seed: int, _tell: OnProgress | None) -> Run:
+def _bound(setting: Setting, seed: int, _on_progress: OnProgress | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(setting.trace(seed), setting.cluster)})
 
 
@@ -236,7 +236,7 @@ def samples(result: Result) -> dict[str, FloatColumn]:
     begin = int(result.submit_ns.min())
     width = -(-result.makespan_ns // _PARTS)
     edges = begin + width * np.arange(_PARTS + 1, dtype=np.int64)
-    occupied = means(*busy(result.spans), edges) / float(result.node_gpus.sum())
+    occupied = means(*result.spans.busy(), edges) / float(result.node_gpus.sum())
     return {
         "jct_s": result.jct_ns / NS_PER_S,
         "service_s": result.service_ns / NS_PER_S,

@@ -10,7 +10,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 
 
 class JobFeatures:
-    """Features by model. Invariant: equal models have equal features, and a missing profile is no error."""
+    """Features by model. Invariant: equal models have equal features, and a missing profile is not an error."""
 
     def __init__(self, profiles: ModelProfiles, topology: Topology) -> None:
         self._profiles = profiles

@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from policies.learned.training.agents import Mask
 from policies.options import number, whole
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.env import ElasticAllocationEnv
-from simulator.papers.dl2.observation import BOTH, SERVER, WORKER
 from simulator.papers.dl2.servers import SpeedLaw, believed_step_s, law_of, nics_gbs
 
 
@@ -82,7 +82,7 @@ class DRF(ElasticAgent):
     """Dominant Resource Fairness: a pair for the job with the smallest dominant share, until nothing fits."""
 
     def choose(self, state: Any, mask: Mask) -> int | None:
-        """Ties go to the job that arrived first."""
+        """Return the action that gives the next task; ties go to the job that arrived first."""
         shares = state[: len(self.env.shown.batch), self.env.shown.r]
         return self.first(state, mask, np.argsort(shares, kind="stable").tolist())
 
@@ -99,14 +99,14 @@ class Ordered(ElasticAgent):
         self._workers = whole("workers", workers, least=0)
 
     def choose(self, state: Any, mask: Mask) -> int | None:
-        """See the class."""
+        """Return a pair for the first job in the order that has fewer workers than it grows to."""
         jobs = self.env.shown.batch
         rows = [row for row in self.order(jobs) if self.workers(state, row) < (self._workers or jobs[row].gpus)]
         return self.first(state, mask, rows)
 
     @abstractmethod
     def order(self, jobs: Sequence[ActiveJob]) -> Sequence[int]:
-        """Return the rows of these jobs, which stand in order of arrival; first the one that is served first."""
+        """Return the rows of these jobs (which are sorted by arrival), the one that is served first in front."""
 
 
 class FIFO(Ordered):
@@ -126,14 +126,14 @@ class SRTF(Ordered):
 
 
 class Tetris(Ordered):
-    """Tetris: the job that packs best and is soonest done grows to `workers` workers, then the next (section 6.3).
+    """Tetris: the job that uses the free resources best and ends soonest grows to `workers` workers, then the next one (6.3).
 
     The score is alignment (a pair's demand times what is free, as shares of the cluster) less the remaining time, each relative to
     its mean over the jobs.
     """
 
     def __init__(self, workers: int = 8, time_weight: float = 1.0) -> None:
-        """`workers` is the user-defined threshold; with `time_weight=0` only packing counts."""
+        """`workers` is the user-defined threshold; with `time_weight=0` only alignment counts."""
         super().__init__(workers)
         self._time_weight = number("time_weight", time_weight, unit="mean ratios")
 
@@ -156,7 +156,7 @@ class Tetris(Ordered):
 
 
 class Optimus(ElasticAgent):
-    """Optimus: first every job gets a pair; then each task goes where it shortens the remaining time most for its resources.
+    """Optimus: first every job gets a pair; then each task goes to the job whose remaining time it shortens most for its resources.
 
     Speeds are those of Optimus' model, fitted to runs of each job alone. The gain is divided by the task's dominant share.
     """
@@ -167,7 +167,7 @@ class Optimus(ElasticAgent):
         self._nic_gbs = min(nics_gbs(self.env.cluster.topology))
 
     def choose(self, state: Any, mask: Mask) -> int | None:
-        """Ties go to the job that arrived first."""
+        """Return the action that gives the next task; ties go to the job that arrived first."""
         jobs = self.env.shown.batch
         waiting = [row for row in range(len(jobs)) if not self._runs(state, row)]
         action = self.first(state, mask, waiting)

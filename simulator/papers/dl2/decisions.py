@@ -2,7 +2,7 @@
 
 A job gets as many workers as the decision gives it GPUs, each with one parameter server while there is room for one (the bundle
 action, or one after the other without it), else alone; an all-reduce job gets workers only. On which nodes these run is the
-environment's choice, so a decision's nodes are not compared. A policy sees the jobs as they ran in the last slot, and may pause
+environment's choice, so a decision's nodes are not compared. A policy sees the jobs as they ran in the last slot, and may stop
 and resize them.
 """
 
@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from policies.api import Decision
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from policies.model import ClusterState
 from simulator.engine.simulation import Simulation
 from simulator.envs.base import Mask
 from simulator.envs.decisions import MappedAction
-from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation
+from simulator.papers.dl2.observation import Observation
 from simulator.papers.dl2.options import ElasticOptions
 from simulator.papers.dl2.perturbation import Perturbation
 from simulator.papers.dl2.servers import Footprints
@@ -54,7 +55,7 @@ class ElasticMapping:
         return self._env.simulation.loop.now
 
     def state(self) -> ClusterState:
-        """Return the state at the begin of the slot, with the run times that users and types let expect."""
+        """Return the state at the beginning of the slot, with run times that follow from users' statements and from types."""
         state = self._env.simulation.state()
         options = self._env.options
         if not (options.epoch_error or options.speed_variation):

@@ -43,6 +43,7 @@ from typing import Any, SupportsInt
 import gymnasium
 import numpy as np
 
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from simulator.envs.base import Mask, SchedulingEnv
 from simulator.envs.options import cluster_of, options_of
 from simulator.envs.outcome import outcome
@@ -50,7 +51,7 @@ from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.decisions import ElasticMapping
-from simulator.papers.dl2.observation import BOTH, SERVER, WORKER, Observation, State
+from simulator.papers.dl2.observation import Observation, State
 from simulator.papers.dl2.options import ANALYTICAL, SLOT, ElasticOptions
 from simulator.papers.dl2.perturbation import Perturbation, perturbed
 from simulator.papers.dl2.progress import EpochProgress, whole_numbers
@@ -246,7 +247,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
                 return
 
     def _is_too_long(self) -> bool:
-        if self.world.max_steps is not None:
+        if self.base_options.max_steps is not None:
             return super()._is_too_long()
         return self._slots >= _SLOTS_PER_JOB * len(self.trace)
 

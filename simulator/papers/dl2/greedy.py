@@ -6,10 +6,10 @@ from typing import Any
 
 import gymnasium
 
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from policies.learned.training.agents import Mask
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.baselines import ElasticAgent
-from simulator.papers.dl2.observation import BOTH, SERVER, WORKER
 from simulator.papers.dl2.slot_value import SlotValue
 
 _LEAST_GAIN = 1e-12
@@ -35,7 +35,7 @@ class Greedy(ElasticAgent):
         self._slot, self._chosen = -1, None
 
     def choose(self, state: Any, mask: Mask) -> int | None:
-        """Ties go to the job that arrived first."""
+        """Return the action that gives the next task; ties go to the job that arrived first."""
         if self.env.loop.now != self._slot:
             self._slot, self._value = self.env.loop.now, SlotValue(self.env)
         elif self._chosen is not None:

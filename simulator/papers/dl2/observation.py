@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from simulator.envs.base import Mask
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.options import ElasticOptions
@@ -15,8 +16,6 @@ from simulator.slowdown.profiles.model_profiles import key_of
 from simulator.traces.trace import Trace
 
 State = npt.NDArray[np.float32]
-WORKER, SERVER, BOTH = 0, 1, 2
-"""Kinds of actions: action 3 i + kind gives job i one worker, one server, or one of each."""
 MOST = 1e6
 """Slots and epochs that a state can show."""
 

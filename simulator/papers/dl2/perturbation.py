@@ -15,7 +15,7 @@ _SPEEDS, _EPOCHS = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """A trace as its jobs run, and what its users and types let a scheduler expect; an entry for each job.
+    """A trace as its jobs run, and the estimates that follow from users' statements and types; an entry for each job.
 
     Invariant: the signs depend on the trace's name only, so every agent meets the same ones, at every size of the deviation.
     """

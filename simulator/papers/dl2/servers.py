@@ -179,7 +179,8 @@ class FittedSpeed(Model):
 def believed_step_s(law: SpeedLaw, workers: int, servers: int) -> float:
     """Return the seconds of a step that the fit for a job of that law predicts.
 
-    Without servers, it is the law of the job alone, with every worker on its own node: runs alone tell all of its coefficients.
+    Without servers, it is the law of the job alone, with every worker on its own node: runs of single jobs determine all of its
+    coefficients.
     """
     if not servers:
         return law.step_s(workers, 0, ring_units(workers))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from policies.learned.dl2.state_columns import SERVER, WORKER
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.env import ElasticAllocationEnv
-from simulator.papers.dl2.observation import SERVER, WORKER
 from simulator.papers.dl2.options import ANALYTICAL
 from simulator.papers.dl2.servers import SpeedLaw, believed_step_s, law_of, nics_gbs, packed, units
 from simulator.papers.dl2.slot import workers_of
@@ -22,8 +22,8 @@ _ALONE: tuple[int, ...] = ()
 class SlotValue:
     """The reward of each job at the tasks given in this slot.
 
-    Invariant: after `take`, `_worth` and `_spread` are those of the environment's tasks. A job that cannot run is worth 0; it is on
-    no NIC, as is a job on one node.
+    Invariant: after `take`, `_values` and `_spread` are those of the environment's tasks. A job that cannot run has the value 0;
+    it uses no NIC, and nor does a job on one node.
     """
 
     def __init__(self, env: ElasticAllocationEnv) -> None:
@@ -33,17 +33,17 @@ class SlotValue:
         self._slot_ns = round(env.options.round_s * 1e9)
         self._nic_gbs = nics_gbs(env.cluster.topology)
         self._on_node: list[set[int]] = [set() for _ in self._nic_gbs]
-        """Jobs on each node that are on several nodes."""
+        """Jobs on each node that run on several nodes."""
         self._jobs = {job.index: job for job in env.slot_jobs}
         self._spread: dict[int, tuple[int, ...]] = dict.fromkeys(self._jobs, _ALONE)
         for index in self._jobs:
             self._spread_again(index)
-        self._worth = {index: self._worth_of(index) for index in self._jobs}
+        self._values = {index: self._value_of(index) for index in self._jobs}
 
     def take(self, job: ActiveJob) -> None:
         """Follow the environment, which gave that job a task."""
         for index in self._spread_again(job.index):
-            self._worth[index] = self._worth_of(index)
+            self._values[index] = self._value_of(index)
 
     def runs(self, job: int) -> bool:
         """Return whether the job of that row of the trace has tasks enough to train."""
@@ -60,7 +60,7 @@ class SlotValue:
         fits = all(self._give(job, kind, given) for kind in kinds)
         gain = float("-inf")
         if fits:
-            gain = sum(self._worth_of(index) - self._worth[index] for index in self._spread_again(job.index))
+            gain = sum(self._value_of(index) - self._values[index] for index in self._spread_again(job.index))
         for node, worker in reversed(given):
             self._env.tasks.take_back(job.index, node, worker=worker)
         self._spread_again(job.index)
@@ -78,7 +78,7 @@ class SlotValue:
         return True
 
     def _spread_again(self, job: int) -> Iterable[int]:
-        """Bring the nodes of a job up to date; return the jobs whose worth may change by it."""
+        """Bring the nodes of a job up to date; return the jobs whose values may change by it."""
         tasks, before = self._env.tasks, self._spread[job]
         nodes = tasks.workers(job).keys() | tasks.servers(job).keys() if self.runs(job) else ()
         now = tuple(sorted(nodes)) if len(nodes) > 1 else _ALONE
@@ -89,7 +89,7 @@ class SlotValue:
         self._spread[job] = now
         return sorted(affected)
 
-    def _worth_of(self, job: int) -> float:
+    def _value_of(self, job: int) -> float:
         """Return the job's part of the slot's reward."""
         if not self.runs(job):
             return 0.0

@@ -51,7 +51,7 @@ class Tasks:
         self._server_fits: BoolColumn = self.cpus >= server_cpus
         self._for_workers = int(self._worker_fits.sum())
         self._for_servers = int(self._server_fits.sum())
-        """Return the nodes with room."""
+        """Numbers of nodes on which a worker and a server fit."""
 
     def workers(self, job: int) -> Where:
         """Return the workers of that job by node."""

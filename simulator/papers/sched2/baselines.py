@@ -44,7 +44,7 @@ CONTROLS = ("spf-local", "delay")
 
 @dataclass
 class Baseline:
-    """One run of one baseline. Invariant: `delays[j]` is at how many instants job j was delayed."""
+    """One run of one baseline. Invariant: `delays[j]` is the number of instants at which job j was delayed."""
 
     name: str
     trace: Trace
@@ -66,7 +66,7 @@ class Baseline:
         self._alone = Composite([model.fork() for model in self.slowdown])
 
     def run(self) -> Simulation:
-        """The whole trace."""
+        """Run the whole trace; return its simulation."""
         simulation, loop = self.simulation, self.simulation.loop
         decide = {"fifo": self._in_order, "saf": self._by_actual_time}.get(self.name, self._by_key)
         while simulation.advance():
@@ -138,7 +138,7 @@ class Baseline:
             where = places[best.gpus]
             assert where is not None
             _start(loop, best, where)
-            # Who does not fit now fits no more at this instant, but keeps its place among those considered.
+            # A job that does not fit now fits no more at this instant, but keeps its place among those considered.
             open_jobs = [job for job in open_jobs if job is not best and job.gpus <= loop.pool.total]
             open_jobs += [more] if (more := next(behind, None)) is not None else []
 
@@ -149,7 +149,7 @@ class Baseline:
         places: dict[int, Where | None],
         speeds: dict[tuple[str, int, int], float],
     ) -> float:
-        """Where the job would be placed now, alone there. Equal jobs are looked at once."""
+        """Return the job's speed where it would be placed now, without other jobs; computed once for equal jobs."""
         batch_size = int(self.trace.batch_size[job.index])
         kind = self.trace.model[job.index], batch_size, job.gpus
         speed = speeds.get(kind)
@@ -162,7 +162,7 @@ class Baseline:
         return speed
 
     def _speed_at(self, job: ActiveJob, where: Where) -> float:
-        """Alone there, as a share of its best."""
+        """Return the job's speed at that placement without other jobs, as a share of its ideal speed."""
         batch = batch_per_gpu(int(self.trace.batch_size[job.index]), job.gpus)
         model = self.trace.model[job.index]
         self._alone.enter(Resident(job.index, model, batch, job.gpus, *where))

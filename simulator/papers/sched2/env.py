@@ -6,7 +6,7 @@ placements from concentrated to scattered (`policies.learned.sched2.state.placem
 waited; for the other waiting jobs their number, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8:
 1), jobs in J. All numbers of a missing job are 0.
 
-**Action**: 0 is the paper's void, 1 to J start that job. Time does not advance until void; then it goes on to the next event (an
+**Action**: 0 is the paper's void, 1 to J start that job. Time does not advance until void; then it advances to the next event (an
 arrival or a finish; while no job waits there is no decision). Jobs that do not fit are masked; a masked action is void. Void is
 masked while nothing runs and a job would fit: no placement will ever be better, and the job would wait for ever.
 
@@ -111,7 +111,7 @@ class Sched2Options(EnvOptions):
 class Sched2Env(SchedulingEnv[State, np.int64]):
     """`gymnasium.make("headway/Sched2-v0", **options)`; the options are the fields of Sched2Options.
 
-    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is what the agent has had
+    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is the reward so far
     for job j, and `_earned` is 0.
     """
 
@@ -159,7 +159,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
     # Gymnasium
 
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
-        """Start a job or go on in time; return what this earned."""
+        """Start a job, or advance to the next decision; the reward is what this earned."""
         before = self.loop.now
         seen, reward, terminated, truncated, info = super().step(action)
         reward, self._earned = reward + self._earned, 0.0
@@ -261,16 +261,16 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         return bool(self.loop.running) or not self._has_choice()
 
     def _pay(self, job: ActiveJob, finish: int) -> None:
-        """Return what the job earns if it ends then, less what was paid for it before."""
+        """Add to the reward of this step what the job earns if it ends then, less what it has earned before."""
         match self.options.reward:
             case "effectiveness":
-                worth = job.work / (finish - job.submit)
+                total = job.work / (finish - job.submit)
             case "completions":
-                worth = exp((job.start - finish) / (self.options.horizon_h * HOUR_NS))
+                total = exp((job.start - finish) / (self.options.horizon_h * HOUR_NS))
             case _:
                 return
-        self._earned += worth - self._paid.get(job.index, 0.0)
-        self._paid[job.index] = worth
+        self._earned += total - self._paid.get(job.index, 0.0)
+        self._paid[job.index] = total
 
     def _rate(self) -> float:
         if self.options.reward != JCT:

@@ -1,7 +1,7 @@
 """SCHED2 (Luan et al.), section IV: figures 7 to 10 and table III, with both readings of what its baselines see.
 
 15 servers of 8 GPUs, 1,000 jobs. The paper does not say how loaded its cluster is, but how long its baselines wait: at a mean gap
-of 129 s they wait so long where they choose from the first ten jobs of the queue, as its agent does
+of 129 s they wait as long if they choose from the first ten jobs of the queue, as its agent does
 (`tests/bench/sched2_load.py`). With the whole queue to choose from they wait less; the range of gaps shows both.
 """
 
@@ -49,32 +49,32 @@ START = "sched2-rule:rule=start"
 """The rule that the search begins with."""
 AGENTS = {"first ten": OURS, "whole queue": WIDEST}
 CALIBRATED_GAP_S = 129.0
-"""Where baselines with the first ten wait as in the paper."""
+"""The mean gap at which baselines that see the first ten jobs wait as long as in the paper."""
 OVERLOAD_GAP_S = 112.0
-"""A load of 1.2 by the ideal times of jobs."""
+"""The mean gap of a load of 1.2, by the ideal times of jobs."""
 GAPS_S = (103.0, OVERLOAD_GAP_S, 122.0, CALIBRATED_GAP_S, 149.0, 172.0, 224.0)
-"""Loads of 1.3 down to 0.6."""
+"""Mean gaps of loads from 1.3 down to 0.6."""
 WINDOW = 10
 READINGS = {"first ten": WINDOW, "whole queue": 0}
 OTHERS = ("fewest-gpus", "srtf", "fifo-skip", "random")
-"""Controls that know nothing of locality but best fit."""
+"""Controls that do not know how fast a job is on several nodes; they place it by best fit."""
 _SENSITIVE_BELOW = 0.5
 """Speed on two nodes relative to one, below which a model is sensitive to locality. The paper does not give its limit."""
 _PARTS = 150
 _PAPER = {"avg_jct_s": 4.6, "effectiveness": 1.6, "makespan_s": 2.1}
-"""Section IV-B, over the best of its baselines."""
+"""The factors of section IV-B, over the best of the paper's baselines."""
 _FIRST_TEN = {"avg_jct_s": 3.0, "effectiveness": 2.2, "makespan_s": 1.5}
 _WHOLE_QUEUE = {"avg_jct_s": 1.4, "effectiveness": 1.1, "makespan_s": 1.4}
 
 
 def sensitive(profiles: ModelProfiles) -> frozenset[str]:
-    """The models that lose more than half of their speed on two nodes."""
+    """Return the models that lose more than half of their speed on two nodes."""
     slow = (name for name in MODELS if (curve := profiles.models[name].locality) and curve[2] < _SENSITIVE_BELOW)
     return frozenset(slow)
 
 
 def measures(profiles: ModelProfiles) -> dict[str, Metric]:
-    """The usual ones, and those of table III."""
+    """Return the metrics of every experiment, and those of table III."""
     quick = sensitive(profiles)
     slow = frozenset(MODELS) - quick
     return {
@@ -89,12 +89,12 @@ def measures(profiles: ModelProfiles) -> dict[str, Metric]:
 
 
 def trace(gap_s: float, one_gpu_share: float, seed: int) -> Trace:
-    """1,000 jobs."""
+    """Return a trace of 1,000 jobs."""
     return generate(Sched2(seed=seed, mean_gap_s=gap_s, one_gpu_share=one_gpu_share))
 
 
 def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
-    """`quick`: the calibrated gap alone."""
+    """Return the experiment; with `quick`, only the calibrated gap."""
     known = profiles or paper_profiles("sched2")
     gaps = (CALIBRATED_GAP_S,) if quick else GAPS_S
     settings = [_setting(gap, 0.68, known) for gap in gaps]
@@ -113,8 +113,9 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
         claims=_claims(quick=quick),
         notes=(
             "The paper does not say whether its baselines choose from the first ten waiting jobs, as its agent does, or from all: "
-            "both readings are here. Nor does it say its load: at a gap of 129 s baselines with the first ten wait as long as its.",
-            f"Sensitive: {', '.join(sorted(sensitive(known)))}. Of jobs on one GPU nothing is said of locality.",
+            "this experiment runs both. Nor does it state its load: at a gap of 129 s, baselines that choose from the first ten "
+            "jobs wait as long as in the paper.",
+            f"Sensitive: {', '.join(sorted(sensitive(known)))}. Jobs on one GPU are in neither group.",
         ),
     )
 
@@ -150,7 +151,7 @@ def _contenders(measured: dict[str, Metric], *, record: bool, quick: bool) -> tu
 
 
 def _rule(name: str, kind: Kind, reading: str, measured: dict[str, Metric], *, record: bool) -> Contender:
-    def run(setting: Setting, seed: int, _tell: OnProgress | None) -> Run:
+    def run(setting: Setting, seed: int, _on_progress: OnProgress | None) -> Run:
         models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
         rule = Baseline(name, setting.trace(seed), setting.cluster, models, READINGS[reading], record=record)
         what = f"{name} in {setting.name}, seed {seed}"
@@ -193,7 +194,7 @@ def _factor(setting: str, reading: str, metric: str, goal: float, ours: str) -> 
 
 def _control(setting: str, reading: str) -> Claim:
     return Claim(
-        name=f"{AGENTS[reading]}: avg_jct_s against the controls that know of locality, {reading}, {setting}",
+        name=f"{AGENTS[reading]}: avg_jct_s against the controls that consider locality, {reading}, {setting}",
         setting=setting,
         metric="avg_jct_s",
         ours=AGENTS[reading],
@@ -210,7 +211,7 @@ def samples(result: Result) -> dict[str, FloatColumn]:
     end = begin + result.makespan_ns
     at = np.linspace(begin, end, _PARTS + 1).round().astype(np.int64)[1:]
     # No job is stopped in this experiment: a job that was submitted and has not started is waiting.
-    came, started = (_asked_for(times, result, at) for times in (result.submit_ns, result.first_start_ns))
+    came, started = (_requested_gpus(times, result, at) for times in (result.submit_ns, result.first_start_ns))
     return {
         "hours": (at - begin) / NS_PER_S / 3600,
         "fragmentation": Fragmentation.of(result.spans, result.node_gpus, begin, end, _PARTS).bins,
@@ -218,7 +219,7 @@ def samples(result: Result) -> dict[str, FloatColumn]:
     }
 
 
-def _asked_for(times: np.ndarray, result: Result, at: np.ndarray) -> FloatColumn:
+def _requested_gpus(times: np.ndarray, result: Result, at: np.ndarray) -> FloatColumn:
     order = np.argsort(times, kind="stable")
     summed = np.concatenate(([0.0], np.cumsum(result.num_gpus[order].astype(np.float64))))
     found: FloatColumn = summed[np.searchsorted(times[order], at, side="right")]
@@ -226,7 +227,7 @@ def _asked_for(times: np.ndarray, result: Result, at: np.ndarray) -> FloatColumn
 
 
 def pictures(results: ExperimentResults) -> list[Picture]:
-    """Figures 8 and 9."""
+    """Return figures 8 and 9."""
     there = {setting.name for setting in results.experiment.settings}
     gaps = {gap: name_of(gap) for gap in GAPS_S if name_of(gap) in there}
     calibrated = name_of(CALIBRATED_GAP_S)
@@ -237,5 +238,5 @@ def pictures(results: ExperimentResults) -> list[Picture]:
     return [
         *(by_gap if len(gaps) > 1 else []),
         over_time("As figure 9: fragmentation over time", calibrated, "fragmentation", "hours", "mean over nodes"),
-        over_time("As figure 9: GPUs that waiting jobs ask for", calibrated, "required", "hours", "GPUs"),
+        over_time("As figure 9: GPUs that waiting jobs request", calibrated, "required", "hours", "GPUs"),
     ]

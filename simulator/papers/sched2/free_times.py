@@ -1,7 +1,7 @@
 """Time at which each GPU comes free: the GPU state of SCHED2 (section III-B), a number for every GPU of every node.
 
-The engine counts GPUs, and so does a live cluster's state. Which of a node's GPUs a job has is therefore not shown: the numbers
-of a node are sorted, the least first. Nothing but that order is lost.
+The engine and a live cluster's state only count GPUs, so the state does not show which of a node's GPUs a job occupies: the numbers
+of a node are sorted, the least first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_GPU = -1
 
 
 class FreeTimes:
-    """Instants in ns. Invariant: a GPU that a job holds has that job's instant, a free GPU 0, a missing one -1."""
+    """Instants in ns. Invariant: a GPU that a job occupies has that job's instant, a free GPU 0, a missing one -1."""
 
     def __init__(self, gpus: Sequence[int]) -> None:
         """Begin with nodes of so many GPUs, all free."""

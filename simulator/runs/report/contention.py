@@ -66,7 +66,7 @@ def heat(result: Result, trace: Trace, models: Sequence[SlowdownModel], topology
 
 
 def _events(spans: Spans, runs: int) -> list[tuple[int, int, int]]:
-    """(time, 0 end or 1 start, run) of the runs that start first, in the order in which they happen."""
+    """Return (time, 0 end or 1 start, run) of the runs that start first, in the order in which they happen."""
     chosen = np.argsort(spans.start, kind="stable")[:runs]
     chosen = chosen[spans.end[chosen] > spans.start[chosen]]
     starts = zip(spans.start[chosen].tolist(), [1] * len(chosen), chosen.tolist(), strict=True)
@@ -88,7 +88,7 @@ class _Running:
 
 
 class _Meter:
-    """Invariant: everything before each running job's `since` is counted."""
+    """Adds up the slowdowns of jobs that share. Invariant: everything before each running job's `since` is counted."""
 
     def __init__(self, composite: Composite, topology: Topology, trace: Trace, labels: Sequence[str]) -> None:
         self._composite = composite
@@ -98,7 +98,7 @@ class _Meter:
         self._running: dict[int, _Running] = {}
         self._at: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._entered: dict[int, int] = {}
-        """Job of each run that is on."""
+        """Job of each run that has started and not ended."""
         self.time: Counter[tuple[str, str]] = Counter()
         self._slowed: defaultdict[tuple[str, str], float] = defaultdict(float)
 
@@ -108,7 +108,7 @@ class _Meter:
         return self._slowed[one, other] / time if time else None
 
     def enter(self, now: int, run: int, spans: Spans) -> None:
-        """A run starts."""
+        """Record that a run starts."""
         job = int(spans.index[run])
         parts = slice(int(spans.offset[run]), int(spans.offset[run + 1]))
         nodes, counts = spans.nodes[parts].tolist(), spans.counts[parts].tolist()
@@ -129,7 +129,7 @@ class _Meter:
         self._refresh(now)
 
     def leave(self, now: int, run: int) -> None:
-        """A run ends."""
+        """Record that a run ends."""
         job = self._entered.pop(run)
         mine = self._running[job]
         for each in (job, *mine.near):

@@ -48,7 +48,7 @@ def of_run(
         "end": end / NS_PER_S,
         "jct": _quantiles(result.jct_ns / NS_PER_S),
         "slowdown": _quantiles(slowdowns(result)),
-        "utilization": _rounded(steps.means(*steps.busy(spans), edges) / result.node_gpus.sum()),
+        "utilization": _rounded(steps.means(*spans.busy(), edges) / result.node_gpus.sum()),
         "fragmentation": _rounded(Fragmentation.of(spans, result.node_gpus, begin, end, BINS).bins),
         "queue": _rounded(steps.means(series.time, series.waiting, edges)),
         "heat": asdict(heated) if heated is not None else None,

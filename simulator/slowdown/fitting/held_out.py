@@ -47,7 +47,7 @@ def split(
         if not 0 < measured(row) < float("inf"):
             raise SlowdownError(f"row {at + 1}, {row}, measures no number above 0", mend="leave such rows out")
     order = list(range(len(rows)))
-    random.Random(seed).shuffle(order)  # noqa: S311 - the choice of rows is no secret
+    random.Random(seed).shuffle(order)  # noqa: S311 - the choice of rows is not a secret
     out = set(order[: max(1, round(len(rows) * share))])
     return (
         [row for at, row in enumerate(rows) if at not in out],

@@ -146,11 +146,11 @@ class _LinksOfJobs:
         return frozenset(links)
 
     def groups(self, node: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """GPUs that each of a node's jobs occupies of each group, from what they occupy of the node."""
+        """Return the GPUs that each of a node's jobs occupies in each group, from the GPUs that it occupies on the node."""
         return groups_of(self._sizes[node], counts)
 
     def inside(self, node: int, occupied: tuple[int, ...], leaves: bool) -> Links:
-        """The links that depend on the groups that a job occupies on a node; `leaves`: it has others besides."""
+        """Return the links that depend on the groups that a job occupies on a node; `leaves` is True if it has other nodes."""
         links = self._known.get((node, occupied, leaves))
         if links is None:
             used = [group for group, count in enumerate(occupied) if count]

@@ -20,6 +20,7 @@ the component of flows that share links with the job's flow, counting only links
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -129,8 +130,7 @@ class MaxMin:
 
     def fork(self) -> Self:
         """Return an independent copy, in time proportional to the running jobs."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         twin._use = self._use.copy()
         twin._flows = self._flows.copy()
         twin._factors = self._factors.copy()

@@ -25,7 +25,7 @@ class PairTable(Neighbours):
     """The lowest ratio among neighbours.
 
     Invariants: `_keys` has each running job's key in the table, '' for a job that the table does not concern. A new job is compared
-    with its neighbours when it enters; a job is compared anew only when its worst neighbour leaves.
+    with its neighbours when it enters; a job is compared again only when its worst neighbour leaves.
     """
 
     def __init__(self, topology: Topology, profiles: ModelProfiles, single: bool = True) -> None:  # noqa: ARG002

@@ -35,7 +35,7 @@ T = TypeVar("T", ModelProfile, MeasuredInterference, RingTime)
 _KEYS = {"format", "models", "pairs", "interference", "ring", "default"}
 _LENGTHS = {"locality": 4, "scaling": 2, "servers": 5, "alpha": 3, "beta": 2}
 _MOST = 1e300
-"""Largest number; larger whole numbers are no floating-point numbers."""
+"""Largest number; larger whole numbers are not floating-point numbers."""
 _SIGNED = {"alpha", "beta", "constant"}
 """Coefficients that may be negative."""
 
@@ -65,7 +65,7 @@ def load_profiles(path: Path | str) -> ModelProfiles:
     except OSError as error:
         raise SlowdownError(f"cannot be read ({error.strerror})", mend="check the path", path=path) from error
     except ValueError as error:
-        raise SlowdownError(f"is no JSON or TOML ({error})", mend="mend it there", path=path) from error
+        raise SlowdownError(f"is not valid JSON or TOML ({error})", mend="correct it there", path=path) from error
     try:
         return _profiles(_table(table, "the file"))
     except SlowdownError as error:
@@ -77,7 +77,7 @@ def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
         raise SlowdownError(f"format is {table.get('format')!r}", mend=f"this version reads format = {FORMAT}")
     for key in table:
         if key not in _KEYS:
-            raise SlowdownError(f"{key!r} is no key", mend=f"take some of {', '.join(sorted(_KEYS))}")
+            raise SlowdownError(f"{key!r} is not a key", mend=f"take some of {', '.join(sorted(_KEYS))}")
     models = {
         name: _record(ModelProfile, _table(value, f"models.{name}"), f"models.{name}")
         for name, value in _table(table.get("models", {}), "models").items()
@@ -104,7 +104,7 @@ def _pair(item: object, at: int) -> tuple[Pair, float]:
 
 def _table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise SlowdownError(f"{where} is no table", mend="give keys and values")
+        raise SlowdownError(f"{where} is not a table", mend="give keys and values")
     return value
 
 
@@ -113,7 +113,7 @@ def _record(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     known = {item.name: item for item in fields(kind)}
     for key in table:
         if key not in known:
-            raise SlowdownError(f"{where}.{key} is no key", mend=f"take some of {', '.join(sorted(known))}")
+            raise SlowdownError(f"{where}.{key} is not a key", mend=f"take some of {', '.join(sorted(known))}")
     for name, item in known.items():
         if item.default is MISSING and name not in table:
             raise SlowdownError(f"{where}.{name} is missing", mend="give a number")

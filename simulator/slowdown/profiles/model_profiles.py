@@ -39,7 +39,7 @@ Servers = tuple[float, float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The profile of one trained model, on one GPU of the usual kind with the usual batch."""
+    """The profile of one trained model, on one GPU of the reference kind with the reference batch."""
 
     compute_s: float
     """Seconds of one step alone on one node: everything but communication between nodes."""
@@ -63,7 +63,7 @@ class ModelProfile:
     """Share of computing behind which communication can be hidden: that of the backward pass, if known."""
 
     def step_s(self, communicate_s: float, batch_size: float = -1) -> float:
-        """Return the seconds of a step with so many examples per GPU (-1: the usual number) and that communication time."""
+        """Return the seconds of a step with so many examples per GPU (-1: the reference batch) and that communication time."""
         compute_s = self.compute_s * batch_size / self.batch if self.batch and batch_size > 0 else self.compute_s
         return compute_s + communicate_s - self.overlap * min(self.hiding * compute_s, communicate_s)
 

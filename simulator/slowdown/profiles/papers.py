@@ -23,7 +23,7 @@ s(target) x 0.43 (u(other) / 211.25 MB/s)^0.635, where s is the share of time sp
 of table I; the other pairs follow from that law.
 
 `INTERFERENCE`: MARL's text does not give its coefficients. These follow from two facts in it: one neighbour of six cores on
-the same socket costs 30 % (section II-C), of which the CPU has 23.2 parts and PCIe 14.4 (what the prediction loses without
+the same socket costs 30 % (section II-C), and CPU and PCIe share this as 23.2 to 14.4 (by so much the error grows without
 either, table III). Two assumptions: the exponential grows e-fold over four cores, half of one of its CPUs, and the job's own
 use has no effect.
 """

@@ -1,4 +1,4 @@
-"""Published logs, and a cluster's own, as traces: one module a format, each with a function `load`.
+"""Published logs, and a cluster's own, as traces: one module for each format, with a function `load`.
 Imports `errors`, `traces/files`, `traces/numbers`, `traces/read`, `traces/table`, `traces/trace` and `traces/write`; of other
 packages `policies`.
 """
@@ -15,7 +15,7 @@ FORMATS = ("philly", "helios", "acme", "pai", "openb", "itp", "gavel", "pollux",
 
 
 def load_log(form: str, paths: Sequence[Path], options: Options | None = None) -> Loaded:
-    """The log in these files, one of `FORMATS`, as a trace whose first submit is at 0. Raises TraceError."""
+    """Return the log in these files, in one of `FORMATS`, as a trace whose first submission is at 0. Raises TraceError."""
     if form not in FORMATS:
         raise ValueError(f"no format {form!r}; there are {', '.join(FORMATS)}")
     module = import_module(f"simulator.traces.formats.{form}")

@@ -4,7 +4,7 @@ Development in the Datacenter", NSDI 2024).
 `trace_seren.csv` and `trace_kalos.csv`: job_id,user,gpu_num,type,state,submit_time,start_time,end_time,duration,queue,... Dates
 carry their zone. The run time is end_time - start_time: in Seren that is the column `duration`, but Kalos counts the queueing
 into its `duration`. Dropped: jobs without GPUs, jobs that never started or ran for no time. `type` (what the job is for:
-Pretrain, SFT, Evaluation, Debug, ...) is kept as a column of its own, it is no model.
+Pretrain, SFT, Evaluation, Debug, ...) is kept as a column of its own, it is not a model.
 """
 
 from __future__ import annotations

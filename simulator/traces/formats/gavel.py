@@ -100,12 +100,12 @@ def _speeds_json(path: Path, gpu: str) -> Speeds:
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         mend = "give Gavel's simulation_throughputs.json"
-        raise TraceError(f"holds no speeds as Gavel writes them ({error})", mend=mend, path=path) from error
+        raise TraceError(f"contains no speeds as Gavel writes them ({error})", mend=mend, path=path) from error
     return _some(speeds, path, gpu, measured)
 
 
 def _some(speeds: Speeds, path: Path, gpu: str, there: Sequence[str] | Mapping[str, object]) -> Speeds:
     if not speeds:
         mend = f"give --gpu, one of {', '.join(sorted(set(there)))}"
-        raise TraceError(f"holds no speeds of the GPU {gpu!r}", mend=mend, path=path)
+        raise TraceError(f"contains no speeds of the GPU {gpu!r}", mend=mend, path=path)
     return speeds

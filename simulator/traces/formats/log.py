@@ -75,7 +75,9 @@ class Log:
         rows = np.flatnonzero(self.kept).tolist()
         if not rows:
             reasons = ", ".join(f"{count} {why}" for why, count in self.skipped.items())
-            raise TraceError(f"holds no job to keep ({reasons})", mend="give a log of GPU jobs", path=self.table.path)
+            raise TraceError(
+                f"contains no job to keep ({reasons})", mend="give a log of GPU jobs", path=self.table.path
+            )
         texts = {name: self._kept(column, rows) for name, column in columns.items()}
         called = {name: column for name, column in columns.items() if isinstance(column, str)}
         table = Table(self.table.path, texts, len(rows), lambda row: self.table.line_of(rows[row]), called)

@@ -4,10 +4,10 @@ Give `pai_task_table.csv`, with it `pai_job_table.csv` (users, submit times) and
 order; the files have no header line and are recognised by their number of columns (a header line is accepted too). Times are
 seconds on one clock, GPUs hundredths (plan_gpu 50.0 is half a GPU) times instances.
 
-A job's GPUs are the sum over its tasks, rounded up, because jobs here occupy whole GPUs; what was planned is kept as plan_gpu.
+A job's GPUs are the sum over its tasks, rounded up, because jobs here occupy whole GPUs; the planned number is kept as plan_gpu.
 It runs from the launch of its first GPU task to the end of its last; it was submitted at the job table's start_time, without
 that table at its first launch. The workload (ctr, bert, resnet, ...) becomes the model. Dropped: jobs without GPUs, jobs whose
-times are not both known or that ran for no time; jobs that the task table does not hold.
+times are not both known or that ran for no time; jobs that the task table does not contain.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _names(path: Path) -> tuple[str, ...]:
         if first.count(",") == len(names) - 1:
             return names
     raise TraceError(
-        f"has {first.count(',') + 1} columns, which no table has that is read", mend=MEND, path=path, line=1
+        f"has {first.count(',') + 1} columns, and none of the tables has so many", mend=MEND, path=path, line=1
     )
 
 

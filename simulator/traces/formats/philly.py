@@ -40,7 +40,7 @@ def _load(path: Path) -> Loaded:
         rows.append(_row(path, line, job))
         lines.append(line)
     if not rows:
-        raise TraceError("holds no job", mend=MEND, path=path)
+        raise TraceError("contains no job", mend=MEND, path=path)
     names = ("jobid", "submitted_time", "gpus", "run_ns", "user", "vc", "status", "attempts")
     texts = dict(zip(names, zip(*rows, strict=True), strict=True))
     log = Log(Table(path, texts, len(rows), lines.__getitem__))
@@ -78,11 +78,11 @@ def _jobs(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         except json.JSONDecodeError as error:
             if not text[error.pos :].strip():
                 raise TraceError("the JSON ends too early", mend=UNPACK_AGAIN, path=path, line=error.lineno) from None
-            raise TraceError(f"is no JSON ({error.msg})", mend=MEND, path=path, line=error.lineno) from None
+            raise TraceError(f"is not valid JSON ({error.msg})", mend=MEND, path=path, line=error.lineno) from None
         except (ValueError, RecursionError):  # a number of thousands of digits, or very deep nesting
-            raise TraceError("is no JSON that can be read", mend=MEND, path=path, line=line) from None
+            raise TraceError("is not JSON that can be read", mend=MEND, path=path, line=line) from None
         if not isinstance(job, dict):
-            raise TraceError("is no job", mend=MEND, path=path, line=line, text=text[begin:at])
+            raise TraceError("is not a job", mend=MEND, path=path, line=line, text=text[begin:at])
         yield line, job
 
 

@@ -1,19 +1,20 @@
 """A Slurm cluster's own history, from its accounting database.
 
 The command (and what `trace convert --from sacct` without a file runs by itself, with SLURM_TIME_FORMAT=%s so that times are
-seconds since 1970 and no clock change can bend them):
+seconds since 1970, which changes of the clock do not affect):
 
     SLURM_TIME_FORMAT=%s sacct --allusers --allocations --duplicates --parsable2 --starttime=now-90days --endtime=now
         --format=JobIDRaw,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES,User,Account,Partition,State,JobName
 
-Columns may come in any order; JobName is best the last one, because it alone may hold the delimiter `|`. Times are seconds
-(local dates are taken too), the limit minutes. GPUs are gres/gpu of AllocTRES, else of ReqTRES; where only typed ones are
+Columns may come in any order; JobName is best the last one, because it alone may contain the delimiter `|`. Times are seconds
+(local dates are accepted too), the limit minutes. GPUs are gres/gpu of AllocTRES, else of ReqTRES; where only typed ones are
 accounted (gres/gpu:a100), their sum. Every array task is a job. The account and the job's name are kept as columns of their
 own, the partition is the virtual cluster.
 
 Dropped, and counted: steps (rows with a dot in the id), jobs that are still pending or running, jobs that never started, jobs
 without GPUs, and the earlier runs of jobs that were requeued (same id, user and name): the last run stands for the job, and it
-was submitted when the first one was. How long it had run before is not added: whether that work was lost Slurm does not know.
+was submitted when the first one was. The time of earlier runs is not added, because Slurm does not know whether their work was
+lost.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def command(since: str) -> list[str]:
 
 
 def ask_sacct(output: Path, *, since: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Runs sacct into that file. Raises TraceError."""
+    """Write the output of sacct into that file. Raises TraceError."""
     argv = command(since)
     shown = " ".join(argv[:5]) + " …"
     environment = os.environ | {"SLURM_TIME_FORMAT": "%s"}
@@ -74,7 +75,7 @@ def ask_sacct(output: Path, *, since: str, timeout_s: float = TIMEOUT_S) -> None
         raise TraceError("there is no sacct on this machine", mend=mend) from None
     except subprocess.TimeoutExpired:
         mend = "ask for less with --since, or run it yourself and give the file"
-        raise TraceError(f"{shown} gave no answer in {timeout_s:.0f} s", mend=mend) from None
+        raise TraceError(f"{shown} did not answer within {timeout_s:.0f} s", mend=mend) from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         mend = "see whether accounting is on (sacctmgr show cluster), and whether --since is a time that sacct knows"
@@ -120,7 +121,7 @@ def _gpus(log: Log) -> IntColumn:
 
 
 def gpus_of(tres: str) -> int:
-    """The GPUs in a list such as `cpu=8,gres/gpu:a100=2,gres/gpu=2`; 0 for none. Raises ValueError."""
+    """Return the GPUs in a list such as `cpu=8,gres/gpu:a100=2,gres/gpu=2`; 0 for none. Raises ValueError."""
     total, typed = None, 0
     for part in tres.split(",") if tres else ():
         name, _, count = part.partition("=")

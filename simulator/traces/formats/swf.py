@@ -1,6 +1,6 @@
 """The Standard Workload Format of the Parallel Workloads Archive (Chapin et al. 1999; version 2.2).
 
-Lines of 18 numbers, comments after `;`, -1 for what is not known, times in seconds. The format knows no GPUs: a processor (the
+Lines of 18 numbers, comments after `;`, -1 for unknown values, times in seconds. The format knows no GPUs: a processor (the
 requested ones; else the allocated) stands for one. Dropped: jobs without processors, jobs without run time, and the lines of
 status 2, 3 and 4, which are parts of a job that has a line of its own. Status 0, 1 and 5 become failed, completed and
 cancelled; the requested time is the limit; user and queue (else partition) numbers are kept as texts.
@@ -66,7 +66,7 @@ def _load(path: Path) -> Loaded:
 
 
 def _table(path: Path) -> Table:
-    """The lines that are no comments."""
+    """Return the table of the lines that are not comments."""
     rows: list[list[str]] = []
     lines: list[int] = []
     for number, line in enumerate(lines_of(path), start=1):
@@ -79,7 +79,7 @@ def _table(path: Path) -> Table:
         rows.append(fields)
         lines.append(number)
     if not rows:
-        raise TraceError("holds no job", mend="give a log in the Standard Workload Format", path=path)
+        raise TraceError("contains no job", mend="give a log in the Standard Workload Format", path=path)
     return Table(path, dict(zip(FIELDS, zip(*rows, strict=True), strict=True)), len(rows), lines.__getitem__)
 
 

@@ -16,7 +16,7 @@ COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these workloads."""
+    """Load the jobs of these workloads."""
     return joined([_load(path) for path in paths], paths)
 
 

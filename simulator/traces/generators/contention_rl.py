@@ -5,7 +5,7 @@ Given by the paper: six models; four traces whose models come in the ratios of G
 takes one hour in an isolated cluster; configurations drawn at random.
 
 Left open, and chosen here: demands are powers of two from 1 to 32, equally likely (the published code draws 2, 4 and 8); all jobs
-come at once, as in the published code; batch sizes, which decide nothing here, are powers of two. Another seed is another set.
+arrive at once, as in the published code; batch sizes, which have no effect here, are powers of two. Another seed is another set.
 """
 
 from __future__ import annotations

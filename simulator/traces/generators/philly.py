@@ -1,9 +1,9 @@
 """Any number of jobs as in Microsoft's Philly clusters (Jeon et al., USENIX ATC 2019).
 
-Sizes and durations follow what was counted in the public log of 2017 (111,597 jobs with GPUs and a run time): the share of
+Sizes and durations follow counts in the public log of 2017 (111,597 jobs with GPUs and a run time): the share of
 each size, and for each class of sizes (1, 2 to 4, 5 to 8, more) the percentiles of the run time, between which its logarithm is
 linear. So the tail is the log's: 10 % of one-GPU jobs run longer than 3.6 hours and 1 % longer than 5 days; larger jobs are
-longer. `load` on a cluster sets how fast they come; without it they come as in the log, one in 106 s.
+longer. `load` on a cluster sets their rate of arrival; without it they arrive as in the log, one in 106 s.
 
 Left open, because the log does not have it, and chosen here: models and batch sizes (drawn from ElasticFlow's, which did the
 same to another log of Microsoft's); users by Zipf's law; durations that do not depend on the user.

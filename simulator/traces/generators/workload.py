@@ -46,7 +46,7 @@ class Workload:
     """GPUs of the cluster to which `load` refers; no job may be larger."""
 
     def check(self) -> None:
-        """Raises TraceError for parameters from which nothing can be drawn."""
+        """Raise TraceError for parameters from which no trace can be drawn."""
         wrong = {
             f"{self.jobs} jobs cannot be drawn": ("give at least 1", self.jobs < 1),
             f"arrivals {self.arrivals!r} are not known": (
@@ -96,7 +96,9 @@ def made(
         raise TraceError(reason, mend="give a larger cluster, or smaller demands")
     submit_s = submits(rng, workload, _mean_gap_s(workload, num_gpus, duration_ns))
     if submit_s[-1] >= MAX_TIME_S:
-        raise TraceError(f"{workload.jobs} jobs come over more than 126 years", mend="give fewer jobs or a higher load")
+        raise TraceError(
+            f"{workload.jobs} jobs arrive over more than 126 years", mend="give fewer jobs or a higher load"
+        )
     return Trace.of(
         f"{like}-{workload.seed}",
         numbered(workload.jobs),

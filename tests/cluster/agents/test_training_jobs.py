@@ -50,7 +50,7 @@ def test_seeds_train_in_slurm_jobs(boot_minicluster: Callable[..., MiniCluster],
     cluster.run("scontrol", "requeue", jobs[0]["job"])
     # Then their jobs train, each in its folder
     eventually(lambda: not cluster.run("squeue", "--noheader").stdout.strip())
-    assert logs(tmp_path).count("learns from") == 3
+    assert logs(tmp_path).count("is trained on") == 3
     for kind in ("safetensors", "json"):
         name = f"best/learned-order.{kind}"
         assert (tmp_path / "runs/seed-5" / name).exists(), logs(tmp_path)

@@ -49,7 +49,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One job. One process trains on each of its nodes, whatever GPUs it holds there."""
+    """One job. One process trains on each of its nodes, whatever the number of its GPUs there."""
 
     name: str
     kind: Kind

@@ -15,7 +15,7 @@ from tests.fuzz.target import BrokenPromiseError, Target
 from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.wire.test_messages import elastic, sample
 
-_STATE = cluster([Node()] * 4, [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=16), Job(gpus=2)], sequence=5)
+_STATE = cluster([Node()] * 4, [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=16), Job(gpus=2)], sequence=5)
 _OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
 _POLICY = load_policy("fifo-skip")
 

@@ -322,7 +322,7 @@ async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path:
     state = cluster(
         [Node(cpus=16), Node(available=False), Node(foreign_gpus=4), Node(memory_mib=1000)],
         [
-            Job(gpus=6, held={0: 6}, cpus_per_gpu=2.0, preemptible=False),
+            Job(gpus=6, occupied={0: 6}, cpus_per_gpu=2.0, preemptible=False),
             Job(gpus=4, max_nodes=1, cpus_per_gpu=4.0),
             Job(gpus=8, min_nodes=2),
             Job(gpus=2, exclusive=True),

@@ -1,4 +1,4 @@
-"""Property tests on machines that others use too: no verdict by the clock."""
+"""Settings of property tests without deadlines, because other programs use the machine too."""
 
 from hypothesis import HealthCheck, settings
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def running(
     *argv: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process that is gone when the block ends, however it ends. Its output is in pipes."""
+    """Start a process, and end it with the block, however that ends. Its output is in pipes."""
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -36,7 +36,7 @@ def running(
 
 
 def serve_command(policy: str, listen: str) -> list[str]:
-    """argv of headway-policy serve, in the Python that runs the tests."""
+    """Return the argv of headway-policy serve, in the Python that runs the tests."""
     start = "from policies.serving.cli.app import main; main()"
     return [sys.executable, "-c", start, "serve", "--policy", policy, "--listen", listen]
 
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 async def eventually(check: Callable[[], Awaitable[Result]], *, within_s: float = 60.0) -> Result:
-    """The first true answer of `check`."""
+    """Return the first true answer of `check`."""
     deadline = time.monotonic() + within_s
     while True:
         answer = await check()

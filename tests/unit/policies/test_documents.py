@@ -1,4 +1,4 @@
-"""Documents of others are read within bounds, and refused in a few printable words."""
+"""Files and texts of others are read within bounds, and refused with a short printable message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_documents_are_read(tmp_path: Path) -> None:
     ],
     ids=["nesting", "digits", "grammar", "dots", "dots of a table"],
 )
-def test_toml_that_is_none_is_refused_at_once(text: str) -> None:
+def test_invalid_toml_is_refused_at_once(text: str) -> None:
     begun_s = time.process_time()
     with pytest.raises(DocumentError) as caught:
         parse_toml(text)
@@ -37,7 +37,7 @@ def test_toml_that_is_none_is_refused_at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "{", '{"a":' * 50_000])
-def test_json_that_is_none_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(DocumentError):
         parse_json(text)
 
@@ -48,20 +48,20 @@ def test_numbers_and_texts_with_many_dots_are_no_names() -> None:
     assert parse_toml('a = "1. 2. 3."')["a"] == "1. 2. 3."
 
 
-def test_what_is_no_regular_file_of_a_fit_size_is_not_read(tmp_path: Path) -> None:
+def test_only_regular_files_of_a_limited_size_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DocumentError, match="no regular file"):
+    with pytest.raises(DocumentError, match="not a regular file"):
         read_text(tmp_path / "pipe")
     (tmp_path / "long").write_bytes(b"x" * 101)
     with pytest.raises(DocumentError, match="more than 100 bytes"):
         read_text(tmp_path / "long", 100)
     (tmp_path / "bytes").write_bytes(b"\xff")
-    with pytest.raises(DocumentError, match="no UTF-8"):
+    with pytest.raises(DocumentError, match="not UTF-8"):
         read_text(tmp_path / "bytes")
     with pytest.raises(FileNotFoundError):
         read_text(tmp_path / "none")
 
 
-def test_what_others_wrote_is_shown_in_one_printable_line() -> None:
+def test_text_of_others_is_shown_as_one_printable_line() -> None:
     assert short("a\x1b[2J\n\ud800b") == "a?[2J??b"
     assert len(short("x" * 10_000)) < 310

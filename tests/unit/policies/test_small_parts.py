@@ -1,4 +1,4 @@
-"""Addresses, options in text, and systemd's notifications."""
+"""Addresses, options as text, and notifications of systemd."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from policies.serving.runtime.sdnotify import Notifier
         ("[::1]:7000", "[::1]:7000", "[::1]:7000"),
     ],
 )
-def test_addresses(text: str, target: str, shown: str) -> None:
+def test_addresses_are_parsed(text: str, target: str, shown: str) -> None:
     address = parse_address(text)
     assert (address.target, str(address)) == (target, shown)
     assert parse_address(str(address)) == address
@@ -41,14 +41,14 @@ def test_other_addresses_are_refused_with_what_is_allowed(text: str) -> None:
         parse_address(text)
 
 
-def test_policies_in_text() -> None:
+def test_texts_of_policies_are_parsed() -> None:
     assert parse_policy("fifo") == ("fifo", {})
     assert parse_policy("las:round_s=60") == ("las", {"round_s": 60})
     assert parse_policy("x:a=1.5,b=true,c=False,d=word") == ("x", {"a": 1.5, "b": True, "c": False, "d": "word"})
 
 
 @pytest.mark.parametrize("text", ["las:", "las:round_s", "las:=1", "las:a=1,a=2", "las:a b=1"])
-def test_bad_policies_in_text(text: str) -> None:
+def test_invalid_texts_of_policies_are_refused(text: str) -> None:
     with pytest.raises(PolicyLoadError, match="key=value"):
         parse_policy(text)
 
@@ -68,7 +68,7 @@ def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_hears_what_happens(tmp_path: Path, abstract: bool) -> None:
+def test_systemd_is_notified_of_each_state(tmp_path: Path, abstract: bool) -> None:
     path = f"@headway-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + path[1:] if abstract else path)

@@ -30,11 +30,11 @@ LOG_WAIT = 5
 IS_SPREAD = 6
 """1 where the job would be scattered now."""
 TIME_LOST = 7
-"""Time lost by that."""
+"""Time lost by being scattered."""
 LOG_UNTIL_LOCAL = 8
 """Log of the time until the job fits on one server."""
 GAIN_OF_STARTING = 9
-"""Time gained by waiting for that, where the job would be scattered now."""
+"""Time gained by waiting until then, where the job would be scattered now."""
 OUTLASTS = 10
 """Time for which the job outlasts the other jobs of its server."""
 OUTLASTS_OTHERS = 11
@@ -61,11 +61,11 @@ SMALL_LARGE_WAIT = 23
 """Log of the longest wait of the large candidates."""
 SMALL_LARGE_QUEUE = 24
 BREAKS_MISSING = 25
-"""As the three features from SMALL_MISSING on, where a small job takes an empty server."""
+"""The three features from SMALL_MISSING on, where a small job takes an empty server."""
 BREAKS_LARGE_WAIT = 26
 BREAKS_LARGE_QUEUE = 27
 SHARES_OUTLASTS = 28
-"""As OUTLASTS_OTHERS, where a small job takes a server in use and a large candidate waits."""
+"""The value of OUTLASTS_OTHERS, where a small job takes a server in use and a large candidate waits."""
 LARGE_QUEUE = 29
 """For a large job: `queue`."""
 LARGE_MISSING = 30
@@ -78,7 +78,7 @@ OF_JOB = SIZE_FLAGS + SIZES
 OF_ALL = REST_NUMBERS + 1
 """Number of features of the rest of the queue, and of the cluster."""
 NEVER_H = 48.0
-"""Stands for the hours after which an absent GPU comes free."""
+"""Stands for the time after which an absent GPU comes free, in hours."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Features:
         self._patience = 0.0
         """Log of the longest wait among them."""
         self._queue = 0.0
-        """Log of the waiting jobs that are no candidates."""
+        """Log of the waiting jobs that are not candidates."""
         self._server = 0
         """Server where packing puts the first GPUs of the present job."""
 

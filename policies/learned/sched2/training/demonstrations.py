@@ -1,6 +1,6 @@
-"""Demonstrations: the actions of strong simple rules, which never spread a sensitive job.
+"""Demonstrations: the actions of simple rules that perform well and never scatter a job that loses speed by it.
 
-They give an agent a start in training (`recipe`). They need the states alone, not the simulator.
+An agent learns from them at the beginning of its training (`recipe`). They need the states alone, not the simulator.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def actions_of(
     asked = np.rint(jobs[:, :, NUM_PLACEMENTS] * columns.gpus)
     ideal, apart = jobs[:, :, 0].astype(np.float64), jobs[:, :, 1]
     spread = (asked <= columns.gpus) & (asked > free[:, None]) & (apart > _SAME * ideal)
-    worth = ideal * asked if rule == LOCAL_SPF else ideal
-    worth = np.where(masks[:, 1:], worth, np.inf)
-    local = np.where(spread, np.inf, worth)
+    keys = ideal * asked if rule == LOCAL_SPF else ideal
+    keys = np.where(masks[:, 1:], keys, np.inf)
+    local = np.where(spread, np.inf, keys)
     best = local.argmin(1) + 1
     none_fits = ~np.isfinite(local.min(1))
-    return np.where(none_fits, np.where(masks[:, 0], 0, worth.argmin(1) + 1), best)
+    return np.where(none_fits, np.where(masks[:, 0], 0, keys.argmin(1) + 1), best)

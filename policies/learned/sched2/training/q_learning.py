@@ -30,15 +30,15 @@ from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.sched2.networks import Sched2Network, network_of
 from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.demonstrations import actions_of
-from policies.learned.sched2.training.ground import check_columns
 from policies.learned.sched2.training.recipe import Recipe
+from policies.learned.sched2.training.training_setup import check_columns
 from policies.learned.training.run.seeding import generator, seeds
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class QLearning:
-    """Rounds of Q-learning. Invariant between rounds: all that follows is decided by `state_dict()`, the recipe and the seed."""
+    """Rounds of Q-learning. Invariant between rounds: `state_dict()`, the recipe and the seed determine all that follows."""
 
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns, recipe: Recipe, seed: int
@@ -139,11 +139,11 @@ class QLearning:
         return envs.action_masks() if hasattr(envs, "action_masks") else np.stack(envs.call("action_masks"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all from which `load_state_dict` goes on; called between rounds."""
+        """Return everything that `load_state_dict` needs to continue; call it between rounds."""
         return {"round": self.round, **self.dqn.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         self.round = int(state_dict["round"])
         self.dqn.load_state_dict(state_dict)
 

@@ -14,7 +14,7 @@ from policies.learned.sched2.training.demonstrations import RULES
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Hyper-parameters. The paper gives J = 10, its network's form, its reward, DQN with prioritized replay and epsilon-greedy
-    exploration, and 2,400 episodes; all numbers else are chosen here."""
+    exploration, and 2,400 episodes; all other numbers are chosen here."""
 
     gaps_s: tuple[float, ...] = (129.0,)
     """Mean seconds between two submits in the training workloads, which are used in turn."""

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from policies.learned.sched2.state.kinds import EFFECTIVENESS
 from policies.learned.sched2.state.state_columns import StateColumns
-from policies.learned.sched2.training.ground import check_columns
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from policies.learned.sched2.training.search import search
+from policies.learned.sched2.training.training_setup import check_columns
 from policies.learned.training.run.seeding import seeds
 
 
 class RuleSearch:
-    """Rounds of search. Invariant between rounds: all that follows is decided by the state of `search`, the recipe and the seed."""
+    """Rounds of search. Invariant between rounds: the state of `search`, the recipe and the seed determine all that follows."""
 
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], columns: StateColumns, recipe: RuleRecipe, seed: int

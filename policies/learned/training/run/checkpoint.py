@@ -21,7 +21,7 @@ class Stateful(Protocol):
         """Return nested dicts, lists and tuples of arrays, tensors, numbers and texts."""
 
     def load_state_dict(self, state_dict: Any, /) -> Any:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
 
 
 class NamedArrays(dict[str, weights.Array]):
@@ -32,7 +32,7 @@ class NamedArrays(dict[str, weights.Array]):
         return {name: array.copy() for name, array in self.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, weights.Array], /) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         self.clear()
         self.update(state_dict)
 
@@ -56,11 +56,11 @@ class Parts:
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
-        """Go on from such states. Raises TrainingError where the names are others."""
+        """Continue from states that `state_dict` returned. Raises TrainingError where the names are others."""
         if states.keys() != self._parts.keys():
             raise TrainingError(
-                f"{self._folder}: kept {', '.join(states)}, this recipe keeps {', '.join(self._parts)}; "
-                "use the Headway that began it, or begin again in another folder"
+                f"{self._folder}: the checkpoint has {', '.join(states)}, and this recipe needs {', '.join(self._parts)}; "
+                "use the version of Headway that began it, or begin again in another folder"
             )
         for name, part in self._parts.items():
             part.load_state_dict(states[name])
@@ -89,11 +89,11 @@ class Checkpoint:
         return found
 
     def note_round(self, round_s: float) -> str | None:
-        """Take in how long a round took; return a warning for the first one that is longer than the time between checkpoints."""
+        """Record how long a round took; return a warning for the first one that is longer than the time between checkpoints."""
         is_first = round_s > self._every_s >= self._longest_s
         self._longest_s = max(self._longest_s, round_s)
         if is_first:
-            return f"a round took {round_s:.0f} s: as much is lost when the training is killed; make rounds shorter"
+            return f"a round took {round_s:.0f} s: a killed training loses up to that much work; make rounds shorter"
         return None
 
     @property

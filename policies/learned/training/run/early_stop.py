@@ -1,4 +1,4 @@
-"""Early stopping by a validation figure that gets no better."""
+"""Early stopping, when a validation figure no longer improves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Better: TypeAlias = Literal["lower", "higher"]
 
 
 class EarlyStop:
-    """Invariant: `best` is the best figure so far, and `since` figures have come after it that were not better."""
+    """Says when to stop. Invariant: `best` is the best figure so far, and the `since` figures after it were not better."""
 
     def __init__(self, better: Better, patience: int | None) -> None:
         """Stop after `patience` figures in a row that were not better than the best; None: never."""
@@ -27,7 +27,7 @@ class EarlyStop:
         return self.patience is not None and self.since >= self.patience
 
     def offer(self, figure: float, min_gain: float = 0.0) -> bool:
-        """Take in a figure; return whether it is better than the best so far by more than `min_gain` of that (0.05 = 5 %).
+        """Record a figure; return whether it is better than the best so far by more than `min_gain` of that (0.05 = 5 %).
 
         Raises TrainingError for NaN and infinity.
         """
@@ -47,5 +47,5 @@ class EarlyStop:
         return {"best": self.best, "since": self.since}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state."""
+        """Continue from a state that `state_dict` returned."""
         self.best, self.since = state["best"], state["since"]

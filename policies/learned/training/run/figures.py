@@ -14,7 +14,7 @@ class Figures:
         self._writer: Any = None
 
     def add(self, name: str, figure: float, rounds_done: int) -> None:
-        """Write one figure. What a killed training wrote about rounds that are done again is not shown."""
+        """Write one figure. Figures of rounds that a killed training does again are not shown twice."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 

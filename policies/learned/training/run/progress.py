@@ -11,7 +11,7 @@ import rich.progress
 
 
 class TrainingProgress:
-    """A context manager. Invariant: there is a bar only on a terminal, and only inside the `with` block."""
+    """Shows progress inside a `with` block. Invariant: there is a bar only on a terminal, and only inside the block."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -59,7 +59,7 @@ class TrainingProgress:
             self.say(f"{self._where}: {self._evaluation}")
 
     def say(self, text: str) -> None:
-        """Write a line of its own."""
+        """Write the text as a separate line."""
         if self._bar:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

@@ -1,4 +1,4 @@
-"""settings.json of a training: its settings, so that it goes on with the same."""
+"""settings.json of a training: its settings, with which it also continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training in its folder, and how it goes on after it was stopped or killed.
+"""A training in its folder, which continues after it was stopped or killed.
 
     with TrainingRun(folder, card, resume=False, better="lower", patience=10) as run:
         run.keep(network=network, optimizer=optimizer)
@@ -16,7 +16,7 @@
 
 **Rounds.** Between two rounds a training can be stopped without loss: all that goes on from one round to the next is what was kept
 (`keep`), the global sources of random numbers, and this object's own counters. The recipe must restart all environments at the
-beginning of each round, whether or not a checkpoint is written there. Then a training that was killed at any moment and goes on
+beginning of each round, whether or not a checkpoint is written there. Then a training that was killed at any moment and continues
 from its last checkpoint computes, to the bit, the same as one that was never killed: the clock decides about checkpoints alone.
 """
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 
 class TrainingRun:
-    """A context manager: within, the folder belongs to this process alone, torch computes deterministically, and SIGINT and SIGTERM
-    end the training after the present round, with TrainingStoppedError.
+    """One training, as a context manager. Inside the `with` block the folder belongs to this process alone, torch computes
+    deterministically, and SIGINT and SIGTERM end the training after the present round, with TrainingStoppedError.
 
     Invariants: `best/` is never older than the checkpoint; a phase that has ended is not begun again.
     """
@@ -92,7 +92,7 @@ class TrainingRun:
         """Phase and number of the present round."""
         self._enough = False
         self._point: dict[str, Any] | None = None
-        """The checkpoint to go on from, until the recipe has reached its phase."""
+        """The checkpoint from which the training continues, until the recipe has reached its phase."""
 
     @staticmethod
     def is_in(folder: Path) -> bool:
@@ -105,7 +105,7 @@ class TrainingRun:
         return self.folder / "best"
 
     def __enter__(self) -> TrainingRun:
-        """Raises TrainingError where the training cannot begin, or not go on."""
+        """Lock the folder, and read the checkpoint. Raises TrainingError if the training cannot begin or continue."""
         with ExitStack() as stack:
             stack.enter_context(locked(self.folder))
             stack.callback(self._figures.close)
@@ -125,7 +125,7 @@ class TrainingRun:
     # What a recipe calls
 
     def keep(self, **parts: Stateful) -> None:
-        """Carry these from round to round. Where a training goes on, `rounds` restores their states when it begins."""
+        """Carry these from round to round. If a training continues, `rounds` restores their states when it begins."""
         self._parts.keep(parts)
 
     def rounds(self, total: int, phase: str = "training") -> Iterator[int]:
@@ -174,7 +174,7 @@ class TrainingRun:
         min_gain: float = 0.0,
         **results: float,
     ) -> bool:
-        """Take in the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
+        """Record the validation figure of these weights. If it is better than the best so far by more than `min_gain` of that
         (0.05 = 5 %), keep them in `best/` and return True.
 
         The card gets the figure and the results. When patience is at its end, the phase ends after this round. Raises TrainingError
@@ -211,7 +211,7 @@ class TrainingRun:
             write_settings(path, settings)
             return
         if not self.is_in(self.folder):
-            raise TrainingError(f"{path}: no such file, so there is nothing to go on from; begin without --resume")
+            raise TrainingError(f"{path}: no such file, so there is no training to continue; begin without --resume")
         for line in check_same(path, read_settings(path), settings):
             self._progress.say(line)
         self._point = self._checkpoint.read()
@@ -221,8 +221,12 @@ class TrainingRun:
     def _check_empty(self) -> None:
         ours = {"lock", ".settings.json.new"}
         if strangers := [each.name for each in self.folder.iterdir() if each.name not in ours]:
-            mend = "go on with it (--resume)" if self.is_in(self.folder) else "it has no settings.json, so leave it"
-            raise TrainingError(f"{self.folder}: has {strangers[0]} in it; {mend}, or give another folder")
+            mend = (
+                "continue that training (--resume)"
+                if self.is_in(self.folder)
+                else "it has no settings.json, so leave it"
+            )
+            raise TrainingError(f"{self.folder}: the folder contains {strangers[0]}; {mend}, or give another folder")
 
     def _come_to(self, phase: str) -> None:
         if self._point is None:
@@ -233,7 +237,7 @@ class TrainingRun:
         elif phase not in self._ended:
             raise TrainingError(
                 f"{self.folder}: was in phase {self._point['phase']}, which this recipe does not have before {phase}; "
-                "use the Headway that began it, or begin again in another folder"
+                "use the version of Headway that began it, or begin again in another folder"
             )
 
     def _go_on(self, point: Mapping[str, Any]) -> None:
@@ -241,7 +245,7 @@ class TrainingRun:
         self.early.load_state_dict(point["early"])
         # Last: what came until here may have drawn from them, as it did when the training began.
         seeding.set_global_sources(point["sources"])
-        self._progress.say(f"{self.folder}: goes on after round {self._done[point['phase']]} of {point['phase']}")
+        self._progress.say(f"{self.folder}: continues after round {self._done[point['phase']]} of {point['phase']}")
 
     # Between two rounds
 
@@ -262,11 +266,11 @@ class TrainingRun:
         if self._interrupts.asked:
             raise TrainingStoppedError(
                 f"{self.folder}: stopped by {self._interrupts.asked} after round {self._done.get(phase, 0)} of {phase}; "
-                "go on with --resume"
+                "continue with --resume"
             )
 
     def _round(self, what: str) -> tuple[str, int]:
         if self._now is None:
-            # Between rounds it would be done twice by a training that goes on.
+            # Between rounds, a training that continues would do it twice.
             raise RuntimeError(f"{what} was called outside of a round; call it in the loop over `rounds`")
         return self._now

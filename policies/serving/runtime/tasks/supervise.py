@@ -135,7 +135,7 @@ class Tasks:
                     raise
                 _take_back_cancellation()
                 problem = RuntimeError("it was cancelled, or something that it waited for was")
-            except Exception as error:  # noqa: BLE001 - every error is counted, and the task goes on
+            except Exception as error:  # noqa: BLE001 - every error is counted, and the task continues
                 problem = error
             pause_s = self._note(name, problem, begun_s, vital=failed is not None)
             if scope.ending:  # it failed while it was ended; the context waits for it
@@ -169,7 +169,7 @@ class Tasks:
 
 
 def _take_back_cancellation() -> None:
-    """Let the present task go on after a cancellation that its owner did not ask for."""
+    """Let the present task continue after a cancellation that its owner did not ask for."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,4 +1,4 @@
-"""Contention-greedy: where it starts jobs, which jobs it holds, and that no job is held for ever."""
+"""Contention-greedy: where it starts jobs, which jobs it defers, and that no job is deferred for ever."""
 
 from __future__ import annotations
 
@@ -29,40 +29,41 @@ def decide(state: ClusterState, **options: object) -> Decision:
     return ContentionGreedy(**options).decide(state)  # type: ignore[arg-type] # options by name
 
 
-RUNS = Job(gpus=12, held={0: 8, 1: 4})
+RUNS = Job(gpus=12, occupied={0: 8, 1: 4})
 
 
-def test_a_job_that_would_take_too_much_from_another_is_held_with_a_reason() -> None:
+def test_a_job_that_would_slow_another_down_too_much_is_deferred_with_a_reason() -> None:
     state = state_of([Node()] * 2, [(RUNS, LOUD), (Job(gpus=4, split=Split.EVEN, min_nodes=1), LOUD)])
     assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs no job
     wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
     decision = decide(wide)
     assert set(decision.allocation) == {0}
-    assert "deferred: at best would run at" in decision.reasons[1]
-    assert "of its ideal speed and take" in decision.reasons[1] and "most from job 100; 60%" in decision.reasons[1]
+    assert "deferred: at best it would run at" in decision.reasons[1]
+    assert "of its ideal speed and slow others down by" in decision.reasons[1]
+    assert "most job 100; it starts when the gain is at least 60%" in decision.reasons[1]
 
 
 def test_jobs_that_hardly_communicate_share_links() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, QUIET), (Job(gpus=12), QUIET)]))
     assert decision.allocation[1] == Placement((1, 2), (4, 8))
-    assert "2 nodes, n1 to n2: would run at 100% of its ideal speed" in decision.reasons[1]
+    assert "2 nodes, n1 to n2: it would run at 100% of its ideal speed" in decision.reasons[1]
 
 
-def test_of_several_places_the_one_that_gains_most_is_taken() -> None:
-    # Best fit would complete n1, where somebody communicates; the rest of n3 serves as well
-    jobs = [(RUNS, LOUD), (Job(gpus=3, held={3: 3}), QUIET), (Job(gpus=12), LOUD)]
+def test_a_job_starts_at_the_placement_with_the_largest_gain() -> None:
+    # Best fit would use n1, where a job communicates; the free GPUs of n3 are as good
+    jobs = [(RUNS, LOUD), (Job(gpus=3, occupied={3: 3}), QUIET), (Job(gpus=12), LOUD)]
     state = state_of([Node()] * 4, jobs)
     assert decide(state).allocation[2] == Placement((2, 3), (8, 4))
 
 
 def test_jobs_stay_in_one_rack_where_uplinks_are_narrow() -> None:
     rack = (0, 0, 1, 1)
-    jobs = [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=16), LOUD)]
+    jobs = [(Job(gpus=8, occupied={0: 8}), QUIET), (Job(gpus=16), LOUD)]
     assert decide(state_of([Node()] * 4, jobs, rack=rack)).allocation[1] == Placement((2, 3), (8, 8))
 
 
 def test_the_first_job_starts_whatever_its_gain_when_nothing_runs() -> None:
-    """One that must be spread over racks never comes near its ideal speed."""
+    """A job that must be spread over racks never reaches its ideal speed."""
     job = Job(gpus=4, split=Split.FIXED, min_nodes=4)
     state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD)], rack=(0, 1, 2, 3))
     decision = decide(state, threshold=1.0)
@@ -70,7 +71,7 @@ def test_the_first_job_starts_whatever_its_gain_when_nothing_runs() -> None:
     assert "deferred" in decision.reasons[1]
 
 
-def test_the_oldest_late_job_is_held_no_more_and_its_nodes_are_reserved() -> None:
+def test_the_oldest_late_job_is_no_longer_deferred_and_its_nodes_are_reserved() -> None:
     runs = dataclasses.replace(RUNS, service_s=4500.0)
     jobs = [(runs, LOUD), (Job(gpus=12), LOUD), (Job(gpus=1), QUIET)]
     late = state_of([Node()] * 3, jobs, time_s=5000.0)
@@ -83,7 +84,7 @@ def test_the_oldest_late_job_is_held_no_more_and_its_nodes_are_reserved() -> Non
     assert decision.queue == (1, 2)
 
 
-def test_a_late_job_is_passed_by_those_that_end_before_it_can_start() -> None:
+def test_jobs_that_end_before_a_late_job_can_start_pass_it() -> None:
     runs = dataclasses.replace(RUNS, service_s=4500.0, estimate_s=9000.0)
     jobs = [
         (runs, QUIET),
@@ -104,12 +105,12 @@ def test_no_job_passes_a_late_one_while_its_start_is_not_known() -> None:
 
 
 def test_no_younger_job_comes_first_while_an_older_late_one_runs() -> None:
-    """The one that runs waited for most of its time, so the second waits its turn, and nothing is reserved for it."""
+    """The running job waited for most of its time, so the second job waits until it ends, and no node is reserved for it."""
     state = state_of([Node()] * 2, [(RUNS, QUIET), (Job(gpus=12), QUIET), (Job(gpus=1), QUIET)], time_s=5000.0)
     assert set(decide(state, patience_s=4000.0).allocation) == {0, 2}
 
 
-def test_what_is_late_depends_on_how_long_a_job_lasts() -> None:
+def test_a_job_is_late_when_it_waited_long_for_its_duration() -> None:
     runs = dataclasses.replace(RUNS, service_s=8500.0)
     jobs = [(runs, QUIET), (Job(gpus=12, estimate_s=1000.0), QUIET), (Job(gpus=1), QUIET)]
     state = state_of([Node()] * 2, jobs, time_s=9000.0)
@@ -117,7 +118,7 @@ def test_what_is_late_depends_on_how_long_a_job_lasts() -> None:
     assert set(decide(state, patience_s=4000.0, stretch=5.0).allocation) == {0}
 
 
-def test_orders() -> None:
+def test_jobs_are_started_in_the_order_of_the_policy() -> None:
     sizes = [
         (Job(gpus=8, estimate_s=10), QUIET),
         (Job(gpus=2, estimate_s=30), QUIET),
@@ -128,9 +129,9 @@ def test_orders() -> None:
     assert queues == {"fifo": (0, 1, 2), "gpus": (1, 2, 0), "shortest": (0, 2, 1), "area": (1, 0, 2)}
 
 
-def test_jobs_that_were_not_measured_count_as_usual_and_the_reason_says_so() -> None:
+def test_jobs_without_measurements_have_typical_values_and_the_reason_says_so() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
-    assert decision.reasons[1].endswith("(its model was not measured: the usual numbers count)")
+    assert decision.reasons[1].endswith("(its model was not measured; typical values are used)")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_jobs_that_were_not_measured_count_as_usual_and_the_reason_says_so() -> 
         {"patience_s": math.inf},
     ],
 )
-def test_options_that_cannot_be_are_named(options: dict[str, object]) -> None:
+def test_impossible_options_are_refused_by_name(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         decide(state_of([Node()], []), **options)
 

@@ -52,31 +52,31 @@ def claims(draw: st.DrawFn) -> tuple[Claims, dict[int, list[float]], int]:
     # Sixteenths add up without rounding
     tasks = np.array([[draw(st.integers(0, 4)) / 16, draw(st.integers(0, 4)) / 16] for _ in range(count)])
     owner = [draw(st.integers(0, 2)) for _ in range(count)]
-    held = {who: [draw(st.integers(0, 8)) / 16, 0.0] for who in set(owner) if draw(st.booleans())}
+    occupied = {user: [draw(st.integers(0, 8)) / 16, 0.0] for user in set(owner) if draw(st.booleans())}
     most = [low + draw(st.integers(0, 5)) for low in least]
-    return Claims(least, most, tasks, owner), held, draw(st.integers(0, 16))
+    return Claims(least, most, tasks, owner), occupied, draw(st.integers(0, 16))
 
 
-def column(held: dict[int, list[float]]) -> defaultdict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    return defaultdict(lambda: np.zeros(2), {who: np.array(shares) for who, shares in held.items()})
+def column(occupied: dict[int, list[float]]) -> defaultdict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    return defaultdict(lambda: np.zeros(2), {user: np.array(shares) for user, shares in occupied.items()})
 
 
 def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[int, int]:
-    """Task by task: everybody's shares are worked out anew for each."""
+    """Give tasks one by one; the shares of all owners are computed anew for each."""
     sizes: dict[int, int] = {}
     given_up: set[int] = set()
     while gpus:
-        held = {who: list(before.get(who, [0.0, 0.0])) for who in claims.owner}
+        occupied = {user: list(before.get(user, [0.0, 0.0])) for user in claims.owner}
         for row, size in sizes.items():
             for kind in range(2):
-                held[claims.owner[row]][kind] += size * claims.tasks[row][kind]
+                occupied[claims.owner[row]][kind] += size * claims.tasks[row][kind]
         wanting = [
-            (max(held[who]), row, who)
-            for who in held
+            (max(occupied[user]), row, user)
+            for user in occupied
             for _, row in sorted(
                 (sizes.get(row, 0) * max(claims.tasks[row]), row)
                 for row in range(len(claims.owner))
-                if claims.owner[row] == who and row not in given_up and sizes.get(row, 0) < claims.most[row]
+                if claims.owner[row] == user and row not in given_up and sizes.get(row, 0) < claims.most[row]
             )[:1]
         ]
         if not wanting:
@@ -94,7 +94,7 @@ def filled(claims: Claims, before: dict[int, list[float]], gpus: int) -> dict[in
 class TestDrf:
     @settings(max_examples=300)
     @given(claims())
-    def test_filling_is_task_by_task(self, drawn: tuple[Claims, dict[int, list[float]], int]) -> None:
+    def test_gpus_are_given_one_by_one(self, drawn: tuple[Claims, dict[int, list[float]], int]) -> None:
         claims, before, gpus = drawn
         order = range(len(claims.owner))
         assert claims.fill(order, column(before), gpus) == filled(claims, before, gpus)
@@ -117,20 +117,20 @@ class TestDrf:
                 if size > claims.least[other]:
                     assert (size - 1) * dominant[other] <= sizes[row] * dominant[row]
 
-    def test_jobs_alike_get_the_same(self) -> None:
+    def test_equal_jobs_get_equal_numbers_of_gpus(self) -> None:
         wide = Job(gpus=2, sizes=(1, 8))
         assert decide(Drf(elastic=True), [Node()] * 3, *[wide] * 3) == {0: 8, 1: 8, 2: 8}
         assert decide(Drf(elastic=True), [Node(gpus=16)], wide, wide, Job(gpus=6)) == {0: 5, 1: 5, 2: 6}
         assert decide(Drf(elastic=True), [Node()], wide, Job(gpus=2, sizes=(1, 2)), wide) == {0: 3, 1: 2, 2: 3}
 
-    def test_what_a_worker_needs_most_counts(self) -> None:
+    def test_the_dominant_resource_of_a_worker_counts(self) -> None:
         """With 8 GPUs and 16 cores, a worker of the first job needs half the cores of 4 GPUs, one of the second one core."""
         nodes = [Node(gpus=8, cpus=16)]
         many, few = Job(sizes=(1, 8), cpus_per_gpu=4), Job(sizes=(1, 8), cpus_per_gpu=0.5)
         assert decide(Drf(elastic=True), nodes, many, few) == {0: 3, 1: 5}
 
     def test_a_new_job_makes_old_ones_shrink_and_not_young_ones(self) -> None:
-        old = Job(gpus=4, sizes=(1, 8), held={0: 8})
+        old = Job(gpus=4, sizes=(1, 8), occupied={0: 8})
         assert decide(Drf(elastic=True), [Node()], old, Job(gpus=2, sizes=(1, 8))) == {0: 4, 1: 4}
         assert decide(Drf(elastic=True), [Node()], old, Job(gpus=2, sizes=(1, 8)), time_s=LATE_S - 1) == {0: 8}
         assert decide(Drf(elastic=True, round_s=60), [Node()], old, Job(gpus=8), time_s=LATE_S - 1) == {0: 8}
@@ -195,14 +195,14 @@ class TestTetris:
             1: 6,
         }
 
-    def test_packing_counts_more_than_gpus(self) -> None:
-        """Without regard to time, the task that takes most of what is free comes first."""
+    def test_alignment_counts_more_than_the_number_of_gpus(self) -> None:
+        """If time does not count, the task that takes most of the free resources comes first."""
         nodes = [Node(gpus=8, cpus=16)]
         light, heavy = Job(sizes=(1, 8), cpus_per_gpu=0.5), Job(sizes=(1, 4), cpus_per_gpu=3)
         assert decide(Tetris(time_weight=0.0, elastic=True), nodes, light, heavy) == {0: 4, 1: 4}
 
     def test_a_job_with_a_better_score_stops_an_old_one_and_not_a_young_one(self) -> None:
-        old = Job(gpus=4, sizes=(4, 8), held={0: 8}, estimate_s=5000)
+        old = Job(gpus=4, sizes=(4, 8), occupied={0: 8}, estimate_s=5000)
         soon = Job(gpus=8, estimate_s=10)
         assert decide(Tetris(elastic=True), [Node()], old, soon) == {1: 8}
         assert decide(Tetris(elastic=True), [Node()], old, soon, time_s=LATE_S - 1) == {0: 8}
@@ -217,7 +217,7 @@ def test_every_decision_is_valid(policy: Policy, state: ClusterState, late: bool
 
 
 @pytest.mark.parametrize("name", ["drf", "tetris"])
-def test_only_then_they_resize(name: str) -> None:
+def test_jobs_are_resized_only_with_the_option(name: str) -> None:
     plain, growing = load_policy(name), load_policy(name, {"elastic": True, "round_s": 300.0})
     assert (plain.spec.resizes, plain.spec.preempts, plain.spec.round_s) == (False, False, 0.0)
     assert (growing.spec.resizes, growing.spec.preempts, growing.spec.round_s) == (True, True, 300.0)
@@ -235,9 +235,9 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
     log = simulation.finished
     assert sorted(log.index) == list(range(40))
     assert sum(log.resizes) >= 10
-    held = {(span.job, sum(span.held.values())) for span in spans(simulation)}
-    assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in held)
-    assert any(gpus > trace.num_gpus[job] for job, gpus in held)
+    occupied = {(span.job, sum(span.occupied.values())) for span in spans(simulation)}
+    assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in occupied)
+    assert any(gpus > trace.num_gpus[job] for job, gpus in occupied)
     audit_gpus(simulation)
     finishes = dict(zip(log.index, log.finish, strict=True))
     ended_early = [span for span in spans(simulation) if span.end < finishes[span.job]]
@@ -247,7 +247,7 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
 @pytest.mark.parametrize("make", [Optimus, lambda: Drf(elastic=True), lambda: Tetris(elastic=True)])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_was_decided_before_does_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
+def test_earlier_decisions_do_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
     """The last decision is not used for the next state, even if only the time or one column differs."""
     state = data.draw(states(max_jobs=8))
     policy = make()

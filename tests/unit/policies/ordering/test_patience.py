@@ -1,4 +1,4 @@
-"""Late jobs: when a job is late, which late one comes first, and that long queues of long jobs are not served in order."""
+"""Late jobs: when a job is late, which late job comes first, and that long queues of long jobs are not served in order."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def test_a_job_is_late_when_it_waited_long_for_its_duration() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"patience_s": math.nan}, {"patience_s": -1.0}, {"stretch": -1.0}, {"stretch": True}]
 )
-def test_what_cannot_be_is_named(wrong: dict[str, float]) -> None:
+def test_impossible_options_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Patience(**wrong)
 
 
 def test_the_head_is_the_oldest_and_only_while_no_older_late_one_runs() -> None:
-    state = cluster([Node()], [Job(), Job(held={0: 1}), Job()])
+    state = cluster([Node()], [Job(), Job(occupied={0: 1}), Job()])
     assert head_of(state, np.array([True, True, True])) == 0
     assert head_of(state, np.array([False, True, True])) is None
     assert head_of(state, np.array([False, False, True])) == 2
     assert head_of(state, np.array([False, True, False])) is None
 
 
-def test_a_late_job_that_fits_nowhere_keeps_no_other_from_coming_first() -> None:
+def test_a_late_job_that_fits_nowhere_delays_no_other_late_job() -> None:
     up_and_down = [Node(), Node(available=False)]
-    state = cluster(up_and_down, [Job(gpus=16), Job(gpus=16), Job(gpus=8), Job(gpus=4, held={0: 4}), Job(gpus=1)])
-    everyone = np.array([True, True, True, False, True])
-    assert head_of(state, everyone) == 2
+    state = cluster(up_and_down, [Job(gpus=16), Job(gpus=16), Job(gpus=8), Job(gpus=4, occupied={0: 4}), Job(gpus=1)])
+    all_jobs = np.array([True, True, True, False, True])
+    assert head_of(state, all_jobs) == 2
     assert head_of(state, np.array([True, True, False, False, False])) is None
     assert head_of(state, np.array([True, True, False, True, True])) is None  # the one that runs is older
     assert head_of(cluster([Node()] * 2, [Job(gpus=16), Job(gpus=8)]), np.array([True, True])) == 0
@@ -64,16 +64,16 @@ def test_a_late_job_that_fits_nowhere_keeps_no_other_from_coming_first() -> None
 
 def test_nodes_are_reserved_for_a_job_that_only_fits_divided_unevenly() -> None:
     """Best fit would need a whole node for it."""
-    state = cluster([Node(foreign_gpus=1)] * 2, [Job(gpus=12), Job(gpus=4, held={1: 4}, estimate_s=300.0)])
+    state = cluster([Node(foreign_gpus=1)] * 2, [Job(gpus=12), Job(gpus=4, occupied={1: 4}, estimate_s=300.0)])
     assert head_of(state, np.array([True, False])) == 0
     assert reserve(state, Capacity(state), 0, state.running) == Reservation((0, 1), 300.0)
 
 
 @pytest.mark.parametrize("policy", [ContentionGreedy(order="shortest"), HeadwayRl()])
-def test_who_comes_behind_a_job_that_fits_nowhere_gets_nodes(policy: ContentionGreedy | HeadwayRl) -> None:
+def test_a_late_job_after_one_that_fits_nowhere_gets_reserved_nodes(policy: ContentionGreedy | HeadwayRl) -> None:
     old = [Job(gpus=16, estimate_s=3600.0), Job(gpus=8, estimate_s=3600.0)]
     new = [Job(gpus=4, estimate_s=7200.0)] * 3
-    runs = Job(gpus=4, held={0: 4}, estimate_s=3600.0, service_s=60 * DAY_S, preemptible=False)
+    runs = Job(gpus=4, occupied={0: 4}, estimate_s=3600.0, service_s=60 * DAY_S, preemptible=False)
     state = cluster([Node(), Node(available=False)], [*old, runs, *new], time_s=60 * DAY_S)
     submitted_s = np.array([0.0, DAY_S, 2 * DAY_S, *[60 * DAY_S - 60] * 3])
     state = dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submit_time_s=submitted_s))
@@ -82,7 +82,7 @@ def test_who_comes_behind_a_job_that_fits_nowhere_gets_nodes(policy: ContentionG
 
 
 def test_nodes_are_reserved_where_jobs_end_first() -> None:
-    runs = [Job(gpus=8, held={node: 8}, estimate_s=left_s) for node, left_s in enumerate((900.0, 300.0, math.nan))]
+    runs = [Job(gpus=8, occupied={node: 8}, estimate_s=left_s) for node, left_s in enumerate((900.0, 300.0, math.nan))]
     state = cluster([Node()] * 3, [*runs, Job(gpus=8), Job(gpus=16), Job(gpus=32), Job(gpus=1)])
     capacity = Capacity(state)
     assert reserve(state, capacity, 3, state.running) == Reservation((1,), 300.0)
@@ -120,7 +120,7 @@ def mean_jct_s(trace: Trace, policy: object) -> tuple[float, int]:
     return float(np.mean(spans)) / 1e9, sum(log.stops)
 
 
-def test_long_queues_of_long_jobs_are_no_fifo_queue() -> None:
+def test_long_queues_of_long_jobs_do_not_become_fifo() -> None:
     trace = heavy_tailed(160, 1, 24)
     srtf_s, srtf_stops = mean_jct_s(trace, Srtf())
     ours_s, stops = mean_jct_s(trace, HeadwayRl())

@@ -1,4 +1,4 @@
-"""Placements of jobs: the rules one by one, and the effects of taking and giving back."""
+"""Placements of jobs: the rules one by one, and the effects of taking and freeing resources."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def place(nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:
 
 
 def test_small_job_goes_to_the_fitting_node_with_fewest_free_gpus() -> None:
-    running = Job(gpus=9, held={0: 2, 1: 5, 2: 2})
+    running = Job(gpus=9, occupied={0: 2, 1: 5, 2: 2})
     assert place([Node()] * 3, Job(gpus=3), running) == {1: 3}
 
 
 def test_lowest_index_wins_ties() -> None:
-    assert place([Node()] * 3, Job(gpus=3), Job(gpus=10, held={0: 6, 1: 2, 2: 2})) == {1: 3}
+    assert place([Node()] * 3, Job(gpus=3), Job(gpus=10, occupied={0: 6, 1: 2, 2: 2})) == {1: 3}
 
 
 def test_large_job_takes_whole_empty_nodes_and_best_fit_for_the_remainder() -> None:
-    running = Job(gpus=8, held={0: 1, 2: 3, 4: 4})
+    running = Job(gpus=8, occupied={0: 1, 2: 3, 4: 4})
     assert place([Node()] * 5, Job(gpus=20), running) == {1: 8, 3: 8, 4: 4}
 
 
@@ -39,7 +39,7 @@ def test_remainder_takes_a_node_of_its_own() -> None:
 
 
 def test_job_that_would_fit_when_scattered_waits() -> None:
-    assert place([Node()] * 2, Job(gpus=8), Job(gpus=2, held={0: 1, 1: 1})) is None
+    assert place([Node()] * 2, Job(gpus=8), Job(gpus=2, occupied={0: 1, 1: 1})) is None
 
 
 def test_more_nodes_asked_for_than_needed_spreads_evenly() -> None:
@@ -60,12 +60,12 @@ def test_fewer_nodes_allowed_than_needed_is_impossible() -> None:
 
 
 def test_fixed_split_is_best_fit_for_each_share() -> None:
-    running = Job(gpus=6, held={1: 4, 2: 2})
+    running = Job(gpus=6, occupied={1: 4, 2: 2})
     assert place([Node()] * 4, Job(gpus=8, split=Split.FIXED, min_nodes=2), running) == {1: 4, 2: 4}
 
 
 def test_fixed_split_of_whole_nodes_takes_the_lowest_empty_ones() -> None:
-    running = Job(gpus=1, held={1: 1})
+    running = Job(gpus=1, occupied={1: 1})
     assert place([Node()] * 4, Job(gpus=16, split=Split.FIXED, min_nodes=2), running) == {0: 8, 2: 8}
 
 
@@ -89,7 +89,7 @@ def test_even_split_takes_the_fewest_nodes_that_divide(
 
 def test_even_split_waits_for_its_division_rather_than_spread() -> None:
     # 6 + 6 is what an empty cluster would give; 4 + 4 + 4 would fit now.
-    running = Job(gpus=9, held={0: 3, 1: 3, 2: 3})
+    running = Job(gpus=9, occupied={0: 3, 1: 3, 2: 3})
     assert place([Node()] * 3, Job(gpus=12, split=Split.EVEN), running) is None
 
 
@@ -99,7 +99,7 @@ def test_unavailable_nodes_and_foreign_use_are_left_alone() -> None:
     assert place(nodes, Job(gpus=4)) == {2: 4}
 
 
-def test_only_nodes_of_the_node_set() -> None:
+def test_only_nodes_of_the_node_set_are_used() -> None:
     assert place([Node()] * 3, Job(gpus=2, nodes=frozenset({2}))) == {2: 2}
     assert place([Node()] * 3, Job(gpus=16, nodes=frozenset({2}))) is None
     assert place([Node()] * 3, Job(gpus=2, nodes=frozenset())) is None
@@ -108,7 +108,7 @@ def test_only_nodes_of_the_node_set() -> None:
 def test_exclusive_job_needs_empty_nodes_and_nothing_fits_beside_it() -> None:
     nodes = [Node(foreign_cpus=1), Node(), Node()]
     exclusive, other = Job(gpus=2, exclusive=True), Job(gpus=1)
-    state = cluster(nodes, [Job(gpus=1, held={1: 1}), exclusive, exclusive, other])
+    state = cluster(nodes, [Job(gpus=1, occupied={1: 1}), exclusive, exclusive, other])
     capacity = Capacity(state)
     placement = capacity.place(1)
     assert placement == Placement((2,), (2,))
@@ -128,8 +128,8 @@ def test_cpus_and_memory_limit_where_they_are_known() -> None:
     assert place(nodes, Job(gpus=4, cpus_per_gpu=9, memory_mib_per_gpu=1500)) == {3: 4}
 
 
-def test_cpus_that_others_hold_count() -> None:
-    running = Job(gpus=2, held={0: 2}, cpus_per_gpu=3)
+def test_cpus_of_other_jobs_count() -> None:
+    running = Job(gpus=2, occupied={0: 2}, cpus_per_gpu=3)
     assert place([Node(cpus=8)] * 2, Job(gpus=2, cpus_per_gpu=2), running) == {1: 2}
     assert place([Node(cpus=8, foreign_cpus=5)], Job(gpus=2, cpus_per_gpu=2)) is None
 
@@ -139,7 +139,7 @@ def test_fractions_of_cpus_add_up() -> None:
     assert place([Node(cpus=16)], Job(gpus=3, cpus_per_gpu=16 / 3)) == {0: 3}
 
 
-def test_cpus_shrink_what_a_node_holds_of_a_large_job() -> None:
+def test_cpus_limit_the_share_of_a_large_job_on_a_node() -> None:
     assert place([Node(cpus=16)] * 3, Job(gpus=8, cpus_per_gpu=4)) == {0: 4, 1: 4}
 
 
@@ -150,15 +150,15 @@ def test_different_nodes_make_different_whole_nodes() -> None:
     assert place(nodes, Job(gpus=16)) == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
-def test_failed_class_is_tried_again_after_something_was_given_back() -> None:
-    state = cluster([Node()], [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=4)])
+def test_a_job_class_that_failed_is_tried_again_after_resources_come_free() -> None:
+    state = cluster([Node()], [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=4)])
     capacity = Capacity(state)
     assert capacity.place(1) is None
     capacity.give_back(0, Placement((0,), (8,)))
     assert capacity.place(1) == capacity.place(2) == Placement((0,), (4,))
 
 
-def test_copies_do_not_share() -> None:
+def test_copies_of_the_capacity_are_independent() -> None:
     state = cluster([Node()], [Job(gpus=8), Job(gpus=8)])
     capacity = Capacity(state)
     twin = capacity.copy()
@@ -171,7 +171,7 @@ def test_copies_do_not_share() -> None:
 
 
 def test_reasons_are_short_sentences() -> None:
-    state = cluster([Node()] * 3, [Job(gpus=6, held={1: 6}), Job(gpus=2), Job(gpus=16)])
+    state = cluster([Node()] * 3, [Job(gpus=6, occupied={1: 6}), Job(gpus=2), Job(gpus=16)])
     capacity = Capacity(state)
     assert explain(state, capacity.fit(Placement((1,), (2,)))) == "best fit: node n1 had 2 GPUs free"
     assert explain(state, capacity.fit(Placement((0, 2), (8, 8)))) == "consolidated: 16 GPUs on 2 nodes, n0 to n2"
@@ -180,30 +180,32 @@ def test_reasons_are_short_sentences() -> None:
 @settings(max_examples=80)
 @given(state=states(), data=st.data())
 def test_every_step_agrees_with_a_new_count(state: ClusterState, data: st.DataObject) -> None:
-    """The next placement depends on the present holders alone, not on what was taken and given back before."""
+    """The next placement depends only on the present jobs, not on resources that were taken and given back before."""
     reference, requests = Cluster(state), Requests(state)
     capacity = Capacity(state, requests=requests)
-    held = {job: reference.own_place(job) for job in state.running.tolist()}
+    occupied = {job: reference.own_place(job) for job in state.running.tolist()}
     for _ in range(data.draw(st.integers(0, 12))):
         if not len(state.jobs):
             return
         job = data.draw(st.integers(0, len(state.jobs) - 1))
-        if job in held:
-            capacity.give_back(job, Placement.of(held.pop(job)))
+        if job in occupied:
+            capacity.give_back(job, Placement.of(occupied.pop(job)))
             continue
-        wanted = reference.place(job, held)
+        wanted = reference.place(job, occupied)
         got = capacity.place(job)
         assert (None if got is None else dict(got.items())) == wanted
         if got is not None:
             capacity.take(job, got)
-            held[job] = wanted
+            occupied[job] = wanted
         for node in range(len(state.nodes)):
-            assert capacity.free_gpus(node) == reference.free(node, held)[0]
+            assert capacity.free_gpus(node) == reference.free(node, occupied)[0]
 
 
 @settings(max_examples=80)
 @given(state=states(), strict=st.booleans(), data=st.data())
-def test_claiming_is_placing_and_taking_one_by_one(state: ClusterState, strict: bool, data: st.DataObject) -> None:
+def test_claiming_several_jobs_equals_placing_them_one_by_one(
+    state: ClusterState, strict: bool, data: st.DataObject
+) -> None:
     rows = data.draw(st.permutations(state.pending.tolist()))
     one_by_one, at_once = Capacity(state), Capacity(state)
     placed = {}
@@ -253,7 +255,7 @@ def test_jobs_share_a_class_exactly_when_they_ask_for_the_same(state: ClusterSta
             assert (keys[first] == keys[second]) == (asked[first] == asked[second])
 
 
-def test_classes_stay_apart_when_the_columns_span_more_than_one_number_holds() -> None:
+def test_classes_stay_distinct_when_columns_need_more_than_64_bits() -> None:
     wide = [
         Job(gpus=2**20 - 1 - row, min_nodes=1 + row % 1000, max_nodes=2**20 - row, memory_mib_per_gpu=float(row))
         for row in range(3000)

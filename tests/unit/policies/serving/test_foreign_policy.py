@@ -22,7 +22,7 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 
 STATE = cluster(
     [Node(), Node(available=False), Node(foreign_gpus=4)],
-    [Job(gpus=6, held={0: 6}), Job(gpus=1), Job(gpus=2), Job(gpus=3), Job(gpus=16)],
+    [Job(gpus=6, occupied={0: 6}), Job(gpus=1), Job(gpus=2), Job(gpus=3), Job(gpus=16)],
     sequence=41,
 )
 

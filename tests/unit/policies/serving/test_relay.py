@@ -23,7 +23,7 @@ async def connected(path: Path) -> tuple[Side, socket.socket]:
     return side, client
 
 
-async def test_what_comes_before_the_other_half_is_there_is_passed_on(tmp_path: Path) -> None:
+async def test_data_that_arrives_before_the_other_half_is_connected_is_passed_on(tmp_path: Path) -> None:
     # given a half that has read before it could be told to wait, as with Python 3.11.2
     first, client = await connected(tmp_path / "first")
     first.data_received(b"PRI * HTTP/2.0")
@@ -46,7 +46,7 @@ async def test_what_comes_before_the_other_half_is_there_is_passed_on(tmp_path: 
     server.close()
 
 
-async def test_who_sends_too_much_before_that_is_cut_off(tmp_path: Path) -> None:
+async def test_a_client_that_sends_too_much_before_that_is_disconnected(tmp_path: Path) -> None:
     first, client = await connected(tmp_path / "first")
     first.data_received(bytes(1 << 20))
     assert not first.transport.is_closing()

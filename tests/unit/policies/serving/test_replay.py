@@ -25,7 +25,7 @@ def as_state(active: list[Active], reference: Cluster, now: Fraction) -> Cluster
     rows = [
         Job(
             gpus=each.job.gpus,
-            held=each.nodes or None,
+            occupied=each.nodes or None,
             estimate_s=float(each.service + each.left),
             service_s=float(each.service),
             attained_gpu_s=float(each.attained),

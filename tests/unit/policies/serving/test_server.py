@@ -33,7 +33,7 @@ from policies.wire.messages import serialize_state
 from tests.unit.policies.processes import eventually, running, serve_command
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
-STATE = cluster([Node()] * 2, [Job(gpus=8, held={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
+STATE = cluster([Node()] * 2, [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
 DECIDED = {0: Placement((0,), (8,)), 1: Placement((1,), (4,))}
 OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
 
@@ -55,7 +55,7 @@ async def serving(policy: Policy, path: Path) -> AsyncIterator[PolicyClient]:
 
 
 class Script:
-    """A policy that does what the test says, and remembers what it was told."""
+    """A policy that does what the test says, and records its calls."""
 
     spec = PolicySpec(name="script", source="tests", preempts=True, round_s=5.0, needs=frozenset({"profile"}))
 
@@ -123,7 +123,9 @@ async def test_calls_given_up_before_their_turn_are_not_worked_off(socket_path: 
 
 
 @pytest.mark.parametrize("error", [ValueError("no idea"), SystemExit(3)])
-async def test_what_a_policy_raises_is_reported_and_the_server_goes_on(socket_path: Path, error: BaseException) -> None:
+async def test_an_error_of_a_policy_is_reported_and_the_server_continues(
+    socket_path: Path, error: BaseException
+) -> None:
     policy = Script()
     policy.error = error
     async with serving(policy, socket_path) as client:
@@ -172,7 +174,7 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(socket_path: Pat
         assert socket_path.exists()
 
 
-async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_socket_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for name, text in (("file", "not a socket"), ("missing/policy.sock", "no folder"), ("file/policy.sock", "folder")):
         server = PolicyServer(load_policy("fifo"), f"unix://{tmp_path}/{name}")
@@ -351,7 +353,7 @@ async def test_describe_asks_a_running_server(socket_path: Path) -> None:
         (["describe", "unix:///nowhere/at/all.sock"], "unreachable"),
     ],
 )
-def test_mistakes_are_answered_with_one_clear_line(arguments: list[str], text: str) -> None:
+def test_wrong_usage_is_answered_with_one_clear_line(arguments: list[str], text: str) -> None:
     result = command(*arguments)
     assert result.returncode == 1
     assert text in result.stderr

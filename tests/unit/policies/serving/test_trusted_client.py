@@ -72,7 +72,7 @@ asyncio.run(main())
 
 @contextmanager
 def serving(policy: str, address: str, *, user: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A policy server as a process of that user; None: of this one."""
+    """Start a policy server as a process of that user; None: of this one."""
     argv = serve_command(policy, address)
     if user is not None:
         argv = [sys.executable, "-c", _AS_USER, policy, address, str(user)]
@@ -101,8 +101,8 @@ async def test_a_server_of_a_trusted_user_decides(address: str) -> None:
 @needs_root
 async def test_a_server_of_another_user_is_not_asked(address: str) -> None:
     with serving("las", address, user=NOBODY):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         async with PolicyClient(address, ME) as client:
             error = await fault_of(client)
             assert error.fault is PolicyFault.UNTRUSTED
@@ -114,8 +114,8 @@ async def test_a_server_of_another_user_is_not_asked(address: str) -> None:
 
 
 @needs_root
-async def test_who_takes_over_a_dead_servers_address_does_not_decide(address: str) -> None:
-    """The server dies; another user listens where it did; later it is back."""
+async def test_another_user_at_the_address_of_a_dead_server_does_not_decide(address: str) -> None:
+    """The server dies, another user listens at its address, and later the server is back."""
     if address.startswith("unix:"):
         pytest.skip("a socket file is not free for others")
     decider = Decider(PolicyClient(address, ME), load_policy("fifo"), 5.0, RealClock())
@@ -130,8 +130,8 @@ async def test_who_takes_over_a_dead_servers_address_does_not_decide(address: st
         process.kill()
         process.wait(30)
     with serving("las", address, user=NOBODY):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         assert not decider.serving
         decided = await eventually(lambda: refused(decider))
         assert decided.policy == "fallback:fifo"
@@ -163,8 +163,8 @@ async def test_another_policy_at_the_same_address_is_known_by_its_own_name(addre
         process.send_signal(signal.SIGTERM)
         process.wait(30)
     with serving("srtf", address):
-        async with PolicyClient(address) as anybody:
-            await eventually(anybody.healthy)
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
         assert not decider.serving
         assert (await decider.decide(STATE)).policy == "srtf"
         assert decider.spec is not None
@@ -196,7 +196,7 @@ async def test_a_server_that_is_stopped_or_killed_is_recognized_and_found_again(
         await eventually(says_why)
 
 
-async def test_a_server_that_accepts_nothing_is_not_reached_and_not_called_another_users(folder: Path) -> None:
+async def test_a_server_that_accepts_no_connection_is_reported_as_unreachable(folder: Path) -> None:
     path = f"{folder}/s"
     with socket.socket(socket.AF_UNIX) as server, ExitStack() as waiting:
         server.bind(path)
@@ -333,12 +333,12 @@ async def test_a_connection_to_itself_is_no_server() -> None:
     ids=["accepted", "not accepted", "the client's end", "a socket of both families"],
 )
 @pytest.mark.skipif(sys.byteorder != "little", reason="the lines are of such a machine")
-def test_rows_of_the_kernels_tables(line: str, owner: int | None) -> None:
+def test_rows_of_the_kernel_tables_are_parsed(line: str, owner: int | None) -> None:
     assert owner_in(line.encode(), ("127.0.0.1", 0xC383), ("127.0.0.1", 0x9C40)) == owner
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_a_start_of_the_relay_that_is_cancelled_does_not_take_its_name_for_good(folder: Path, turns: int) -> None:
+async def test_a_cancelled_start_of_the_relay_frees_its_name(folder: Path, turns: int) -> None:
     relay = Relay(parse_address(f"unix://{folder}/s.sock"), ME)
     starting = asyncio.create_task(relay.start())
     for _ in range(turns):

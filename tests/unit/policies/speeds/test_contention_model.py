@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policies.api import Decision
 from policies.model import ClusterState, Nodes, Pairs, Placement, ProfileTable
 from policies.speeds.contention_model import ContentionModel, Law
-from policies.speeds.job_profiles import USUAL
+from policies.speeds.job_profiles import TYPICAL
 from policies.state.ring_reduction import RL_TAPS_RING
 from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import Cluster, cluster_of
@@ -121,8 +121,8 @@ def test_speeds_are_those_of_the_simulator(data: st.DataObject, slowdown: str) -
 
 
 def two_jobs(profiles: ProfileTable | None, *, nic: float = 10.0, rack: tuple[int, ...] = (0, 0)) -> ClusterState:
-    """One job runs on both nodes, the other could."""
-    state = cluster([Node()] * len(rack), [Job(gpus=8, held={0: 4, 1: 4}), Job(gpus=8)])
+    """Return a state in which one job runs on both nodes and the other could."""
+    state = cluster([Node()] * len(rack), [Job(gpus=8, occupied={0: 4, 1: 4}), Job(gpus=8)])
     nodes: Nodes = dataclasses.replace(
         state.nodes, rack=np.array(rack), nic_gbyte_s=np.full(len(rack), nic) if nic else None
     )
@@ -159,7 +159,7 @@ def test_without_a_measured_ring_bytes_and_bandwidth_count() -> None:
     assert model.effect(1, Placement((1,), (8,))).own == 1.0
 
 
-def test_by_nothing_no_job_is_slowed_down() -> None:
+def test_with_the_law_none_no_job_is_slowed_down() -> None:
     measured = two_jobs(profiles_of(1.0, 1e10, pairs=Pairs.of({("it", "it"): 0.5}), ring=RL_TAPS_RING))
     model = ContentionModel(measured, Law.NOTHING)
     assert not model.by_links and not model.by_pairs
@@ -167,34 +167,34 @@ def test_by_nothing_no_job_is_slowed_down() -> None:
     assert (model.speed(0), effect.own, effect.taken, effect.alone) == (1.0, 1.0, 0.0, 1.0)
 
 
-def test_what_is_at_stake_is_what_is_lost_beside_another() -> None:
+def test_sensitivity_is_the_loss_beside_another_job() -> None:
     # On two nodes 1 s of computing and 1 s of sending, or 2 s where the links are shared
     assert ContentionModel(two_jobs(profiles_of(1.0, 1e10))).at_stake(1, 8) == pytest.approx(1 / 2 - 1 / 3)
     assert ContentionModel(two_jobs(profiles_of(1.0, 0.0))).at_stake(1, 8) == 0.0
 
 
-def test_what_is_hidden_behind_computing_costs_nothing() -> None:
+def test_communication_hidden_behind_computing_costs_nothing() -> None:
     hidden = profiles_of(1.0, 1e10, overlap=np.array([1.0]), hiding=np.array([0.5]))
     assert ContentionModel(two_jobs(hidden)).speed(0) == pytest.approx(1 / 1.5)
 
 
-def test_who_takes_from_larger_jobs_takes_more_where_they_count_by_gpus() -> None:
+def test_slowing_a_larger_job_costs_more_when_jobs_are_weighted_by_gpus() -> None:
     state = two_jobs(profiles_of(1.0, 1e10))
     alike, weighted = ContentionModel(state), ContentionModel(state, job_values=[8.0, 2.0])
     assert weighted.effect(1, BOTH_NODES).taken == pytest.approx(4 * alike.effect(1, BOTH_NODES).taken)
 
 
 @pytest.mark.parametrize("profiles", [None, profiles_of(math.nan, math.nan)])
-def test_jobs_that_were_not_measured_are_as_usual(profiles: ProfileTable | None) -> None:
-    usual = dataclasses.replace(two_jobs(profiles_of(USUAL.compute_s, USUAL.bytes)), time_s=0.0)
+def test_jobs_without_measurements_have_typical_values(profiles: ProfileTable | None) -> None:
+    usual = dataclasses.replace(two_jobs(profiles_of(TYPICAL.compute_s, TYPICAL.bytes)), time_s=0.0)
     for state in (two_jobs(profiles), dataclasses.replace(two_jobs(profiles), time_s=0.0)):
         model, same = ContentionModel(state), ContentionModel(usual)
-        assert model.is_usual(0) and not same.is_usual(0)
+        assert model.is_typical(0) and not same.is_typical(0)
         assert model.speed(0) == same.speed(0)
         assert model.effect(1, BOTH_NODES) == same.effect(1, BOTH_NODES)
 
 
-def test_links_of_unknown_speed_are_as_usual_and_unknown_uplinks_no_bottleneck() -> None:
+def test_links_of_unknown_speed_have_the_typical_speed_and_unknown_uplinks_limit_no_job() -> None:
     unknown, known = two_jobs(profiles_of(1.0, 1e10), nic=0), two_jobs(profiles_of(1.0, 1e10), nic=12.5)
     assert ContentionModel(unknown).effect(1, BOTH_NODES) == ContentionModel(known).effect(1, BOTH_NODES)
     apart = two_jobs(profiles_of(1.0, 1e10), rack=(0, 1, 0, 1))
@@ -206,7 +206,7 @@ def test_links_of_unknown_speed_are_as_usual_and_unknown_uplinks_no_bottleneck()
     assert ContentionModel(narrow).effect(1, Placement((2, 3), (4, 4))).taken > 0.1
 
 
-def test_pairs_decide_alone_once_most_of_them_were_measured() -> None:
+def test_only_pairs_count_once_most_of_them_were_measured() -> None:
     few = Pairs.of({("other", "other"): 0.5})
     enough = Pairs.of({("it", "it"): 0.5})
     laws = {
@@ -227,13 +227,13 @@ def test_pairs_decide_alone_once_most_of_them_were_measured() -> None:
     assert (effect.own, effect.taken) == (0.5, 0.5)
 
 
-def test_a_law_that_is_named_decides() -> None:
+def test_the_law_of_the_options_is_used() -> None:
     state = two_jobs(profiles_of(1.0, 1e10, pairs=Pairs.of({("it", "it"): 0.5})))
     assert ContentionModel(state, Law.LINKS).speed(0) == pytest.approx(1 / 2)
     assert ContentionModel(state, Law.PAIRS).speed(0) == 1.0
     assert ContentionModel(state, Law.BOTH).effect(1, BOTH_NODES).own == pytest.approx(1 / 3 * 0.5)
 
 
-def test_the_usual_numbers_are_the_medians_of_contention_rl() -> None:
+def test_the_typical_values_are_the_medians_of_contention_rl() -> None:
     known = ModelProfiles(paper_profiles("contention-rl").models, {}, PAPERS.interference).unknown
-    assert pytest.approx((known.compute_s, known.bytes), rel=0.01) == (USUAL.compute_s, USUAL.bytes)
+    assert pytest.approx((known.compute_s, known.bytes), rel=0.01) == (TYPICAL.compute_s, TYPICAL.bytes)

@@ -1,4 +1,4 @@
-"""Speeds that are seen while jobs run, and fits that get better with them."""
+"""Speeds that are observed while jobs run, and fits that improve with them."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def states_of_a_run(preempt_cost_s: float = 30.0) -> list[tuple[ClusterState, fl
 
 
 class TestSpeeds:
-    def test_they_are_those_that_the_simulator_has(self) -> None:
+    def test_observed_speeds_are_those_of_the_simulator(self) -> None:
         watch, known = ObservedSpeeds(), {}
         for state, speed in states_of_a_run():
             found = watch.update(state).get(0, {})
-            held = int(state.jobs.placement_gpus.sum())
-            if held in found:
-                known[held] = speed
-                assert found[held] == pytest.approx(speed, abs=1e-6)
+            occupied = int(state.jobs.placement_gpus.sum())
+            if occupied in found:
+                known[occupied] = speed
+                assert found[occupied] == pytest.approx(speed, abs=1e-6)
             assert found.keys() == known.keys()
         assert known.keys() == set(SIZES)
         assert len({round(speed, 3) for speed in known.values()}) == 4
 
-    def test_the_wire_changes_nothing(self) -> None:
+    def test_the_wire_format_changes_no_observed_speed(self) -> None:
         here, there = ObservedSpeeds(), ObservedSpeeds()
         for state, _ in states_of_a_run():
             assert here.update(state) == there.update(parse_state(serialize_state(state)))
             assert here.update(state) == here.update(state)
 
     def test_starting_up_does_not_count(self) -> None:
-        """However long it takes, and if a state lies within it or not."""
+        """The time does not count, nor does a state during it."""
         slow, fast = (
             [watch.update(state) for state, _ in states_of_a_run(cost)][-1]
             for cost, watch in ((350.0, ObservedSpeeds()), (0.0, ObservedSpeeds()))
@@ -77,12 +77,14 @@ class TestSpeeds:
     def look(
         watch: ObservedSpeeds, service_s: float, remaining_s: float, gpus: int = 2, **job: object
     ) -> dict[int, float]:
-        """A job that asks for 4 GPUs and holds so many."""
-        running = Job(gpus=4, sizes=(1, 32), held={0: gpus}, service_s=service_s, estimate_s=service_s + remaining_s)
+        """Return the speeds after a state in which a job that requests 4 GPUs has so many."""
+        running = Job(
+            gpus=4, sizes=(1, 32), occupied={0: gpus}, service_s=service_s, estimate_s=service_s + remaining_s
+        )
         state = cluster([Node(gpus=32)], [replace(running, **job)])  # type: ignore[arg-type]
         return watch.update(state).get(0, {})
 
-    def test_an_estimate_that_is_counted_down_says_nothing(self) -> None:
+    def test_an_estimate_that_only_counts_down_gives_no_speed(self) -> None:
         watch = ObservedSpeeds()
         assert [self.look(watch, 100.0 * step, 1000 - 100.0 * step) for step in range(5)] == [{}] * 5
 
@@ -92,28 +94,28 @@ class TestSpeeds:
             found = self.look(watch, 100.0 * step, 1000 - 100.0 * step, gpus=4)
         assert found == {4: 1.0}
 
-    def test_estimates_that_change_say_nothing(self) -> None:
+    def test_changed_estimates_give_no_speed(self) -> None:
         watch = ObservedSpeeds()
         looks = [(0, 900), (100, 850), (200, 800), (300, 2000), (400, 1000), (500, 950), (600, 0), (700, 0)]
         found = [self.look(watch, service, remaining) for service, remaining in looks]
         assert found == [{}, {}, *[{2: 0.5}] * 6]
 
-    def test_going_back_in_time_says_nothing(self) -> None:
+    def test_an_earlier_state_gives_no_speed(self) -> None:
         watch = ObservedSpeeds()
         for service, remaining in ((0, 900), (100, 850), (200, 800), (100, 850), (200, 800), (300, 750)):
             found = self.look(watch, service, remaining)
         assert found == {2: 0.5}
 
-    def test_jobs_that_ended_are_forgotten_and_paused_jobs_are_not(self) -> None:
+    def test_speeds_of_ended_jobs_are_dropped_and_those_of_paused_jobs_are_not(self) -> None:
         watch = ObservedSpeeds()
         for service, remaining in ((0, 900), (100, 850), (200, 800)):
             self.look(watch, service, remaining)
-        assert self.look(watch, 200, 800, held=None) == {2: 0.5}
+        assert self.look(watch, 200, 800, occupied=None) == {2: 0.5}
         watch.update(cluster([Node()], []))
         assert self.look(watch, 200, 800) == {}
-        assert ObservedSpeeds().update(cluster([Node()], [Job(gpus=2, held={0: 2}, estimate_s=9)])) == {}
+        assert ObservedSpeeds().update(cluster([Node()], [Job(gpus=2, occupied={0: 2}, estimate_s=9)])) == {}
 
-    def test_few_sizes_are_remembered_the_last_ones(self) -> None:
+    def test_only_the_last_sizes_of_a_job_are_kept(self) -> None:
         watch = ObservedSpeeds()
         service, remaining = 0.0, 1e6
         for gpus in range(1, 31):
@@ -129,7 +131,7 @@ class TestFits:
             st.tuples(st.integers(1, 64), st.floats(1, 20)), min_size=2, max_size=5, unique_by=lambda point: point[0]
         )
     )
-    def test_steps_that_are_not_known_do_not_count(self, points: list[tuple[int, float]]) -> None:
+    def test_unknown_steps_do_not_count(self, points: list[tuple[int, float]]) -> None:
         workers, steps = np.array(points, dtype=np.float64).T
         alone = least_squares(workers, steps[None])
         padded = np.full((2, len(points) + 2), np.nan), np.full((2, len(points) + 2), 3.0)
@@ -140,7 +142,7 @@ class TestFits:
     @given(
         st.floats(0.1, 1), st.floats(0.001, 0.5), st.integers(1, 8), st.sets(st.integers(1, 32), min_size=2, max_size=5)
     )
-    def test_without_profiles_a_job_that_follows_the_law_is_found_out(
+    def test_without_profiles_speeds_reveal_the_scaling_of_a_job(
         self, a: float, b: float, asked: int, sizes: set[int]
     ) -> None:
         state = cluster([Node()], [Job(gpus=asked), Job(gpus=asked)])
@@ -154,11 +156,11 @@ class TestFits:
         # Of the other nothing is known: it is taken for linear
         assert found[1] == pytest.approx(500 * asked)
 
-    def test_without_profiles_the_size_asked_for_alone_says_nothing(self) -> None:
+    def test_without_profiles_the_requested_size_alone_gives_no_scaling(self) -> None:
         state = cluster([Node()], [Job(gpus=4)])
         assert remaining_at_one(state, np.array([100.0]), {0: {4: 0.7}}) == pytest.approx(400)
 
-    def test_what_is_seen_as_profiled_changes_nothing(self) -> None:
+    def test_speeds_that_equal_the_profile_change_nothing(self) -> None:
         state = profiled(cluster([Node(gpus=4)] * 4, [Job(gpus=4)]), [0], FLAT, sizes=[0.0])
         plain = remaining_at_one(state, np.array([100.0]), {})
         assert remaining_at_one(state, np.array([100.0]), {0: {8: 2.0, 2: 0.5}}) == pytest.approx(plain)
@@ -174,7 +176,9 @@ class TestFits:
                 for speed in (1.1, 7.9):
                     ran = 100.0 * step
                     left = 90_000 - speed * ran
-                    jobs.append(Job(gpus=2, sizes=(1, 32), held={len(jobs): 16}, service_s=ran, estimate_s=ran + left))
+                    jobs.append(
+                        Job(gpus=2, sizes=(1, 32), occupied={len(jobs): 16}, service_s=ran, estimate_s=ran + left)
+                    )
                 decision = policy.decide(cluster([Node(gpus=16)] * 2, jobs, time_s=5000.0 + step))
             sizes[fit] = [decision.allocation[row].num_gpus for row in range(2)]
         assert sizes["profiles"] == [16, 16]

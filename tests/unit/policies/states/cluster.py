@@ -14,7 +14,7 @@ from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes, 
 
 @dataclass(frozen=True)
 class Node:
-    """One node; limits of 0 do not limit."""
+    """One node; a limit of 0 means that there is no limit."""
 
     gpus: int = 8
     cpus: int = 0
@@ -27,13 +27,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Job:
-    """One job; with `held` (node -> GPUs) it runs."""
+    """One job; with `occupied` (node -> GPUs) it runs."""
 
     gpus: int = 1
     split: Split = Split.ANY
     min_nodes: int = 1
     max_nodes: int = 10_000
-    held: Mapping[int, int] | None = None
+    occupied: Mapping[int, int] | None = None
     estimate_s: float = math.nan
     service_s: float = 0.0
     attained_gpu_s: float = 0.0
@@ -56,8 +56,8 @@ class Job:
 def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, time_s: float = 1000.0) -> ClusterState:
     """The state with these nodes (n0, n1, ...) and these jobs (100, 101, ..., submitted a second apart)."""
     sets = sorted({job.nodes for job in jobs if job.nodes is not None}, key=sorted)
-    held = [sorted((job.held or {}).items()) for job in jobs]
-    entries = [entry for row in held for entry in row]
+    occupied = [sorted((job.occupied or {}).items()) for job in jobs]
+    entries = [entry for row in occupied for entry in row]
     elastic = any(job.sizes is not None for job in jobs)
     sizes = [job.sizes or (job.gpus, job.gpus) for job in jobs]
     known = any(job.measured is not None for job in jobs)
@@ -68,9 +68,9 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
         nodes=_nodes(nodes),
         jobs=Jobs(
             ids=tuple(str(100 + row) for row in range(len(jobs))),
-            state=_ints([JobState.PENDING if job.held is None else JobState.RUNNING for job in jobs]),
+            state=_ints([JobState.PENDING if job.occupied is None else JobState.RUNNING for job in jobs]),
             submit_time_s=np.arange(len(jobs), dtype=np.float64),
-            start_time_s=_floats([math.nan if job.held is None else 500.0 for job in jobs]),
+            start_time_s=_floats([math.nan if job.occupied is None else 500.0 for job in jobs]),
             num_gpus=_ints([job.gpus for job in jobs]),
             split=_ints([job.split for job in jobs]),
             min_nodes=_ints([job.min_nodes for job in jobs]),
@@ -90,7 +90,7 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
             node_set=_ints([-1 if job.nodes is None else sets.index(job.nodes) for job in jobs]),
             user=_ints([0 for _ in jobs]),
             users=("ada",),
-            placement_offset=np.cumsum([0, *map(len, held)]).astype(np.int64),
+            placement_offset=np.cumsum([0, *map(len, occupied)]).astype(np.int64),
             placement_node=_ints([node for node, _ in entries]),
             placement_gpus=_ints([gpus for _, gpus in entries]),
             placement_gpu_mask=np.zeros(len(entries), dtype=np.uint64),
@@ -203,17 +203,17 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
 
 
 def _run(draw: st.DrawFn, job: Job, free: dict[int, int], whole: set[int]) -> Job:
-    """Let it run somewhere with as many of its GPUs as there is room for; it waits when there is none."""
-    held: dict[int, int] = {}
+    """Let the job run on free GPUs, at most as many as it requests; it waits if no GPU is free."""
+    occupied: dict[int, int] = {}
     rest = job.gpus
     for node in draw(st.permutations(sorted(free))):
         room = free[node] if not job.exclusive or node in whole else 0
         share = min(rest, room)
         if share > 0:
-            held[node] = share
+            occupied[node] = share
             rest -= share
             free[node] -= free[node] if job.exclusive else share
             whole.discard(node)
-    if not held:
+    if not occupied:
         return job
-    return Job(**vars(job) | {"held": held, "gpus": sum(held.values()), "split": Split.ANY})
+    return Job(**vars(job) | {"occupied": occupied, "gpus": sum(occupied.values()), "split": Split.ANY})

@@ -1,4 +1,4 @@
-"""Small clusters with a network, whose jobs have profiles: loud ones, quiet ones and unknown ones."""
+"""Small clusters with a network, whose jobs communicate a lot, communicate little, or have no profile."""
 
 from __future__ import annotations
 

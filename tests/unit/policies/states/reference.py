@@ -1,6 +1,6 @@
-"""The rules once more, as slowly and obviously as they can be said. Shares no code with what it checks.
+"""The rules of placement and selection once more, slow and obvious. It shares no code with the modules that it checks.
 
-Nothing is kept up to date here: free resources are counted anew from the list of holdings, every time.
+Free resources are counted anew from the occupied GPUs every time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Cluster:
 
     state: ClusterState
 
-    def free(self, node: int, held: dict[int, Holding]) -> tuple[int, float, float, bool]:
+    def free(self, node: int, occupied: dict[int, Holding]) -> tuple[int, float, float, bool]:
         """GPUs, CPUs and memory free on that node beside these jobs, and whether nothing at all is on it."""
         nodes, jobs = self.state.nodes, self.state.jobs
         gpus = int(nodes.gpus[node] - nodes.foreign_gpus[node])
         cpus = float(nodes.cpus[node] - nodes.foreign_cpus[node])
         memory = float(nodes.memory_mib[node] - nodes.foreign_memory_mib[node])
         empty = not (nodes.foreign_gpus[node] or nodes.foreign_cpus[node] or nodes.foreign_memory_mib[node])
-        for job, holding in held.items():
+        for job, holding in occupied.items():
             if node in holding:
                 empty = False
                 gpus = 0 if jobs.exclusive[job] else gpus - holding[node]
@@ -42,9 +42,9 @@ class Cluster:
         node_set = int(self.state.jobs.node_set[job])
         return bool(self.state.nodes.available[node]) and (node_set < 0 or bool(self.state.node_sets[node_set, node]))
 
-    def fits(self, job: int, share: int, node: int, held: dict[int, Holding]) -> bool:
+    def fits(self, job: int, share: int, node: int, occupied: dict[int, Holding]) -> bool:
         jobs = self.state.jobs
-        gpus, cpus, memory, empty = self.free(node, held)
+        gpus, cpus, memory, empty = self.free(node, occupied)
         return bool(
             self.may_use(job, node)
             and share <= gpus
@@ -54,7 +54,7 @@ class Cluster:
         )
 
     def could_ever_hold(self, job: int, share: int) -> int:
-        """Number of nodes that could hold such a share if nothing at all were on them."""
+        """Return the number of nodes that could take such a share if they were empty."""
         nodes, jobs = self.state.nodes, self.state.jobs
         count = 0
         for node in range(len(nodes)):
@@ -89,7 +89,7 @@ class Cluster:
                 return shares
         return None
 
-    def place(self, job: int, held: dict[int, Holding]) -> Holding | None:
+    def place(self, job: int, occupied: dict[int, Holding]) -> Holding | None:
         """Consolidated best fit beside those jobs."""
         shares = self.shares(job)
         if shares is None:
@@ -99,11 +99,11 @@ class Cluster:
             fitting = [
                 node
                 for node in range(len(self.state.nodes))
-                if node not in placed and self.fits(job, share, node, held)
+                if node not in placed and self.fits(job, share, node, occupied)
             ]
             if not fitting:
                 return None
-            best = min(fitting, key=lambda node: (self.free(node, held)[0], node))
+            best = min(fitting, key=lambda node: (self.free(node, occupied)[0], node))
             placed[best] = share
         return placed
 
@@ -120,25 +120,25 @@ class Cluster:
 
     def start_in_order(self, order: list[int], *, strict: bool) -> dict[int, Holding]:
         """The holdings when running jobs stay, and waiting ones start in that order."""
-        held = {job: self.own_place(job) for job in range(len(self.state.jobs)) if self.runs(job)}
+        occupied = {job: self.own_place(job) for job in range(len(self.state.jobs)) if self.runs(job)}
         for job in order:
-            placed = self.place(job, held)
+            placed = self.place(job, occupied)
             if placed is not None:
-                held[job] = placed
+                occupied[job] = placed
             elif strict:
                 break
-        return held
+        return occupied
 
     def lay_out(self, selection: list[int]) -> dict[int, Holding] | None:
-        """Running jobs of the selection in their own places, then its newcomers in order; None when that cannot be."""
-        held = {job: self.own_place(job) for job in selection if self.runs(job)}
+        """Return the running jobs of the selection on their nodes, then the new ones in order; None if one does not fit."""
+        occupied = {job: self.own_place(job) for job in selection if self.runs(job)}
         for job in selection:
             if not self.runs(job):
-                placed = self.place(job, held)
+                placed = self.place(job, occupied)
                 if placed is None:
                     return None
-                held[job] = placed
-        return held
+                occupied[job] = placed
+        return occupied
 
     def select(self, order: list[int]) -> dict[int, Holding]:
         """Preemptive selection, straight from its definition."""

@@ -11,7 +11,7 @@ from policies.model import ClusterState, JobState, Placement, Split
 
 
 def check(state: ClusterState, decision: Decision, spec: PolicySpec, *, moves: bool = False) -> None:
-    """Check that gangs are whole, jobs are where they may be, nothing is held twice, and only stoppable jobs stop or move."""
+    """Check that gangs are whole, jobs are where they may be, no GPU is used twice, and only preemptible jobs stop or move."""
     jobs = state.jobs
     started = {row: placement for row, placement in decision.allocation.items() if not runs(state, row)}
     if moves and spec.preempts:
@@ -64,7 +64,7 @@ def check_shape(state: ClusterState, row: int, placement: Placement) -> None:
 
 
 def check_node(state: ClusterState, decision: Decision, started: dict[int, Placement], node: int) -> None:
-    """A node where a job starts holds no more than it has of the resources that its new jobs ask for."""
+    """Check that a node on which a job starts has enough of the resources that its new jobs request."""
     nodes, jobs = state.nodes, state.jobs
     here = {
         row: dict(placement.items())[node] for row, placement in decision.allocation.items() if node in placement.nodes
@@ -84,7 +84,8 @@ def check_node(state: ClusterState, decision: Decision, started: dict[int, Place
 
 
 def check_resizing(policy: Policy, state: ClusterState, *, settled: Callable[[int], bool]) -> None:
-    """Check a policy that resizes: sizes and nodes are those that there are, and running jobs stay unless they have settled."""
+    """Check a policy that resizes: sizes are in the ranges, nodes exist, and running jobs keep their GPUs until they have run
+    long enough."""
     decision = policy.decide(state)
     assert decision == policy.decide(state)
     jobs, (low, high) = state.jobs, state.jobs.sizes

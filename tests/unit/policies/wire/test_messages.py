@@ -43,7 +43,7 @@ def assert_same(first: ClusterState, second: ClusterState) -> None:
 
 def sample() -> ClusterState:
     jobs = [
-        Job(gpus=12, held={0: 8, 1: 4}, estimate_s=100, service_s=3, attained_gpu_s=36, preemptible=False),
+        Job(gpus=12, occupied={0: 8, 1: 4}, estimate_s=100, service_s=3, attained_gpu_s=36, preemptible=False),
         Job(gpus=4, split=Split.FIXED, min_nodes=2, cpus_per_gpu=2.5, memory_mib_per_gpu=1000, exclusive=True),
         Job(gpus=6, split=Split.EVEN, min_nodes=1, max_nodes=3, nodes=frozenset({1, 2})),
     ]
@@ -53,7 +53,7 @@ def sample() -> ClusterState:
 
 def elastic() -> ClusterState:
     """One job takes 1 to 8 GPUs and asks for 4, the other takes exactly 2."""
-    return cluster([Node()], [Job(gpus=4, sizes=(1, 8), held={0: 6}), Job(gpus=2)])
+    return cluster([Node()], [Job(gpus=4, sizes=(1, 8), occupied={0: 6}), Job(gpus=2)])
 
 
 @settings(max_examples=100)
@@ -91,12 +91,12 @@ class TestElastic:
         assert_same(wire.decode_state(message), elastic())
         assert [column.tolist() for column in elastic().jobs.sizes] == [[1, 2], [8, 2]]
 
-    def test_without_them_every_job_takes_what_it_asks_for(self) -> None:
+    def test_without_ranges_every_job_takes_what_it_requests(self) -> None:
         jobs = wire.parse_state(wire.serialize_state(sample())).jobs
         assert jobs.min_gpus is jobs.max_gpus is None
         assert [column.tolist() for column in jobs.sizes] == [[12, 4, 6], [12, 4, 6]]
 
-    def test_the_digest_knows_them(self) -> None:
+    def test_the_digest_covers_them(self) -> None:
         state, known = elastic(), set()
         for low, high in (([1, 2], [8, 2]), ([2, 2], [8, 2]), ([1, 2], [8, 4]), ([4, 2], [4, 2])):
             sizes = {"min_gpus": np.array(low, dtype=np.int64), "max_gpus": np.array(high, dtype=np.int64)}
@@ -116,7 +116,7 @@ class TestElastic:
             ("jobs.max_gpus", lambda jobs: jobs.ClearField("max_gpus")),
         ],
     )
-    def test_nonsense_in_them_is_refused_by_field(
+    def test_invalid_values_are_refused_by_field(
         self, field: str, damage: Callable[[snapshot_pb2.Jobs], object]
     ) -> None:
         message = wire.encode_state(elastic())
@@ -128,8 +128,8 @@ class TestElastic:
 def measured() -> ClusterState:
     """Two jobs run, one known to be half as fast as alone; the third waits."""
     jobs = [
-        Job(gpus=4, held={0: 4}, measured=(2.0, 0.95, 3.5)),
-        Job(gpus=4, held={0: 4}, measured=(math.nan, 0.0, 1.25)),
+        Job(gpus=4, occupied={0: 4}, measured=(2.0, 0.95, 3.5)),
+        Job(gpus=4, occupied={0: 4}, measured=(math.nan, 0.0, 1.25)),
         Job(gpus=2),
     ]
     return cluster([Node()], jobs)
@@ -147,11 +147,11 @@ class TestMeasured:
         np.testing.assert_array_equal(list(message.jobs.throughput_steps_per_s), [3.5, 1.25, math.nan])
         assert_same(wire.decode_state(message), measured())
 
-    def test_where_nothing_is_known_they_are_left_out(self) -> None:
+    def test_unknown_values_are_left_out(self) -> None:
         jobs = wire.parse_state(wire.serialize_state(sample())).jobs
         assert jobs.contention_sensitivity is jobs.contention_confidence is jobs.throughput_steps_per_s is None
 
-    def test_a_reader_that_does_not_know_them_sees_all_else(self) -> None:
+    def test_an_older_reader_sees_all_other_fields(self) -> None:
         """A reader generated before these fields were added."""
         without = dataclasses.replace(
             measured().jobs, contention_sensitivity=None, contention_confidence=None, throughput_steps_per_s=None
@@ -176,7 +176,7 @@ class TestMeasured:
             ("jobs.throughput_steps_per_s", lambda jobs: jobs.ClearField("throughput_steps_per_s")),
         ],
     )
-    def test_nonsense_in_them_is_refused_by_field(
+    def test_invalid_values_are_refused_by_field(
         self, field: str, damage: Callable[[snapshot_pb2.Jobs], object]
     ) -> None:
         message = wire.encode_state(measured())
@@ -285,7 +285,7 @@ BROKEN: list[tuple[str, Break]] = [
 
 
 @pytest.mark.parametrize(("field", "damage"), BROKEN)
-def test_nonsense_in_a_snapshot_is_refused_by_field(field: str, damage: Break) -> None:
+def test_invalid_snapshots_are_refused_by_field(field: str, damage: Break) -> None:
     message = wire.encode_state(sample())
     damage(message)
     with pytest.raises(WireError, match=f"^{field.replace('[', chr(92) + '[')}"):
@@ -294,7 +294,7 @@ def test_nonsense_in_a_snapshot_is_refused_by_field(field: str, damage: Break) -
 
 @settings(max_examples=200)
 @given(data=st.binary(max_size=400), cut=st.integers(0, 600), flip=st.integers(0, 600))
-def test_damaged_bytes_never_raise_anything_else(data: bytes, cut: int, flip: int) -> None:
+def test_damaged_bytes_raise_no_other_error(data: bytes, cut: int, flip: int) -> None:
     good = bytearray(wire.serialize_state(sample()))
     good[flip % len(good)] ^= 0x41
     for junk in (data, bytes(good), bytes(good[: cut % len(good)])):
@@ -314,7 +314,7 @@ def test_decisions_come_back_the_same() -> None:
 
 @settings(max_examples=50)
 @given(state=states(), name=st.sampled_from(policy_names()))
-def test_every_policy_survives_the_trip(state: ClusterState, name: str) -> None:
+def test_decisions_of_every_policy_come_back_the_same(state: ClusterState, name: str) -> None:
     try:
         decision = load_policy(name).decide(state)
     except EncoderError:
@@ -355,9 +355,7 @@ BROKEN_DECISIONS: list[tuple[str, Callable[[policy_pb2.Decision], object]]] = [
 
 
 @pytest.mark.parametrize(("field", "damage"), BROKEN_DECISIONS)
-def test_nonsense_in_a_decision_is_refused_by_field(
-    field: str, damage: Callable[[policy_pb2.Decision], object]
-) -> None:
+def test_invalid_decisions_are_refused_by_field(field: str, damage: Callable[[policy_pb2.Decision], object]) -> None:
     message = wire.encode_decision(DECISION, 7)
     damage(message)
     with pytest.raises(WireError, match=f"^{field}"):
@@ -366,7 +364,7 @@ def test_nonsense_in_a_decision_is_refused_by_field(
 
 @settings(max_examples=200)
 @given(data=st.binary(max_size=200))
-def test_junk_is_no_decision_or_a_checked_one(data: bytes) -> None:
+def test_random_bytes_are_refused_or_give_a_valid_decision(data: bytes) -> None:
     try:
         _, decision = wire.parse_decision(data, sample())
     except WireError:
@@ -392,7 +390,7 @@ def test_specs_come_back_the_same(name: str) -> None:
         ("needs", ["telepathy"]),
     ],
 )
-def test_nonsense_in_a_description_is_refused_by_field(field: str, value: object) -> None:
+def test_invalid_descriptions_are_refused_by_field(field: str, value: object) -> None:
     message = wire.encode_spec(PolicySpec(name="mine", source="me"))
     if isinstance(value, list):
         message.needs.extend(value)
@@ -402,7 +400,7 @@ def test_nonsense_in_a_description_is_refused_by_field(field: str, value: object
         wire.decode_spec(message)
 
 
-def test_outcomes_come_back_the_same_and_nonsense_does_not() -> None:
+def test_outcomes_come_back_the_same_and_invalid_ones_are_refused() -> None:
     outcome = Outcome("12_3", "ada", "train", 1.0, 2.0, 9.5, 8, 2, 6.0, "COMPLETED")
     assert wire.decode_outcome(wire.encode_outcome(outcome)) == outcome
     for field, value in (("job_id", ""), ("finish_time_s", math.nan), ("service_s", math.inf)):

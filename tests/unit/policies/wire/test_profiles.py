@@ -28,7 +28,7 @@ share = st.one_of(st.just(math.nan), st.floats(0, 1))
 
 
 def bare() -> ClusterState:
-    return cluster([Node(), Node(), Node()], [Job(gpus=4, held={0: 4}), Job(gpus=8), Job(gpus=1)])
+    return cluster([Node(), Node(), Node()], [Job(gpus=4, occupied={0: 4}), Job(gpus=8), Job(gpus=1)])
 
 
 def column(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -36,7 +36,7 @@ def column(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def full() -> ClusterState:
-    """Two models, one without much that is known, three jobs, one of them of neither; and all links."""
+    """Return profiles of two models, one mostly unknown, of three jobs, one without a model, and all links."""
     nan = math.nan
     profiles = ProfileTable(
         models=("VGG-16", "bert"),
@@ -77,7 +77,7 @@ def assert_same(first: ClusterState, second: ClusterState) -> None:
     assert wire.state_digest(first) == wire.state_digest(second)
 
 
-def test_all_of_it_comes_back_the_same() -> None:
+def test_a_state_with_profiles_comes_back_the_same() -> None:
     assert_same(wire.parse_state(wire.serialize_state(full())), full())
     message = wire.encode_state(full())
     assert message.schema_version == 1
@@ -89,7 +89,7 @@ def test_all_of_it_comes_back_the_same() -> None:
 
 
 @given(data=st.data())
-def test_whatever_was_measured_comes_back(data: st.DataObject) -> None:
+def test_measurements_come_back_the_same(data: st.DataObject) -> None:
     state = full()
     assert state.profiles is not None
     drawn = {
@@ -102,7 +102,7 @@ def test_whatever_was_measured_comes_back(data: st.DataObject) -> None:
     assert_same(wire.parse_state(wire.serialize_state(changed)), changed)
 
 
-def test_where_nothing_was_measured_nothing_is_sent() -> None:
+def test_without_measurements_nothing_is_sent() -> None:
     message = wire.encode_state(bare())
     assert not message.HasField("profiles")
     assert not any(getattr(message.nodes, name) for name in LINKS)
@@ -110,14 +110,14 @@ def test_where_nothing_was_measured_nothing_is_sent() -> None:
     assert wire.decode_state(message).nodes.nic_gbyte_s is None
 
 
-def test_profiles_of_no_model_are_there_all_the_same() -> None:
+def test_profiles_without_models_are_kept() -> None:
     nothing, jobs = np.zeros(0), np.full(3, -1)
     profiles = ProfileTable((), jobs, nothing.reshape(0, 4), nothing, nothing, nothing, nothing)
     state = dataclasses.replace(bare(), profiles=profiles)
     assert_same(wire.parse_state(wire.serialize_state(state)), state)
 
 
-def test_a_reader_that_does_not_know_them_sees_all_else() -> None:
+def test_an_older_reader_sees_all_other_fields() -> None:
     """A reader generated before these fields were added: they are unknown fields to it."""
     message = snapshot_pb2.ClusterSnapshot.FromString(wire.serialize_state(full()))
     message.ClearField("profiles")
@@ -127,7 +127,7 @@ def test_a_reader_that_does_not_know_them_sees_all_else() -> None:
     assert wire.decode_state(message).profiles is None
 
 
-def test_the_digest_knows_every_column() -> None:
+def test_the_digest_covers_every_column() -> None:
     state = full()
     assert state.profiles is not None
     known = {wire.state_digest(state)}
@@ -193,7 +193,7 @@ BROKEN: list[tuple[str, Break]] = [
 
 
 @pytest.mark.parametrize(("field", "damage"), BROKEN)
-def test_nonsense_is_refused_by_field(field: str, damage: Break) -> None:
+def test_invalid_profiles_are_refused_by_field(field: str, damage: Break) -> None:
     message = wire.encode_state(full())
     damage(message)
     with pytest.raises(WireError, match=f"^{field}"):

@@ -1,4 +1,4 @@
-"""Agents and policies are compared on the same ground: the same seeds, the same traces, the same return."""
+"""Agents and policies are compared on equal terms: equal seeds, traces and returns."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_the_shipped_agent_of_sched2_acts_as_its_policy_does() -> None:
 @pytest.mark.parametrize(
     ("texts", "env", "options", "wrong"),
     [
-        (["fifo", "fifo"], CONTENTION, {}, "fifo is there twice"),
-        (["fifo"], None, {}, "there is no environment; give --env"),
-        (["agent:weights=x"], None, {}, "names no agent"),
+        (["fifo", "fifo"], CONTENTION, {}, "fifo is given twice"),
+        (["fifo"], None, {}, "no environment is given; give --env"),
+        (["agent:weights=x"], None, {}, "does not name an agent"),
         (["agent:system=headway-rl"], None, {}, "headway-rl has no agent that acts in an environment"),
         (["agent:system=nothing"], None, {}, "no system is named 'nothing'"),
         (["agent:system=sched2"], CONTENTION, {}, "was trained in headway/Sched2-v0, and the environment is"),

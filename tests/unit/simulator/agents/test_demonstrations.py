@@ -1,4 +1,4 @@
-"""Policies act in environments as they do in the simulator, and what they do there can be imitated."""
+"""Policies act in environments as they do in the simulator, and a network can imitate their actions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_demonstrations_replayed_action_by_action_give_the_same_episode(
 
 
 class Whole:
-    """Gives every job that many GPUs."""
+    """A policy that gives every job that many GPUs."""
 
     spec = PolicySpec("whole", "a test", preempts=True, resizes=True)
 
@@ -138,7 +138,7 @@ def test_a_policy_that_picks_by_duration_still_finishes_every_job() -> None:
 def test_the_first_job_of_a_demand_stands_for_a_later_one_that_is_not_a_candidate() -> None:
     trace = trace_of((0, 2, 100), (1, 2, 300), (2, 2, 10), models=["MoE"] * 3)
     env = make(CONTENTION, traces=[trace], cluster="1x2", decide="events", slowdown=())
-    with pytest.raises(DecisionError, match=r"srtf cannot be expressed.*job j2 is to start"):
+    with pytest.raises(DecisionError, match=r"srtf cannot be expressed.*the policy starts job j2"):
         demonstrate(env, load_policy("srtf"), [0])
     episode = play(env, PolicyAgent(load_policy("srtf")), 0)
     assert episode.deviations == 1

@@ -67,4 +67,4 @@ def test_the_command_runs_baselines_by_name() -> None:
 def test_the_command_asks_for_an_agent() -> None:
     answer = CliRunner().invoke(app, ["act", "--env", "headway/Contention-v0"])
     assert answer.exit_code == 2
-    assert "there is no agent; give one or more" in answer.stderr
+    assert "no agent is given; give one or more" in answer.stderr

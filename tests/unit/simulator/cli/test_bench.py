@@ -1,4 +1,4 @@
-"""`headway-sim bench`. No claims about time are tested, only that what is measured is what is said."""
+"""`headway-sim bench`. No times are checked, only that the command measures what it says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return ended.value.code
 
 
-def test_a_case_is_a_whole_process(trace: Path) -> None:
+def test_a_case_runs_in_its_own_process(trace: Path) -> None:
     found = bench.measure(CASE, trace, 2)
 
     assert (found.jobs, found.runs, found.missed) == (3, 2, False)
@@ -72,7 +72,7 @@ def test_the_profile_covers_the_run(trace: Path) -> None:
     }
 
 
-def test_the_curve_goes_to_a_million_and_quick_to_thirty_thousand() -> None:
+def test_the_full_benchmark_has_up_to_a_million_jobs_and_quick_up_to_thirty_thousand() -> None:
     assert max(case.jobs for case in bench.curve_cases(quick=False)) == 1_000_000
     assert max(case.jobs for case in bench.curve_cases(quick=True)) == 30_000
     assert {case.cluster for case in bench.curve_cases(quick=False)} == {"2000x8"}
@@ -98,7 +98,9 @@ def test_a_kernel_that_is_not_compiled_is_reported() -> None:
     assert json.loads(bench.as_json(bench.Report(kernel="interpreted")))["kernel"] == "interpreted"
 
 
-def test_a_philly_trace_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_philly_trace_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call(monkeypatch, "bench", "--philly", "/none-such") == 2
     assert capsys.readouterr().err == (
         "headway-sim bench: --philly /none-such: there is no such file; leave it out to generate a trace instead\n"

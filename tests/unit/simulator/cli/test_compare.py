@@ -71,11 +71,11 @@ def test_options_go_to_those_that_take_them(compare) -> None:
     ("policies", "said"),
     [
         ("fifo,none-such", "no policy is named 'none-such'"),
-        ("fifo,fifo", "--policies: fifo is there twice"),
+        ("fifo,fifo", "--policies: fifo is given twice"),
         (",", "--policies: give a,b,c"),
     ],
 )
-def test_mistakes(compare, policies: str, said: str) -> None:
+def test_wrong_usage_is_reported(compare, policies: str, said: str) -> None:
     code, _, err = compare("--policies", policies)
 
     assert code == 2

@@ -86,7 +86,7 @@ def test_the_plain_reader_and_typer_have_the_same_options() -> None:
     assert len(inspect.signature(run).parameters) == len(of_typer)
 
 
-def test_what_is_not_plain_is_left_to_typer() -> None:
+def test_unusual_command_lines_are_left_to_typer() -> None:
     words = ["--trace", "t", "--cluster=8x8", "--policy", "fifo"]
     assert plain(words) == {"trace": Path("t"), "cluster": "8x8", "policy": "fifo"}
     assert plain([*words, "--slowdown", "locality", "--slowdown", "max-min"])["slowdown"] == ("locality", "max-min")
@@ -109,13 +109,13 @@ def test_what_is_not_plain_is_left_to_typer() -> None:
     [
         (["--policy", "none-such"], "no policy is named 'none-such'; installed: "),
         (["--policy", "fifo:x=1"], "policy 'fifo'"),
-        (["--policy", "fifo:x"], "is no option"),
+        (["--policy", "fifo:x"], "'x' is not of the form key=value"),
         (["--policy", "sched2-sif", "--placement", "any"], "policy sched2-sif takes no --placement"),
-        (["--policy", "las:round_s=4", "--round", "5"], "say the same twice"),
+        (["--policy", "las:round_s=4", "--round", "5"], "set the same option"),
         (["--placement", "near"], "--placement 'near': give consolidated or any"),
         (["--slowdown", "none-such"], "there is no slowdown model 'none-such'; take none, or some of "),
         (["--slowdown", "none", "--slowdown", "locality"], "leave one or the other out"),
-        (["--cluster", "8by8"], "'8by8' is no cluster; give NxG"),
+        (["--cluster", "8by8"], "'8by8' is not a cluster; give NxG"),
         (["--preempt-cost", "-1"], "--preempt-cost -1: give seconds, 0 or more"),
         (["--preempt-cost", "nan"], "--preempt-cost nan: give seconds"),
         (["--round", "inf"], "--round inf: give seconds"),
@@ -241,7 +241,7 @@ def test_a_small_run_imports_neither_typer_nor_rich(trace: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_cleanly(tmp_path: Path) -> None:
     rows = [(float(at), 1, 4e6) for at in range(4000)]
     trace = write(tmp_path / "t.csv", rows)
     words = ["run", "--trace", trace, "--cluster", "1x8", "--policy", "las", "--round", "60", "--preempt-cost", "0"]
@@ -264,7 +264,7 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     assert err == "headway-sim: interrupted\n"
 
 
-def test_a_reader_who_has_had_enough_is_no_error(trace: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(trace: Path) -> None:
     words = f"run --trace {trace} --cluster 1x4 --policy fifo --json"
     program = (
         f"{sys.executable} -c 'from simulator.cli.main import main; main()' {words} | true; exit ${{PIPESTATUS[0]}}"

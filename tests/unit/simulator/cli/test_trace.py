@@ -1,4 +1,4 @@
-"""The trace commands: their files, their output, and what a user's error looks like."""
+"""The trace commands: their files, their output, and errors of the user."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_a_description_comes_with_a_picture(tmp_path: Path) -> None:
         (("convert", "--from", "helios"), "--from helios needs a file"),
         (("convert", "--from", "helios", "missing.csv"), "missing.csv: cannot be opened: No such file or directory"),
         (("generate", "--like", "nope"), "there is no generator 'nope'"),
-        (("generate", "--like", "philly", "--set", "x"), "--set 'x' is no setting; give NAME=VALUE"),
-        (("generate", "--like", "philly", "--cluster", "8"), "--cluster '8' is no cluster; give NxG"),
-        (("generate", "--like", "philly", "--cluster", "0x8"), "--cluster '0x8' is no cluster"),
+        (("generate", "--like", "philly", "--set", "x"), "--set 'x' is not a setting; give NAME=VALUE"),
+        (("generate", "--like", "philly", "--cluster", "8"), "--cluster '8' is not a cluster; give NxG"),
+        (("generate", "--like", "philly", "--cluster", "0x8"), "--cluster '0x8' is not a cluster"),
         (("generate", "--like", "philly", "--jobs", "-1"), "-1 jobs cannot be drawn"),
         (("describe", "missing.csv"), "missing.csv: cannot be opened"),
     ],

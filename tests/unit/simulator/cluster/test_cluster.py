@@ -1,4 +1,4 @@
-"""Clusters: `NxG`, TOML files, and what is said of wrong ones."""
+"""Clusters: `NxG`, TOML files, and the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ NODES = "[[nodes]]\ncount = 4\ngpus = 4\n"
         ("nodes = 3", "nodes", "no nodes"),
         ("[[nodes]]\ngpus = 4", "nodes[0].count", "missing"),
         ("[[nodes]]\ncount = 4", "nodes[0].gpus", "missing"),
-        (NODES + "[[nodes]]\ncount = 4\ngpus = -1", "nodes[1].gpus", "-1 is no whole number"),
-        (NODES + "speed = nan", "nodes[0].speed", "no positive number"),
+        (NODES + "[[nodes]]\ncount = 4\ngpus = -1", "nodes[1].gpus", "-1 is not a whole number"),
+        (NODES + "speed = nan", "nodes[0].speed", "not a positive number"),
         (NODES + "colour = 1", "nodes[0].colour", "take one of count, gpus"),
         (NODES + "sockets = 5", "nodes[0].sockets", "from 1 to 4"),
         (NODES + 'names = "a[1-3]"', "nodes[0].count", "4 nodes have 3 names"),
@@ -84,17 +84,17 @@ NODES = "[[nodes]]\ncount = 4\ngpus = 4\n"
         ('[[nodes]]\ngpus = 1\nnames = "a,a"', "nodes", "called a"),
         (NODES + 'rack = "a"\n' + NODES, "nodes", "two ways"),
         (NODES + '[network]\nkind = "mesh"', "network.kind", "flat, racks, fat-tree, vl2, bcube"),
-        (NODES + '[network]\nkind = "flat"\nk = 3', "network.k", "is no key here"),
+        (NODES + '[network]\nkind = "flat"\nk = 3', "network.k", "is not a key here"),
         (NODES + '[network]\nkind = "fat-tree"\nk = 2', "network.k", "room for 2 nodes"),
         (NODES + '[network]\nkind = "vl2"\nk = 6', "network.k", "divisible by 4"),
         (NODES + '[network]\nkind = "bcube"\nk = 0\nn = 3', "network.k", "room for 3 nodes"),
         (NODES + '[network]\nkind = "fat-tree"\ntiers_gbs = [1]', "network.tiers_gbs", "3 tiers"),
-        (NODES + '[network]\nkind = "fat-tree"\ntiers_gbs = 1', "network.tiers_gbs", "no list"),
-        (NODES + "[network]\nnic_gbs = 0", "network.nic_gbs", "no positive number"),
-        (NODES + "[network]\nrack_size = 0", "network.rack_size", "no whole number"),
+        (NODES + '[network]\nkind = "fat-tree"\ntiers_gbs = 1', "network.tiers_gbs", "not a list"),
+        (NODES + "[network]\nnic_gbs = 0", "network.nic_gbs", "not a positive number"),
+        (NODES + "[network]\nrack_size = 0", "network.rack_size", "not a whole number"),
         (NODES + '[network]\nkind = "flat"\nrack_size = 2', "network.kind", "one rack"),
         (NODES + 'rack = "a"\n[network]\nkind = "bcube"', "network.kind", "its own racks"),
-        ("network = 3\n" + NODES, "network", "no table"),
+        ("network = 3\n" + NODES, "network", "not a table"),
     ],
 )
 def test_errors_of_wrong_files_have_file_key_and_mend(tmp_path: Path, text: str, key: str, says: str) -> None:
@@ -107,11 +107,11 @@ def test_errors_of_wrong_files_have_file_key_and_mend(tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize("text", ["8", "8x", "0x8", "8x0", "x", "", "8x8x8", "-1x2", "1e3x4", "9999999x8", "no.toml"])
-def test_what_is_no_cluster_is_refused(text: str) -> None:
+def test_an_invalid_cluster_is_refused(text: str) -> None:
     with pytest.raises(ClusterError):
         parse_cluster(text)
 
 
 def test_a_file_that_is_no_toml_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"cluster\.toml: is no TOML"):
+    with pytest.raises(ClusterError, match=r"cluster\.toml: is not valid TOML"):
         parse_cluster(written(tmp_path, "a = = b"))

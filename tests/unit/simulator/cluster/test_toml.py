@@ -101,15 +101,19 @@ def test_networks_made_by_a_rule_are_not_written(kind: str) -> None:
     ("change", "key", "says"),
     [
         ({"switches": []}, "network.switches", "there are none"),
-        ({"switches": [{"name": "s"}, {"name": "s"}]}, "network.switches", "two switches have one name"),
-        ({"switches": [{"name": "t"}]}, "nodes", "'s' is no switch"),
-        ({"switches": [{"name": "s", "below": "t"}]}, "network.switches", "'t' is no switch"),
-        ({"switches": [{"name": "s", "below": 3}]}, "network.switches[0].below", "3 is no name"),
-        ({"switches": [{}]}, "network.switches[0].name", "None is no name"),
-        ({"switches": [{"name": "s", "speed": 1}]}, "network.switches[0].speed", "is no key here"),
-        ({"switches": [{"name": "s", "uplink_gbs": 0}]}, "network.switches[0].uplink_gbs", "0 is no positive number"),
+        ({"switches": [{"name": "s"}, {"name": "s"}]}, "network.switches", "two switches have the same name"),
+        ({"switches": [{"name": "t"}]}, "nodes", "'s' is not a switch"),
+        ({"switches": [{"name": "s", "below": "t"}]}, "network.switches", "'t' is not a switch"),
+        ({"switches": [{"name": "s", "below": 3}]}, "network.switches[0].below", "3 is not a name"),
+        ({"switches": [{}]}, "network.switches[0].name", "None is not a name"),
+        ({"switches": [{"name": "s", "speed": 1}]}, "network.switches[0].speed", "is not a key here"),
+        (
+            {"switches": [{"name": "s", "uplink_gbs": 0}]},
+            "network.switches[0].uplink_gbs",
+            "0 is not a positive number",
+        ),
         ({"switches": [{"name": "s", "below": "s"}]}, None, "s is above itself"),
-        ({"rack_size": 2, "switches": [{"name": "s"}]}, "network.rack_size", "is no key here"),
+        ({"rack_size": 2, "switches": [{"name": "s"}]}, "network.rack_size", "is not a key here"),
     ],
 )
 def test_switches_that_are_no_tree_are_reported(change: dict, key: str | None, says: str) -> None:

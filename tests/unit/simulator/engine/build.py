@@ -36,7 +36,7 @@ WITH_ROUNDS = ("las", "las-count", "tiresias")
 ANYWHERE_ALREADY = ("srtf-count", "las-count")
 
 Outcome = tuple[int, int, int, int, dict[int, int]]
-"""First start, finish, service (ns), stops, and what it held last."""
+"""First start, finish, service (ns), stops, and its last placement."""
 
 
 def baseline(name: str, *, anywhere: bool = False, round_s: float = 300.0) -> Policy:
@@ -157,14 +157,14 @@ def outcomes(simulation: Simulation) -> dict[str, Outcome]:
         for place in range(length):
             job = simulation.trace.job_ids[log.index[place]]
             begin, end = log.offset[place], log.offset[place + 1]
-            held = dict(zip(log.nodes[begin:end], log.counts[begin:end], strict=True))
+            occupied = dict(zip(log.nodes[begin:end], log.counts[begin:end], strict=True))
             assert job not in found, f"{job} has finished twice"
-            found[job] = (log.first_start[place], log.finish[place], log.service[place], log.stops[place], held)
+            found[job] = (log.first_start[place], log.finish[place], log.service[place], log.stops[place], occupied)
     return found
 
 
 def expected(results: dict[str, Result]) -> dict[str, Outcome]:
-    """The same of the reference's results."""
+    """Return the outcomes of the reference's results."""
     return {
         job: (
             exact_ns(result.first_start),
@@ -189,7 +189,7 @@ class Span:
     job: int
     start: int
     end: int
-    held: dict[int, int]
+    occupied: dict[int, int]
 
 
 def spans(simulation: Simulation) -> list[Span]:
@@ -214,29 +214,29 @@ def spans(simulation: Simulation) -> list[Span]:
 
 
 def audit_gpus(simulation: Simulation) -> None:
-    """No GPU is held twice at any instant."""
+    """Check that no GPU is used twice at any instant."""
     events: dict[int, list[tuple[int, int, int]]] = {}
     for span in spans(simulation):
-        for node, gpus in span.held.items():
+        for node, gpus in span.occupied.items():
             assert gpus > 0
             events.setdefault(node, []).extend(((span.start, 1, gpus), (span.end, 0, -gpus)))
     for node, changes in events.items():
-        held = 0
+        occupied = 0
         for _, _, change in sorted(changes):  # what ends at an instant ends before what begins there
-            held += change
-            assert 0 <= held <= simulation.cluster.gpus[node], f"node {node} gives {held} GPUs"
-        assert held == 0
+            occupied += change
+            assert 0 <= occupied <= simulation.cluster.gpus[node], f"node {node} gives {occupied} GPUs"
+        assert occupied == 0
 
 
 def audit_jobs(simulation: Simulation) -> None:
-    """Gangs run whole, one run at a time; service, overhead, work and waiting add up."""
+    """Check that gangs run whole, one run at a time, and that service, overhead, work and waiting add up."""
     trace, log = simulation.trace, simulation.finished
     by_job: dict[int, list[Span]] = {}
     for span in spans(simulation):
         by_job.setdefault(span.job, []).append(span)
     for place, job in enumerate(log.index):
         runs = by_job[job]
-        assert all(sum(run.held.values()) == trace.num_gpus[job] for run in runs)
+        assert all(sum(run.occupied.values()) == trace.num_gpus[job] for run in runs)
         assert all(before.end <= after.start for before, after in pairwise(runs))
         assert runs[0].start == log.first_start[place] >= trace.submit_ns[job]
         assert runs[-1].end == log.finish[place]
@@ -247,4 +247,4 @@ def audit_jobs(simulation: Simulation) -> None:
 
 def allocation(**nodes: dict[int, int]) -> Decision:
     """A decision by row: `r0={0: 4}` gives the job of row 0 four GPUs of node 0."""
-    return Decision({int(row[1:]): Placement.of(held) for row, held in nodes.items()})
+    return Decision({int(row[1:]): Placement.of(occupied) for row, occupied in nodes.items()})

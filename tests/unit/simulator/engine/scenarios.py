@@ -19,7 +19,7 @@ INSTANTS = (0, 0, 1, 999_999_999, 10 * NS_PER_S, 300 * NS_PER_S, 10**8 * NS_PER_
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a run is made of; it can be run again, and under another policy."""
+    """The inputs of a run, which can be run again, also under another policy."""
 
     trace: Trace
     cluster: str

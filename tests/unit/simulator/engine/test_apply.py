@@ -93,7 +93,7 @@ class TestSteps:
         assert simulation.now_s == 30 + 5 + (100 - 10 - 5)
         log = simulation.finished
         assert (log.moves[0], log.stops[0], log.resizes[0], log.overhead[0]) == (1, 1, 0, 10 * NS_PER_S)
-        assert [(span.start // NS_PER_S, span.held) for span in spans(simulation)] == [
+        assert [(span.start // NS_PER_S, span.occupied) for span in spans(simulation)] == [
             (0, {0: 4}),
             (10, {1: 4}),
             (30, {0: 4}),
@@ -107,13 +107,13 @@ class TestSteps:
         step(simulation, allocation(r0={1: 4}, r1={0: 4}))
         while simulation.advance():
             pass
-        assert [held for *_, held in outcomes(simulation).values()] == [{1: 4}, {0: 4}]
+        assert [occupied for *_, occupied in outcomes(simulation).values()] == [{1: 4}, {0: 4}]
         assert list(simulation.finished.moves) == [1, 1]
         audit_gpus(simulation)
         audit_jobs(simulation)
 
     def test_jobs_change_places_under_a_model_that_counts_gpus(self) -> None:
-        """Models are notified of moves after all departures: no node ever holds more GPUs than it has."""
+        """Models are notified of moves after all departures: no node ever has more GPUs in use than it has."""
         where = parse_cluster("3x4")
         slowdown = build(["link-sharing"], topology=where.topology, profiles=paper_profiles())
         trace = trace_of((0, 6, 100), (0, 6, 100), (10, 1, 1))
@@ -149,7 +149,7 @@ class TestSteps:
         assert simulation.advance()
         assert simulation.now_s == 10 + 7 + 90 / 2
 
-    def test_who_is_left_alone_runs_on(self) -> None:
+    def test_a_job_that_a_decision_does_not_change_runs_on(self) -> None:
         """Without a decision nothing changes, and jobs that share a node are still affected by each other's end."""
         trace = trace_of((0, 1, 5), (0, 1, 20), (50, 1, 1))
         simulation = by_hand(trace, "1x2", slowdown=Sharing(0.5))
@@ -227,7 +227,7 @@ class TestRefused:
             (Decision({1: Placement((1,), (4,)), 2: Placement((), ())}), "it gives job j2 0 GPUs; it takes 2 to 3"),
         ],
     )
-    def test_by_a_caller(self, decision: Decision, text: str) -> None:
+    def test_a_caller_may_decide_instead_of_a_policy(self, decision: Decision, text: str) -> None:
         simulation = self.simulation()
         before = self.look(simulation)
         with pytest.raises(DecisionError) as raised:
@@ -246,7 +246,7 @@ class TestRefused:
             (allocation(r0={0: 4}, r1={1: 4}, r2={2: 3}), "it gives job j2 3 GPUs; it takes 2 to 2, on distinct nodes"),
         ],
     )
-    def test_what_the_spec_of_a_policy_does_not_say(self, decision: Decision, text: str) -> None:
+    def test_a_decision_beyond_the_spec_of_the_policy_is_refused(self, decision: Decision, text: str) -> None:
         simulation = self.simulation(name="meek", preempts=False)
         before = self.look(simulation)
         with pytest.raises(DecisionError) as raised:
@@ -254,7 +254,7 @@ class TestRefused:
         assert str(raised.value) == f"the decision of meek cannot be carried out: {text}"
         assert self.look(simulation) == before
 
-    def test_what_it_does_say(self) -> None:
+    def test_a_decision_within_the_spec_of_the_policy_is_applied(self) -> None:
         simulation = self.simulation(name="bold", preempts=True, resizes=True)
         simulation.apply(allocation(r1={1: 4}, r2={2: 3}))
         assert [job.occupied for job in simulation.jobs()] == [0, 4, 3, 0]
@@ -266,7 +266,7 @@ class TestRefused:
         ):
             ran(trace_of((0, 4, 10)), "1x4", policy)
 
-    def test_one_that_is_about_another_instant(self) -> None:
+    def test_a_decision_about_another_instant_is_refused(self) -> None:
         simulation = by_hand(trace_of((0, 4, 10), (0, 4, 50), (20, 4, 1)), "1x4")
         simulation.apply(allocation(r0={0: 4}))
         assert simulation.advance()
@@ -278,7 +278,7 @@ class TestRefused:
         simulation.apply(allocation(r0={0: 4}))
         assert [job.index for job in simulation.jobs() if job.occupied] == [1]
 
-    def test_a_policy_that_is_not_there(self) -> None:
+    def test_without_a_policy_asking_for_a_decision_is_refused(self) -> None:
         simulation = by_hand(trace_of((0, 4, 10)))
         with pytest.raises(SettingError, match="this simulation has no policy that could decide"):
             simulation.run()
@@ -312,7 +312,7 @@ class TestRefused:
 @given(st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
-    """An agent that does anything at all, most of it impossible: what is carried out adds up, in the original and in forks."""
+    """After random decisions, most of them impossible, the records add up in the original and in forks."""
     rows = data.draw(
         st.lists(st.tuples(st.integers(0, 60), st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=8)
     )
@@ -327,9 +327,9 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
         jobs = simulation.jobs()
         wanted: dict[int, Placement] = {}
         for row in range(len(jobs)):
-            held = data.draw(st.dictionaries(st.integers(0, 1), st.integers(1, 4), max_size=2))
-            if held:
-                wanted[row] = Placement.of(held)
+            occupied = data.draw(st.dictionaries(st.integers(0, 1), st.integers(1, 4), max_size=2))
+            if occupied:
+                wanted[row] = Placement.of(occupied)
         fork = simulation.fork()
         try:
             simulation.apply(Decision(wanted))
@@ -353,7 +353,7 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
     audit_gpus(simulation)
 
 
-def test_a_policy_takes_over_from_the_caller() -> None:
+def test_a_policy_may_decide_after_the_caller() -> None:
     simulation = by_hand(trace_of((0, 4, 10), (0, 8, 10)))
     simulation.apply(allocation(r0={1: 4}))
     fork = simulation.fork(baseline("fifo"))

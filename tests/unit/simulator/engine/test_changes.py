@@ -126,7 +126,7 @@ class TestDivision:
     def test_on_large_nodes_while_they_are_there_and_on_small_ones_when_not(self) -> None:
         trace = trace_of((0, 16, 10), (20, 16, 10), (50, 16, 10))
         simulation = self.ran(trace, changing((15, 0, "down"), (40, 0, "up")))
-        assert [held for *_, held in outcomes(simulation).values()] == [
+        assert [occupied for *_, occupied in outcomes(simulation).values()] == [
             {0: 8, 1: 8},
             {2: 4, 3: 4, 4: 4, 5: 4},
             {0: 8, 1: 8},
@@ -134,12 +134,12 @@ class TestDivision:
 
     @pytest.mark.parametrize("name", BASELINES)
     def test_every_policy_sees_it_change(self, name: str) -> None:
-        """Before the failure a plan is made for a job of 16, so that nothing old may be remembered."""
+        """Before the failure the division of a job of 16 is computed, which must not be reused after it."""
         trace = trace_of((0, 16, 10), (0, 16, 10), (0, 1, 1), (15, 16, 10), (15, 16, 10), (15, 1, 1))
         simulation = self.ran(trace, changing((12, 0, "down"), (12, 1, "drain")), name)
         assert simulation.unfinished == []
-        held = outcomes(simulation)
-        assert [held[f"j{row}"][4] for row in (3, 4)] == [{2: 4, 3: 4, 4: 4, 5: 4}] * 2
+        occupied = outcomes(simulation)
+        assert [occupied[f"j{row}"][4] for row in (3, 4)] == [{2: 4, 3: 4, 4: 4, 5: 4}] * 2
 
     def test_jobs_for_which_no_size_of_node_will_do_are_refused_before_the_run(self) -> None:
         """Nodes of 5, 2 and 2: 9 GPUs are neither 5 and 4 nor 2, 2, 2, 2 and 1. Scattered they are there."""
@@ -191,7 +191,7 @@ class TestDrawnFailures:
             self.audit_down(simulation)
 
     def audit_down(self, simulation: Simulation) -> None:
-        """No job holds GPUs of a node that is down."""
+        """Check that no job occupies GPUs of a node that is down."""
         down: dict[int, float] = {}
         outages: list[tuple[int, float, float]] = []
         for change in simulation.settings.changes:
@@ -201,7 +201,7 @@ class TestDrawnFailures:
                 outages.append((change.node, down.pop(change.node) * NS_PER_S, change.time_s * NS_PER_S))
         for span in spans(simulation):
             for node, begin, end in outages:
-                if node in span.held and span.end > span.start:
+                if node in span.occupied and span.end > span.start:
                     assert span.end <= begin + 1 or span.start >= end - 1  # times are rounded to ns
 
     @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ class TestScripts:
             (1.0, 0, "off"),
         ],
     )
-    def test_changes_that_cannot_be(self, change: tuple[float, int, str]) -> None:
+    def test_impossible_changes_are_refused(self, change: tuple[float, int, str]) -> None:
         with pytest.raises(
             SettingError, match="a change is one of down, drain, up, at a time of 0 s or later, of a node from 0"
         ):
@@ -294,11 +294,11 @@ class TestEstimates:
         assert estimates == {2: -1, 3: 15 * NS_PER_S, 4: -1, 5: -1, 6: -1}
 
     @pytest.mark.parametrize("text", ["", "noisy", "noisy:-1", "noisy:nan", "noisy:10", "true:1", "magic"])
-    def test_what_is_no_kind_of_estimate(self, text: str) -> None:
+    def test_an_unknown_kind_of_estimate_is_refused(self, text: str) -> None:
         with pytest.raises(SettingError, match="write true, limit, history, or noisy:SIGMA"):
             Estimates.parse(text)
 
-    def test_what_cannot_be_made_otherwise_either(self) -> None:
+    def test_impossible_parameters_of_estimates_are_refused(self) -> None:
         with pytest.raises(SettingError):
             Estimates("magic")
         with pytest.raises(SettingError):
@@ -339,7 +339,7 @@ class TestSettings:
             {"checkpoint_interval_s": float("nan")},
         ],
     )
-    def test_what_is_not_possible(self, wrong: dict[str, float]) -> None:
+    def test_an_impossible_share_is_refused(self, wrong: dict[str, float]) -> None:
         with pytest.raises(SettingError, match="is not possible; give"):
             Settings(**wrong)  # type: ignore[arg-type]
 
@@ -393,14 +393,14 @@ def test_the_pool_finds_what_a_search_of_all_nodes_finds(
     found = pool.place(0, wanted, 1) if wanted > 8 else 0
     if wanted > 8 and not fitting:
         freest = sorted(open_nodes, key=lambda node: (-free[node], node))
-        held = 0
+        occupied = 0
         expected = []
         for node in freest:
-            if held < wanted and free[node]:
-                expected.append((node, min(free[node], wanted - held)))
-                held += expected[-1][1]
+            if occupied < wanted and free[node]:
+                expected.append((node, min(free[node], wanted - occupied)))
+                occupied += expected[-1][1]
         chosen = [(pool.chosen[place], pool.chosen_gpus[place]) for place in range(found)]
-        assert chosen == (expected if held == wanted else [])
+        assert chosen == (expected if occupied == wanted else [])
 
 
 def test_recorded_series_say_what_the_cluster_looked_like() -> None:

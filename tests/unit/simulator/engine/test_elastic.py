@@ -43,15 +43,15 @@ def states(**columns: object) -> list[ClusterState]:
 
 class TestStates:
     def test_policies_see_the_sizes_of_the_jobs_that_are_there(self) -> None:
-        nobody, first, second, third = states(**ELASTIC)
-        assert nobody.jobs.min_gpus is nobody.jobs.max_gpus is None
+        empty, first, second, third = states(**ELASTIC)
+        assert empty.jobs.min_gpus is empty.jobs.max_gpus is None
         for state, low, high in ((first, [1], [8]), (second, [1, 2], [8, 2]), (third, [1, 2, 2], [8, 2, 4])):
             assert state.jobs.min_gpus is not None
             assert [column.tolist() for column in state.jobs.sizes] == [low, high]
             np.testing.assert_array_equal(parse_state(serialize_state(state)).jobs.sizes, state.jobs.sizes)
         assert third.jobs.num_gpus.tolist() == [4, 2, 2]
 
-    def test_and_none_where_every_job_takes_what_it_asks_for(self) -> None:
+    def test_policies_see_no_sizes_where_every_job_takes_what_it_requests(self) -> None:
         for state in states():
             assert state.jobs.min_gpus is state.jobs.max_gpus is None
             np.testing.assert_array_equal(state.jobs.sizes, [state.jobs.num_gpus] * 2)
@@ -79,11 +79,11 @@ class TestSpeeds:
         # On one node VGG16 loses nothing to communicating: twice the GPUs, half the time.
         assert spans_s(simulation)["a"] == pytest.approx((0, 50))
 
-    def test_asking_for_it_changes_nothing(self, trace: Path) -> None:
+    def test_requesting_it_explicitly_changes_nothing(self, trace: Path) -> None:
         for text in ("scaling", "scaling:default=vgg16"):
             assert self.scenario(trace, text).slowdown(RESIZES) == (text,)
 
-    def test_others_do_not(self, trace: Path, tmp_path: Path) -> None:
+    def test_other_policies_do_not_get_it(self, trace: Path, tmp_path: Path) -> None:
         assert self.scenario(trace).slowdown(PLAIN) == ("locality",)
         assert self.scenario(trace, "none").slowdown(PLAIN) == ("none",)
         fixed = tmp_path / "fixed.csv"
@@ -93,6 +93,6 @@ class TestSpeeds:
 
     def test_without_any_model_resizing_is_refused(self, trace: Path) -> None:
         scenario = self.scenario(trace, "none")
-        with pytest.raises(SettingError, match=r"policy grows gives elastic jobs other sizes.*--slowdown scaling"):
+        with pytest.raises(SettingError, match=r"policy grows resizes elastic jobs.*--slowdown scaling"):
             scenario.simulation(RESIZES)
         scenario.simulation(PLAIN)

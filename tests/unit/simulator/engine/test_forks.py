@@ -1,4 +1,4 @@
-"""Copies of a run: equal to it, independent of it, and as cheap as what is active."""
+"""Copies of a run are equal to it, independent of it, and cost no more than its active jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def advanced(simulation: Simulation, instants: int, *, decided: bool) -> Simulat
 
 
 def end(simulation: Simulation) -> tuple[object, ...]:
-    """All that a run comes to."""
+    """Return all results of a run."""
     simulation.run()
     return outcomes(simulation), simulation.now_s, simulation.decisions, simulation.unfinished
 
@@ -100,7 +100,7 @@ class TestUnderAnotherPolicy:
         assert spans_s(fork) == {"j0": (0, 100), "j2": (100, 110), "j1": (110, 160)}
         assert spans_s(original) == {"j0": (0, 100), "j1": (100, 150), "j2": (150, 160)}
 
-    def test_it_is_asked_at_once_if_the_caller_says_so(self) -> None:
+    def test_a_fork_asks_its_policy_at_once_if_the_caller_wants(self) -> None:
         trace = trace_of((0, 1, 100), (1, 1, 50))
         original = advanced(Simulation(trace, parse_cluster("1x1"), baseline("fifo"), FREE), 2, decided=True)
         fork = original.fork(baseline("srtf"))
@@ -120,7 +120,7 @@ class TestUnderAnotherPolicy:
         assert [each.advance() for each in (none, back)] == [True, True]
         assert (none.now_s, back.now_s) == (100, 100)
 
-    def test_a_caller_that_decides_hands_over_to_a_policy(self) -> None:
+    def test_a_caller_may_hand_over_to_a_policy(self) -> None:
         trace = trace_of((0, 1, 10), (0, 1, 5))
         original = Simulation(trace, parse_cluster("1x1"), None, FREE)
         assert original.advance()
@@ -143,7 +143,7 @@ class TestUnderAnotherPolicy:
 
 class TestSlowdown:
     def test_a_job_that_finished_just_before_the_fork_slows_no_job_in_it(self) -> None:
-        """At 10 A finishes; forked before anybody has decided about that. B ran 10 s at 0.5 before, and runs alone after."""
+        """At 10 A finishes; forked before the policy has decided about that. B ran 10 s at 0.5 before, and runs alone after."""
         trace = trace_of((0, 1, 5), (0, 1, 20))
         original = Simulation(trace, parse_cluster("1x2"), baseline("fifo"), FREE, [Sharing(0.5)])  # type: ignore[list-item]
         advanced(original, 2, decided=False)

@@ -83,7 +83,7 @@ class TestConservation:
         for begin, end in pairwise(edges):
             now = [run for run in runs if run.start <= begin and run.end >= end]
             for run in now:
-                others = sum(1 for other in now if other is not run and set(other.held) & set(run.held))
+                others = sum(1 for other in now if other is not run and set(other.occupied) & set(run.occupied))
                 work[run.job] += (end - begin) * 0.7**others
                 pieces[run.job] += 1
         for job, done in work.items():
@@ -204,7 +204,7 @@ class TestTime:
 
     @pytest.mark.parametrize("asked", [False, True])
     def test_nothing_drifts_over_three_years(self, asked: bool) -> None:
-        """After 10^8 s a job is stopped 200 times, for a third of a second at a time; not one ns gets lost."""
+        """After 10^8 s a job is stopped 200 times, for a third of a second at a time; no ns is lost."""
         late = 10**8 * NS_PER_S + 1
         rows = 200
         submit = [0, *(late + row * 333_333_333 for row in range(rows))]

@@ -1,4 +1,4 @@
-"""Jobs at work where the queue is somebody else's: the same starts as in a simulation come to the same finishes."""
+"""Running jobs without a queue: the starts of a simulation give the finishes of that simulation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ S = NS_PER_S
 
 
 def replayed(simulation: Simulation, models: list[SlowdownModel]) -> dict[int, int]:
-    """The finishes, by row, of jobs that start and stop at work as they did in that run."""
+    """The finishes, by row, of jobs that start and stop as they did in that run."""
     trace, runs = simulation.trace, [run for run in spans(simulation) if run.end > run.start]
     finish = dict(zip(simulation.finished.index, simulation.finished.finish, strict=True))
     left = {row: int(work) for row, work in enumerate(trace.duration_ns)}
@@ -51,8 +51,8 @@ def replayed(simulation: Simulation, models: list[SlowdownModel]) -> dict[int, i
 def _start(work: QueuelessJobs, trace: Trace, run: Span, left_ns: int) -> int:
     return work.start(
         left_ns,
-        list(run.held),
-        list(run.held.values()),
+        list(run.occupied),
+        list(run.occupied.values()),
         model=trace.model[run.job],
         batch_size=int(trace.batch_size[run.job]),
         requested_gpus=int(trace.num_gpus[run.job]),
@@ -135,7 +135,7 @@ class TestByHand:
         # 100 s together do 50 s each; then the first is alone with 30.
         assert work.advance_to(1000 * S) == [(second, 170 * S), (first, 200 * S)]
 
-    def test_who_stops_says_what_is_left_and_makes_room(self) -> None:
+    def test_a_stopped_job_reports_its_remaining_work_and_frees_its_gpus(self) -> None:
         work = QueuelessJobs([4], [Sharing(0.5)])
         first, second = work.start(100 * S, [0], [2]), work.start(100 * S, [0], [2])
         work.advance_to(40 * S)
@@ -182,11 +182,11 @@ class TestByHand:
     @pytest.mark.parametrize(
         ("nodes", "counts"), [([1], [1]), ([-1], [1]), ([0], [0]), ([0], [3]), ([0, 0], [1, 1]), ([0], [])]
     )
-    def test_gpus_that_there_are_not(self, nodes: list[int], counts: list[int]) -> None:
+    def test_more_gpus_than_a_node_has_are_refused(self, nodes: list[int], counts: list[int]) -> None:
         with pytest.raises(ValueError, match="node"):
             QueuelessJobs([2]).start(S, nodes, counts)
 
-    def test_nothing_is_kept_of_jobs_that_are_gone(self) -> None:
+    def test_state_of_finished_jobs_is_dropped(self) -> None:
         work = QueuelessJobs([4], [Sharing()])
 
         def pass_through(count: int) -> int:

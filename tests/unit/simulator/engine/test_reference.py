@@ -42,14 +42,14 @@ def agrees(
         assert by_rule.decisions == by_asking.decisions
 
 
-def test_every_baseline_of_the_reference_is_here() -> None:
+def test_every_baseline_of_the_reference_is_tested() -> None:
     assert sorted(BASELINES) == sorted(POLICIES)
 
 
 @pytest.mark.parametrize("anywhere", [False, True], ids=["consolidated", "anywhere"])
 @pytest.mark.parametrize("cost", COSTS, ids=["free", "cost"])
 @pytest.mark.parametrize("name", BASELINES)
-def test_agrees_with_the_reference(name: str, cost: Fraction, anywhere: bool) -> None:
+def test_the_engine_agrees_with_the_reference(name: str, cost: Fraction, anywhere: bool) -> None:
     for seed, (nodes, gpus) in enumerate(CLUSTERS):
         pinned = 0.15 if seed % 2 else 0.0
         agrees(101 * BASELINES.index(name) + seed, 24, nodes, gpus, name, anywhere=anywhere, cost=cost, pinned=pinned)
@@ -58,7 +58,7 @@ def test_agrees_with_the_reference(name: str, cost: Fraction, anywhere: bool) ->
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", BASELINES)
-def test_agrees_on_many_more(name: str) -> None:
+def test_the_engine_agrees_on_many_more_traces(name: str) -> None:
     for seed in range(40):
         nodes, gpus = CLUSTERS[seed % 4]
         for anywhere in (False, True):

@@ -1,4 +1,4 @@
-"""Runs that would never end: they end, and say why."""
+"""Runs that would never end stop with an error that says why."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class TestRoundsThatDoNoWork:
             f"costs (up to {cost:g} s of overhead); use rounds that are longer than that (--round), or a lower --preempt-cost"
         )
 
-    def test_a_policy_that_is_asked_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_policy_with_rounds_may_also_stall(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stall, "PATIENCE", 500)
         with pytest.raises(SettingError, match="of 5 s policy turns stopped jobs"):
             ran(TWO_LONG, "1x1", _Turns(round_s=5.0), Settings(preempt_cost_s=7.0))
 
-    def test_found_while_arrivals_are_still_to_come(self) -> None:
+    def test_a_stall_is_found_before_the_last_arrival(self) -> None:
         trace = trace_of((0, 1, 1_000), (0, 1, 1_000), (10**8, 1, 1))
         with pytest.raises(SettingError, match="no job does any work"):
             ran(trace, "1x1", baseline("las", round_s=5.0), Settings(preempt_cost_s=7.0))
 
-    def test_a_fork_finds_it_too(self) -> None:
+    def test_a_fork_finds_a_stall_too(self) -> None:
         simulation = Simulation(
             TWO_LONG, parse_cluster("1x1"), baseline("las", round_s=5.0), Settings(preempt_cost_s=7.0)
         )
@@ -54,21 +54,21 @@ class TestRoundsThatDoSome:
     def less_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stall, "PATIENCE", 1_000)
 
-    def test_a_little_work_in_each_round(self) -> None:
+    def test_a_little_work_in_each_round_is_no_stall(self) -> None:
         """4.999 of 5 s are overhead: a ms of work in each round, and yet it ends: after thousands of rounds."""
         trace = trace_of((0, 1, 7), (0, 1, 7))
         simulation = ran(trace, "1x1", baseline("las", round_s=5.0), Settings(preempt_cost_s=4.999))
         assert simulation.unfinished == []
         assert simulation.decisions > 2 * stall.PATIENCE
 
-    def test_overhead_that_takes_very_long(self) -> None:
+    def test_very_long_overhead_is_no_stall(self) -> None:
         """B is stopped once, and then serves 4,000 rounds of overhead while a third job waits for all the cluster."""
         trace = trace_of((0, 2, 1), (0, 1, 10), (1, 1, 10**6), (2, 2, 10**7))
         simulation = ran(trace, "1x2", baseline("tiresias", round_s=5.0), Settings(preempt_cost_s=2e4))
         assert simulation.unfinished == []
         assert simulation.decisions > 4 * stall.PATIENCE
 
-    def test_work_beside_jobs_that_only_take_turns(self) -> None:
+    def test_work_of_one_job_beside_jobs_in_a_cycle_is_no_stall(self) -> None:
         """The job that may not be stopped works on for three times the patience; until it ends, the other two do nothing."""
         length = 5 * 3 * stall.PATIENCE
         trace = trace_of((0, 1, length), (0, 1, 40), (0, 1, 40), preemptible=[False, True, True])
@@ -93,7 +93,7 @@ class TestNobodyCanRun:
 
     @pytest.mark.parametrize("asked", [False, True])
     @pytest.mark.parametrize("name", BASELINES)
-    def test_they_wait_for_the_node_to_come_back(self, name: str, asked: bool) -> None:
+    def test_jobs_wait_for_a_node_that_comes_back(self, name: str, asked: bool) -> None:
         policy = baseline(name)
         changes = (*self.DOWN.changes, NodeChange(400.5, 0, "up"))
         settings = Settings(preempt_cost_s=0.0, changes=changes)
@@ -118,7 +118,7 @@ class TestNobodyCanRun:
         assert simulation.unfinished == ["j0"]
         assert simulation.now_s == IDLE_PATIENCE
 
-    def test_one_that_only_takes_its_time_is_waited_for(self) -> None:
+    def test_a_policy_that_starts_jobs_late_is_no_stall(self) -> None:
         def late(state: ClusterState) -> Decision:
             return Decision({0: Placement((0,), (1,))} if state.jobs.ids and state.time_s >= 500 else {})
 
@@ -136,7 +136,7 @@ class TestNobodyCanRun:
 class TestRoundsThemselves:
     @pytest.mark.parametrize("round_s", [-1.0, float("nan"), float("inf"), 1e-10])
     def test_of_impossible_length(self, round_s: float) -> None:
-        with pytest.raises(SettingError, match="policy does wants rounds of"):
+        with pytest.raises(SettingError, match="policy does has rounds of"):
             Simulation(TWO_LONG, parse_cluster("1x1"), Does(lambda state: Decision({}), round_s=round_s), FREE)
 
     def test_whole_multiples_however_odd_the_present_instant(self) -> None:

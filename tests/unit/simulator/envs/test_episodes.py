@@ -1,4 +1,4 @@
-"""Whole episodes: nothing is lost, the same seed gives the same, and the engine alone comes to the same by the same decisions."""
+"""Whole episodes: no job is lost, equal seeds give equal episodes, and the engine alone gives the same by the same decisions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Scripted:
 
         env.start = recorded  # type: ignore[method-assign]
         self.outcome, _ = play(env, agent, **reset)
-        self.spec = PolicySpec("scripted", "an agent", round_s=env.world.round_s)
+        self.spec = PolicySpec("scripted", "an agent", round_s=env.base_options.round_s)
 
     def decide(self, state: ClusterState) -> Decision:
         """Running jobs stay; jobs whose time has come start."""
@@ -129,7 +129,7 @@ class Scripted:
 @pytest.mark.parametrize("slowdown", [(), ("locality", "max-min")])
 @pytest.mark.parametrize("arrivals", ["batch", "poisson"])
 @pytest.mark.parametrize("decide", ["rounds", "events"])
-def test_the_engine_alone_comes_to_the_same(slowdown: tuple[str, ...], arrivals: str, decide: str) -> None:
+def test_the_engine_alone_gives_the_same_results(slowdown: tuple[str, ...], arrivals: str, decide: str) -> None:
     workload = ContentionRL(jobs=60, arrivals=arrivals, demands=ANY_SIZE, load=None if arrivals == "batch" else 0.9)
     env = ContentionEnv(traces=workload, slowdown=slowdown, decide=decide)
     agent = random_agent(2)
@@ -201,7 +201,7 @@ def possible(nodes: str, split: str, gpus: int, free: list[int]) -> list[bool]:
         ),
     ],
 )
-def test_masks_say_what_is_possible_and_the_board_what_is_there(
+def test_masks_show_possible_actions_and_the_grid_shows_the_cluster(
     nodes: str, split: str, changes: tuple[NodeChange, ...]
 ) -> None:
     sizes = (1, 2, 3, 5, 8, 11, 13, 17, 24, 31)

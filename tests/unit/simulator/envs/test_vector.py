@@ -1,4 +1,4 @@
-"""Environments in worker processes: the same as one by one, and no worker's end goes unnoticed."""
+"""Environments in worker processes: they act as single environments, and a worker that dies is an error."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_environment_that_raises_is_an_error_with_its_traceback(workers: int)
     assert not any(process.is_alive() for process in envs.processes)
 
 
-def test_what_cannot_be_pickled_is_an_error() -> None:
+def test_an_environment_that_cannot_be_pickled_is_an_error() -> None:
     envs = ProcessVectorEnv(Faulty, 2, workers=2)
     assert envs.get_attr("steps") == (0, 0)
     with pytest.raises(WorkerError, match="TypeError: cannot pickle"):
@@ -137,7 +137,7 @@ class Endless(ContentionEnv):
             time.sleep(1.0)
 
 
-def test_a_worker_that_dies_at_work_is_an_error() -> None:
+def test_a_worker_that_dies_during_a_step_is_an_error() -> None:
     envs = ProcessVectorEnv(Endless, 4, workers=2)
     envs.reset(seed=1)
     envs.step_async([0, 0, 0, 0])
@@ -165,7 +165,7 @@ if __name__ == "__main__":
 KILLED = """
     os.kill(os.getpid(), signal.SIGKILL)
 """
-# As a terminal does it: everybody gets the signal, and only the owner, which waits by then, heeds it.
+# As a terminal does it: all processes get the signal, and only the owner, which waits by then, reacts.
 INTERRUPTED = """
     threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
     try:
@@ -180,7 +180,7 @@ INTERRUPTED = """
 FORGOTTEN = """
     envs.step_async([0, 0])
 """
-# As `timeout` and Slurm do it: everybody gets the signal, and the owner, which heeds it where it likes, goes on for a while. As
+# As `timeout` and Slurm do it: all processes get the signal, and the owner, which reacts later, continues for a while. As
 # signals do not queue up, and Python's handler runs when it comes to it, the next one is sent when this one was heard.
 TERMINATED = """
     heard = []

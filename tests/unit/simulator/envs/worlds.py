@@ -1,4 +1,4 @@
-"""Small worlds for the tests of environments, and agents."""
+"""Small environments and agents for tests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def random_agent(seed: int, wait_share: float = 0.2) -> Agent:
 
 
 def trail(env: gymnasium.Env[Any, Any], agent: Callable[[Any], int]) -> list[bytes]:
-    """All that two episodes show and bring, the first of seed 4."""
+    """Return observations and rewards of two episodes, the first of seed 4."""
     steps = []
     seen, _ = env.reset(seed=4)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Contenders on the same traces: what is compared, by which seeds, and what holds."""
+"""Contenders on the same traces: comparisons, seeds, and claims that hold."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_a_factor_is_how_many_times_as_good(metric: str) -> None:
     assert found.holds == (expected.mean - expected.ci95 >= 1.0)
 
 
-def test_jobs_that_wait_for_ever_are_no_result() -> None:
-    with pytest.raises(SimulatorError, match="nobody: left 24 of 24 jobs"):
-        run_of(Simulation(small(1000), parse_cluster("2x8"), None, Settings()), "nobody", None)
+def test_unfinished_jobs_give_no_result() -> None:
+    with pytest.raises(SimulatorError, match="no policy: left 24 of 24 jobs"):
+        run_of(Simulation(small(1000), parse_cluster("2x8"), None, Settings()), "no policy", None)
 
 
 def test_no_policy_is_below_the_bound() -> None:

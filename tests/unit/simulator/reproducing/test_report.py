@@ -1,4 +1,4 @@
-"""Outcomes in words, and the command that makes them."""
+"""Reports of experiments, and the command that makes them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.unit.simulator.reproducing.test_experiment import claim, setting
 PICTURES = (
     cdf("a cdf", "small", "jct_s", "hours", 3600.0),
     shares("shares", "small", "sensitivity", "ideal / observed", (1.0, 1.1, 1.5)),
-    density("a density", "small", "utilization", "held"),
-    scatter("dots", "small", "utilization", "avg_jct_s", ("held", "JCT"), 3600.0),
+    density("a density", "small", "utilization", "occupied"),
+    scatter("dots", "small", "utilization", "avg_jct_s", ("occupied", "JCT"), 3600.0),
     lines("lines", {1.0: "small"}, "avg_jct_s", ("load", "JCT")),
 )
 
@@ -48,7 +48,7 @@ def results() -> ExperimentResults:
     return perform(experiment(), range(1000, 1002), lambda _share: None)
 
 
-def test_programs_get_one_object(results: ExperimentResults) -> None:
+def test_json_output_is_one_object(results: ExperimentResults) -> None:
     found = json.loads(report.as_json(results))
     assert found["system"] == "toy" and found["seeds"] == [1000, 1001]
     assert {frozenset(row) for row in found["table"]} == {frozenset({"policy", "setting", "metric", "value", "ci95"})}
@@ -57,7 +57,7 @@ def test_programs_get_one_object(results: ExperimentResults) -> None:
     assert first["paper"] == -0.1 and first["holds"] is True and isinstance(first["ci95"], float)
 
 
-def test_people_get_tables(results: ExperimentResults, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_has_tables(results: ExperimentResults, capsys: pytest.CaptureFixture[str]) -> None:
     report.print_results(results)
     lines = capsys.readouterr().out.splitlines()
     order = [line.split()[0] for line in lines if line.split() and line.split()[0] in {"fifo", "fewest-gpus", "las"}]
@@ -96,7 +96,7 @@ def test_a_system_is_listed_and_made(
     assert "<svg" in (out / registry.PAGE).read_text()
 
 
-def test_names_that_are_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(registry.REPRODUCTIONS, "toy", registry.Reproduction("a toy", __name__))
     assert call(monkeypatch, "reproduce", "none-such") == 2
     assert "there is no system 'none-such' to reproduce; take one of " in capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_names_that_are_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 @pytest.mark.parametrize("name", sorted(registry.REPRODUCTIONS))
 @pytest.mark.parametrize("quick", [True, False])
 def test_shipped_experiments_hold_together(name: str, quick: bool) -> None:
-    """Claims name settings, metrics and contenders that there are; the quick ones are among the whole."""
+    """Claims name existing settings, metrics and contenders; those with quick are among the others."""
     whole = registry.REPRODUCTIONS[name].experiment(None, quick=False)
     found = registry.REPRODUCTIONS[name].experiment(None, quick=quick)
     there = {setting.name: {each.name for each in found.contenders[setting.name]} for setting in found.settings}

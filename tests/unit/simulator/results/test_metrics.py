@@ -15,7 +15,7 @@ from simulator.slowdown.api import Resident
 from simulator.traces.trace import NS_PER_S
 from tests.unit.simulator.commands import run
 
-# Four GPUs, FIFO: A holds all from 0 to 10; B (2 GPUs, 20 s) and C (2 GPUs, 5 s) wait for it and run side by side.
+# Four GPUs, FIFO: A uses all from 0 to 10; B (2 GPUs, 20 s) and C (2 GPUs, 5 s) wait for it and run side by side.
 THREE = [(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)]
 
 
@@ -129,7 +129,7 @@ def test_without_measurements_a_figure_is_none_and_not_zero() -> None:
     assert figures["avg_fairness"] is figures["fragmentation"] is None
 
 
-def test_the_contract_comes_first() -> None:
+def test_fields_of_the_contract_come_first() -> None:
     assert list(metrics.summary(run(THREE)))[:16] == [
         "jobs",
         "finished",
@@ -215,7 +215,7 @@ def test_the_integral_is_that_of_equation_1() -> None:
 
 
 def test_fragmentation_of_a_run() -> None:
-    # From 0 to 10 all four GPUs go to A; then B and C hold two each, C until 15 and B alone until 30.
+    # From 0 to 10 all four GPUs go to A; then B and C use two each, C until 15 and B alone until 30.
     figure = metrics.fragmentation(run(THREE))
 
     times = (np.arange(20_000) + 0.5) * 20 / 20_000 + 10

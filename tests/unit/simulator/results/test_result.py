@@ -66,7 +66,7 @@ def test_a_fork_has_what_finished_before_it() -> None:
     assert list(job_lines(Result.of(twin, "srtf", 1.0))) == list(job_lines(straight))
 
 
-def test_the_series_shows_held_gpus_and_waiting_jobs() -> None:
+def test_the_series_shows_occupied_gpus_and_waiting_jobs() -> None:
     result = run([(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)])
     assert result.series is not None
 
@@ -97,7 +97,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
     assert next(row["busy_gpus"] for row in rows) == "2"
 
 
-def test_a_folder_that_cannot_be_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(SettingError, match=r"--out .*file.*nothing can be written there.*give a folder"):
@@ -112,5 +112,5 @@ def test_columns_are_in_the_order_of_the_trace() -> None:
     assert result.done.all()
     assert (result.first_start_ns >= result.submit_ns).all()
     assert (result.finish_ns - result.first_start_ns == result.duration_ns).all()
-    held = [sum(int(part.split(":")[1]) for part in text.split("+")) for text in result.nodes()]
-    assert held == result.num_gpus.tolist()
+    occupied = [sum(int(part.split(":")[1]) for part in text.split("+")) for text in result.nodes()]
+    assert occupied == result.num_gpus.tolist()

@@ -1,4 +1,4 @@
-"""Models that keep count from event to event, against their definitions worked out from nothing at every event."""
+"""Models that update their state at every event, against their definitions computed anew."""
 
 from __future__ import annotations
 

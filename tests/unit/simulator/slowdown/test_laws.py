@@ -47,7 +47,7 @@ def test_a_composite_keeps_the_laws(seed: int) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_no_model_is_asleep(spec: str) -> None:
+def test_every_model_slows_some_job_down(spec: str) -> None:
     seen = {
         factor for seed in range(5) for factor in check_laws(maker(spec), TOPOLOGIES["speeds"](), seed, float("inf"))
     }

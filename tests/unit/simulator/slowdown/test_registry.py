@@ -60,12 +60,12 @@ def test_the_profile_of_unknown_models_can_be_chosen() -> None:
         (("none:a=b",), "no slowdown model 'none'"),
     ],
 )
-def test_what_there_is_not_is_reported(texts: tuple[str, ...], says: str) -> None:
+def test_unknown_models_are_reported(texts: tuple[str, ...], says: str) -> None:
     with pytest.raises(SlowdownError, match=says):
         built(*texts)
 
 
-def test_no_models_means_full_speed() -> None:
+def test_without_models_jobs_have_full_speed() -> None:
     model = Composite([])
     model.enter(Resident(3, "", -1, 2, (0,), (2,)))
     assert model.speed(3) == 1.0

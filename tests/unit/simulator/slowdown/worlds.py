@@ -1,4 +1,4 @@
-"""Random jobs on a small cluster, and what every model must keep to."""
+"""Random jobs on a small cluster, and laws of every model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class World:
         self.free = list(self.topology.gpus)
 
     def enter(self) -> Resident | None:
-        """A job of random size on random nodes, or none where all is full."""
+        """Return a job of random size on random nodes, or None if the cluster is full."""
         with_room = [node for node, free in enumerate(self.free) if free]
         if not with_room:
             return None
@@ -50,8 +50,8 @@ class World:
         counts = [self.rng.randint(1, self.free[node]) for node in nodes]
         for node, count in zip(nodes, counts, strict=True):
             self.free[node] -= count
-        held = sum(counts)
-        asked = held if self.rng.random() < 0.7 else self.rng.randint(1, 2 * held)
+        occupied = sum(counts)
+        asked = occupied if self.rng.random() < 0.7 else self.rng.randint(1, 2 * occupied)
         resident = Resident(
             self.rows, self.rng.choice(MODELS), self.rng.choice((-1, 32, 256)), asked, tuple(nodes), tuple(counts)
         )

@@ -1,4 +1,4 @@
-"""Text to numbers, exactly, by the fast path and the slow one."""
+"""Texts become exact numbers, by the fast path and by the slow one."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_all_plain_decimals_are_exact(texts: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [["3"], ["3.25"], ["1e1"]])
-def test_no_duration(text: str, message: str, before: list[str]) -> None:
+def test_invalid_durations_are_refused(text: str, message: str, before: list[str]) -> None:
     with pytest.raises(BadCellError, match=message) as caught:
         times_ns([*before, text], zero=False)
     assert (caught.value.row, caught.value.text) == (1, text)
 
 
-def test_missing_times_pass_where_they_may() -> None:
+def test_missing_times_are_accepted_where_they_are_optional() -> None:
     assert times_ns(["", "2"], zero=False, missing=True).tolist() == [-1, 2 * 10**9]
 
 
@@ -98,7 +98,7 @@ def test_whole_numbers() -> None:
         ("99999999", "more than 10,000,000"),
     ],
 )
-def test_no_whole_numbers(text: str, message: str) -> None:
+def test_invalid_whole_numbers_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadCellError, match=message):
         counts(["1", text], of="GPUs")
 
@@ -117,7 +117,7 @@ def test_instants() -> None:
         -1,
         -1,
     ]
-    with pytest.raises(BadCellError, match="no date"):
+    with pytest.raises(BadCellError, match="not a date"):
         instants_ns(["yesterday"])
 
 

@@ -36,7 +36,7 @@ def test_a_trace_with_every_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_line_ends_blank_lines_quotes_and_a_byte_order_mark(tmp_path: Path, end: str) -> None:
+def test_line_ends_and_blank_lines_and_quotes_and_a_byte_order_mark_are_read(tmp_path: Path, end: str) -> None:
     path = tmp_path / "t.csv"
     rows = ["\ufeff" + HEADER + ",user", "", "a,0,1,5,ann", "", '"b, the second",1,1,5,"x\n""y"""', "c,2,1,5,carl"]
     path.write_bytes(end.join(rows).encode())
@@ -45,7 +45,7 @@ def test_line_ends_blank_lines_quotes_and_a_byte_order_mark(tmp_path: Path, end:
     assert trace.user == ("ann", 'x\n"y"', "carl")
 
 
-def test_many_rows_come_through_both_ways_alike(tmp_path: Path) -> None:
+def test_both_readers_give_equal_traces(tmp_path: Path) -> None:
     rows = [f"j{row},{row * 7 % 1000},{row % 8 + 1},{row + 1}" for row in range(30_000)]
     plain = read_trace(csv_file(tmp_path, *rows, name="plain.csv"))
     quoted = read_trace(csv_file(tmp_path, *rows[:20_000], '"x",0,1,1', *rows[20_000:], name="quoted.csv"))
@@ -136,7 +136,7 @@ def test_errors_of_bad_rows_have_file_line_column_and_mend(tmp_path: Path, rows:
         (
             "x",
             "a",
-            "column job_id: is not in the header .x.; the header must hold job_id,submit_time_s,num_gpus,duration_s",
+            "column job_id: is not in the header .x.; the header must have job_id,submit_time_s,num_gpus,duration_s",
         ),
         (HEADER + ",user,user", "a,0,1,5,x,y", "column user: appears twice"),
         (HEADER + ",min_gpus", "a,0,2,5,3", "column min_gpus: '3' is more than num_gpus, which is 2"),
@@ -156,16 +156,16 @@ def test_bad_headers_and_optional_columns(tmp_path: Path, header: str, row: str,
     [
         ("t.csv", b"", "the file is empty"),
         ("t.csv", b"\n\n", "no header line"),
-        ("t.csv", bytes(range(256)) * 10, "holds a zero byte; give a CSV file in UTF-8"),
+        ("t.csv", bytes(range(256)) * 10, "contains a zero byte; give a CSV file in UTF-8"),
         ("t.csv", HEADER.encode() + b"\na,0,1,5\nb\xe4r,0,1,5\n", "line 3: is not UTF-8 .byte 0xe4."),
-        ("t.csv.gz", HEADER.encode() + b"\na,0,1,5\n", "is named .gz but holds something else"),
-        ("t.csv.zst", b"not zstd at all", "is named .zst but holds something else"),
+        ("t.csv.gz", HEADER.encode() + b"\na,0,1,5\n", "is named .gz but contains something else"),
+        ("t.csv.zst", b"not zstd at all", "is named .zst but contains something else"),
         ("t.parquet", HEADER.encode() + b"\na,0,1,5\n", "is named .parquet but is not a Parquet file"),
         ("t.parquet", b"PAR1" + b"junk" * 9, "the parquet data are damaged|needs the package pyarrow"),
         ("t.csv", b"x" * (files.BLOCK_BYTES * 9), "line 1: the line is longer than 1,048,576 bytes"),
     ],
 )
-def test_files_that_are_no_traces(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_files_that_are_not_traces_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(TraceError, match=message) as caught:
@@ -173,7 +173,7 @@ def test_files_that_are_no_traces(tmp_path: Path, name: str, data: bytes, messag
     assert caught.value.path == path
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be opened: No such file"):
         read_trace(tmp_path / "missing.csv")
     with pytest.raises(TraceError, match="cannot be opened: Is a directory"):
@@ -194,7 +194,7 @@ def test_a_file_of_10_gb_is_refused_at_once_and_read_with_a_limit(tmp_path: Path
     path = csv_file(tmp_path, *(f"j{row},{row},1,5" for row in range(100_000)))
     with path.open("r+b") as file:
         file.truncate(10 << 30)  # a hole: nothing is stored, and everything of it would be read
-    with pytest.raises(TraceError, match=r"too large to hold \(10\.0 GiB\); take its first rows with --limit N"):
+    with pytest.raises(TraceError, match=r"too large for memory \(10\.0 GiB\); take its first rows with --limit N"):
         read_trace(path)
     assert len(read_trace(path, limit=1000)) == 1000
 
@@ -205,7 +205,7 @@ def test_a_packed_file_that_grows_too_large_is_refused_while_it_is_read(
     monkeypatch.setattr(files, "MOST_BYTES", 1 << 20)
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress((HEADER + "\n" + "".join(f"j{row},0,1,5\n" for row in range(200_000))).encode()))
-    with pytest.raises(TraceError, match="too large to hold"):
+    with pytest.raises(TraceError, match="too large for memory"):
         read_trace(path)
     assert len(read_trace(path, limit=150_000)) == 150_000
 
@@ -222,7 +222,7 @@ def test_a_csv_needs_no_heavy_package(tmp_path: Path) -> None:
     assert done.stdout.strip() == ""
 
 
-def test_equal_texts_are_held_once(tmp_path: Path) -> None:
+def test_equal_texts_are_stored_once(tmp_path: Path) -> None:
     path = csv_file(tmp_path, *(f"j{row},{row},1,5,ann" for row in range(100)), header=HEADER + ",user")
     assert len({id(user) for user in read_trace(path).user}) == 1
 

@@ -1,4 +1,4 @@
-"""Order, heads, sizes: what a trace promises."""
+"""Laws of a trace: order, heads and sizes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def test_from_zero_shifts_and_keeps_the_gaps() -> None:
         ((["a", "b"], [0, 1], [1], [1, 1]), "num_gpus has 1 entries for 2 jobs"),
     ],
 )
-def test_columns_that_are_no_trace_are_refused(
-    columns: tuple[list[str], list[int], list[int], list[int]], told: str
-) -> None:
+def test_invalid_columns_are_refused(columns: tuple[list[str], list[int], list[int], list[int]], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Trace.of("t", *columns)
 

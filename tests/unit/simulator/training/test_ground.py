@@ -1,4 +1,4 @@
-"""The simulator as the ground of trainings: what is trained on follows from scene and users, and from nothing else."""
+"""The simulator as the backend of trainings: only the setup and the user's options determine the data of a training."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace
 from simulator.traces.write import write_trace
-from simulator.training.data_sets import of_files, of_scene
-from simulator.training.ground import FIGURES, SimulatorGround, ground
+from simulator.training.data_sets import of_files, of_setup
+from simulator.training.ground import FIGURES, SimulatorBackend, ground
 
-SCENE = TrainingSetup(
+SETUP = TrainingSetup(
     workloads=(
         WorkloadSpec("contention-rl", {"jobs": 16, "demands": (1, 2, 4)}),
         WorkloadSpec("contention-rl", {"jobs": 16, "mix": "heavy", "demands": (1, 2)}),
@@ -43,7 +43,7 @@ SACCT = "JobIDRaw|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES|Use
 class Idle:
     """A policy that starts no job."""
 
-    spec = PolicySpec("idle", "nobody")
+    spec = PolicySpec("idle", "a test")
 
     def decide(self, state: ClusterState) -> Decision:
         return Decision(present_placements(state, state.running))
@@ -73,13 +73,13 @@ def trace_file(path: Path, jobs: int = 100, largest: int = 4) -> Path:
 
 
 @pytest.fixture
-def made() -> Iterator[SimulatorGround]:
-    it = ground(SCENE, SetupOverrides())
+def made() -> Iterator[SimulatorBackend]:
+    it = ground(SETUP, SetupOverrides())
     yield it
     it.close()
 
 
-def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> None:
+def test_training_validation_and_tests_share_no_trace(made: SimulatorBackend) -> None:
     data = made.data_of
     assert len(data.validation) == 10
     assert len(data.tests) == 2 * len(TEST_SEEDS)
@@ -91,15 +91,15 @@ def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> 
     assert validation[:4] == ["contention-rl-500", "contention-rl-500", "contention-rl-501", "contention-rl-501"]
 
 
-def test_the_training_data_is_described_in_a_phrase(made: SimulatorGround) -> None:
+def test_the_training_data_is_described_in_a_phrase(made: SimulatorBackend) -> None:
     assert made.data == "contention-rl, 16 jobs, batch (normal; heavy); on 2x4; slowdown pair-table"
     loaded = WorkloadSpec("sched2", {"load": 0.9})
-    scene = TrainingSetup(workloads=(loaded, WorkloadSpec("philly", {"jobs": 50})), cluster="15x8")
+    setup = TrainingSetup(workloads=(loaded, WorkloadSpec("philly", {"jobs": 50})), cluster="15x8")
     said = "sched2, 1000 jobs, bursty (load 0.9) and philly, 50 jobs, poisson; on 15x8; slowdown locality"
-    assert ground(scene, SetupOverrides()).data == said
+    assert ground(setup, SetupOverrides()).data == said
 
 
-def test_workloads_take_turns(made: SimulatorGround) -> None:
+def test_workloads_take_turns(made: SimulatorBackend) -> None:
     normal, heavy = made.data_of.training[0], made.data_of.training[1]
     assert max(normal.num_gpus) == 4
     assert max(heavy.num_gpus) == 2
@@ -115,29 +115,31 @@ def test_workloads_take_turns(made: SimulatorGround) -> None:
         SetupOverrides(slowdown=("none",)),
     ],
 )
-def test_options_of_users_change_the_training_data_and_its_digest(made: SimulatorGround, other: SetupOverrides) -> None:
-    its = ground(SCENE, other)
+def test_options_of_users_change_the_training_data_and_its_digest(
+    made: SimulatorBackend, other: SetupOverrides
+) -> None:
+    its = ground(SETUP, other)
     assert its.data_sha256 != made.data_sha256
     assert its.data != made.data
-    assert ground(SCENE, other).data_sha256 == its.data_sha256
+    assert ground(SETUP, other).data_sha256 == its.data_sha256
     fifo = load_policy("fifo-skip")
     assert its.validate(fifo)[FIGURE] != made.validate(fifo)[FIGURE]
 
 
 def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
-    scene = replace(
-        SCENE,
+    setup = replace(
+        SETUP,
         cluster="4x4",
         slowdown=("link-sharing",),
         workloads=(WorkloadSpec("contention-rl", {"jobs": 20, "demands": (6,)}),),
     )
-    before = ground(scene, SetupOverrides())
+    before = ground(setup, SetupOverrides())
     slow = {
         name: ModelProfile(compute_s=each.compute_s, bytes=each.bytes * 50)
         for name, each in before.profiles.models.items()
     }
     save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
-    after = ground(scene, SetupOverrides(profiles=str(tmp_path / "mine.json")))
+    after = ground(setup, SetupOverrides(profiles=str(tmp_path / "mine.json")))
     assert after.data_sha256 != before.data_sha256
     assert "mine.json" in after.data
     fifo = load_policy("fifo-skip")
@@ -148,7 +150,7 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
 
 def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "mine.csv")
-    its = ground(SCENE, SetupOverrides(traces=(str(path),)))
+    its = ground(SETUP, SetupOverrides(traces=(str(path),)))
     data = its.data_of
     parts = [data.training, data.validation, data.tests]
     assert [sum(map(len, part)) for part in parts] == [60, 20, 20]
@@ -159,7 +161,7 @@ def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     assert str(path) in its.data
     assert its.notes == ()
     changed = trace_file(tmp_path / "mine.csv", jobs=101)
-    assert ground(SCENE, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
+    assert ground(SETUP, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
 
 
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
         for row in range(40)
     ]
     path.write_text("\n".join([SACCT, *rows, "99|1|1|2|0|60|gres/gpu=1||ada|a|p|FAILED|job"]) + "\n")
-    its = ground(SCENE, SetupOverrides(traces=(f"{prefix}{path}",)))
+    its = ground(SETUP, SetupOverrides(traces=(f"{prefix}{path}",)))
     assert sum(map(len, its.data_of.training)) == 24
     assert its.data_of.training[0].num_gpus.tolist()[:5] == [1, 2, 3, 4, 1]
     assert any("never ran" in note for note in its.notes)
@@ -186,7 +188,7 @@ def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("overrides", "words"),
     [
         (SetupOverrides(traces=("no-such.csv",)), ["no-such.csv"]),
         (SetupOverrides(cluster="4by8"), ["4by8", "NxG"]),
@@ -195,19 +197,19 @@ def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
         (SetupOverrides(profiles="nowhere.json"), ["nowhere.json"]),
     ],
 )
-def test_impossible_options_are_an_error_of_training(given: SetupOverrides, words: list[str]) -> None:
+def test_impossible_options_are_an_error_of_training(overrides: SetupOverrides, words: list[str]) -> None:
     with pytest.raises(TrainingError) as caught:
-        ground(SCENE, given)
+        ground(SETUP, overrides)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_a_trace_too_short_for_an_evaluation_is_refused(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "short.csv", jobs=20)
     with pytest.raises(TrainingError, match=r"20 jobs to learn from.*at least 30"):
-        ground(SCENE, SetupOverrides(traces=(str(path),)))
+        ground(SETUP, SetupOverrides(traces=(str(path),)))
 
 
-def test_environments_run_on_the_training_traces_in_processes(made: SimulatorGround) -> None:
+def test_environments_run_on_the_training_traces_in_processes(made: SimulatorBackend) -> None:
     envs = made.envs("headway/Contention-v0", 4, split="packed", nodes="rules")
     assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     assert envs.num_envs == 4
@@ -220,26 +222,26 @@ def test_environments_run_on_the_training_traces_in_processes(made: SimulatorGro
     assert envs.closed
 
 
-def test_environments_with_wrong_options_are_an_error_of_training(made: SimulatorGround) -> None:
-    with pytest.raises(TrainingError, match="no option 'colour'"):
+def test_environments_with_wrong_options_are_an_error_of_training(made: SimulatorBackend) -> None:
+    with pytest.raises(TrainingError, match="there is no option 'colour'"):
         made.envs("headway/Contention-v0", 2, colour="red")
 
 
-def test_validation_is_the_mean_of_whole_runs(made: SimulatorGround) -> None:
+def test_validation_is_the_mean_of_whole_runs(made: SimulatorBackend) -> None:
     figures = made.validate(load_policy("fifo"))
     assert list(figures) == list(FIGURES)
     assert next(iter(figures)) == FIGURE
     assert all(np.isfinite(value) for value in figures.values())
-    assert figures == ground(SCENE, SetupOverrides()).validate(load_policy("fifo"))
+    assert figures == ground(SETUP, SetupOverrides()).validate(load_policy("fifo"))
     assert average_jct_s is FIGURES[FIGURE]
 
 
-def test_a_policy_that_starts_no_job_is_reported(made: SimulatorGround) -> None:
-    with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d waiting for ever"):
+def test_a_policy_that_starts_no_job_is_reported(made: SimulatorBackend) -> None:
+    with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d unfinished"):
         made.validate(Idle())
 
 
-def test_play_gives_back_what_the_caller_keeps(made: SimulatorGround) -> None:
+def test_play_gives_back_what_the_caller_keeps(made: SimulatorBackend) -> None:
     first, second = Counting(), Counting()
     played = made.play(
         [first, second, load_policy("srtf")], [0, 1, 0], keep=lambda policy: getattr(policy, "asked", None)
@@ -252,15 +254,15 @@ def test_play_gives_back_what_the_caller_keeps(made: SimulatorGround) -> None:
     np.testing.assert_array_equal(again[0].jct_s, played[0].jct_s)
 
 
-def test_example_shows_cluster_and_models(made: SimulatorGround) -> None:
+def test_example_shows_cluster_and_models(made: SimulatorBackend) -> None:
     state = made.example()
     assert state.nodes.gpus.tolist() == [4, 4]
     assert len(state.pending) == 16
     assert not len(state.running)
 
 
-def test_a_scene_for_another_cluster_draws_for_that() -> None:
-    scene = TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"jobs": 10, "arrivals": "poisson", "load": 0.9}),))
-    small, large = (of_scene(scene, Cluster.uniform(nodes, 8)) for nodes in (4, 8))
+def test_a_setup_for_another_cluster_draws_for_that() -> None:
+    setup = TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"jobs": 10, "arrivals": "poisson", "load": 0.9}),))
+    small, large = (of_setup(setup, Cluster.uniform(nodes, 8)) for nodes in (4, 8))
     spans: list[Trace] = [small.training[0], large.training[0]]
     assert spans[0].submit_ns[-1] > 1.5 * spans[1].submit_ns[-1]

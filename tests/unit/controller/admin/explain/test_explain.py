@@ -103,7 +103,7 @@ def test_a_policy_of_another_package_is_named_with_its_reason():
     found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
     assert "; policy mine decides the order." in found.sentence
     assert found.sentence.endswith(
-        "The policy's reason: first in the queue; waits until it fits, and no job passes it."
+        "The policy's reason: first in the queue; waits until enough GPUs are free for it, and no later job starts before it."
     )
 
 

@@ -29,7 +29,7 @@ STARTED_S = 500.0
 
 
 def profiled(state: ClusterState, of_job: list[int], *curves: tuple[float, ...], sizes: list[float]) -> ClusterState:
-    """With models of these curves (none: not measured), whose bytes take these shares of their computing time."""
+    """Give jobs models with these speed curves (empty: not measured); their bytes take these shares of their computing time."""
     unknown = (np.nan,) * 4
     ones = np.ones(len(curves))
     profiles = ProfileTable(
@@ -50,7 +50,7 @@ FLAT, STEEP = (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 0.25, 0.25)
 class TestFit:
     @settings(max_examples=200)
     @given(st.lists(st.tuples(st.integers(1, 64), st.floats(1, 20)), min_size=2, max_size=7))
-    def test_no_other_numbers_that_are_not_negative_are_nearer(self, points: list[tuple[int, float]]) -> None:
+    def test_non_negative_least_squares_finds_the_nearest_point(self, points: list[tuple[int, float]]) -> None:
         workers = np.array([point[0] for point in points], dtype=np.float64)
         steps = np.array([point[1] for point in points])
         assume(len(set(workers)) > 1)
@@ -61,14 +61,15 @@ class TestFit:
         errors = [float(np.sum((matrix @ numbers - 1) ** 2)) for numbers in (found, best)]
         assert errors[0] == pytest.approx(errors[1], rel=1e-6, abs=1e-9)
 
-    def test_what_is_on_the_line_is_found(self) -> None:
+    def test_exact_samples_give_the_exact_coefficients(self) -> None:
         workers = np.array([1.0, 4.0, 9.0])
         lines = np.array([[0.9, 0.1], [1.0, 0.0], [0.0, 1.0]])
         found = least_squares(workers, lines[:, :1] + lines[:, 1:] * workers)
         np.testing.assert_allclose(found.T, lines, atol=1e-9)
 
-    def test_jobs_by_what_is_known_of_them(self) -> None:
-        """Flat, steep, one that was not measured and exchanges half as much as the steep one, one without a profile."""
+    def test_the_fit_uses_what_is_known_of_a_job(self) -> None:
+        """Jobs with a flat curve, with a steep one, without a curve but with half the bytes of the steep one, and without a
+        profile."""
         state = cluster([Node(gpus=4)] * 4, [Job()] * 4)
         a, b = fitted(profiled(state, [0, 1, 2, -1], FLAT, STEEP, (), sizes=[0.0, 2.0, 1.0]))
         assert (a[0], b[0]) == (pytest.approx(1), pytest.approx(0, abs=1e-12))
@@ -77,12 +78,12 @@ class TestFit:
         at_16 = 16 / (a + 16 * b)
         assert at_16[0] > at_16[2] > at_16[1]
 
-    def test_nothing_known_is_linear(self) -> None:
+    def test_a_job_without_measurements_scales_linearly(self) -> None:
         state = cluster([Node(gpus=4)] * 4, [Job()])
         for blank in (state, profiled(state, [0], (), sizes=[1.0]), profiled(state, [-1], sizes=[])):
             assert [column.tolist() for column in fitted(blank)] == [[1], [0]]
 
-    def test_one_gpu_is_one_sample(self) -> None:
+    def test_a_cluster_of_one_gpu_gives_one_sample(self) -> None:
         a, b = fitted(profiled(cluster([Node(gpus=1)], [Job()]), [0], STEEP, sizes=[1.0]))
         assert (a[0], b[0]) == (1, 0)
 
@@ -123,40 +124,40 @@ def decide(nodes: list[Node], *jobs: Job, time_s: float = STARTED_S + 600) -> di
 
 
 class TestDecisions:
-    grown = Job(gpus=4, sizes=(1, 8), held={0: 8}, estimate_s=1000)
+    grown = Job(gpus=4, sizes=(1, 8), occupied={0: 8}, estimate_s=1000)
 
     def test_longer_jobs_get_more(self) -> None:
         long, short = Job(gpus=4, sizes=(1, 8), estimate_s=4000), Job(gpus=4, sizes=(1, 8), estimate_s=1000)
         assert decide([Node()], short, long) == {0: 3, 1: 5}
         assert decide([Node()] * 2, short, long) == {0: 8, 1: 8}
 
-    def test_jobs_without_an_estimate_count_as_the_others(self) -> None:
+    def test_jobs_without_an_estimate_have_the_mean_remaining_time(self) -> None:
         known, unknown = Job(gpus=4, sizes=(1, 8), estimate_s=4000), Job(gpus=4, sizes=(1, 8))
         assert decide([Node()], known, unknown) == {0: 4, 1: 4}
         assert decide([Node()], unknown, unknown) == {0: 4, 1: 4}
 
-    def test_an_old_job_makes_room_and_a_young_one_does_not(self) -> None:
+    def test_an_old_job_shrinks_for_a_new_one_and_a_young_job_does_not(self) -> None:
         other = Job(gpus=2, estimate_s=1000)
         assert decide([Node()], self.grown, other) == {0: 6, 1: 2}
         assert decide([Node()], self.grown, other, time_s=STARTED_S + 599) == {0: 8}
 
-    def test_who_is_not_preemptible_stays(self) -> None:
+    def test_a_job_that_is_not_preemptible_keeps_its_gpus(self) -> None:
         assert decide([Node()], replace(self.grown, preemptible=False), Job(gpus=2)) == {0: 8}
 
-    def test_the_first_get_their_least_and_later_ones_are_paused(self) -> None:
-        state = cluster([Node()], [Job(gpus=6), Job(gpus=4, sizes=(3, 8), held={0: 8})], time_s=9999)
+    def test_the_first_jobs_get_their_minimum_and_later_jobs_are_stopped(self) -> None:
+        state = cluster([Node()], [Job(gpus=6), Job(gpus=4, sizes=(3, 8), occupied={0: 8})], time_s=9999)
         decision = Optimus().decide(state)
         assert {row: placement.num_gpus for row, placement in decision.allocation.items()} == {0: 6}
-        assert decision.reasons[1].startswith("paused")
+        assert decision.reasons[1].startswith("stopped")
 
-    def test_who_keeps_its_size_keeps_its_place(self) -> None:
-        here = Job(gpus=4, held={1: 2, 0: 2}, estimate_s=10)
+    def test_a_job_that_keeps_its_size_keeps_its_nodes(self) -> None:
+        here = Job(gpus=4, occupied={1: 2, 0: 2}, estimate_s=10)
         state = cluster([Node(gpus=4)] * 2, [here, Job(gpus=4)], time_s=9999)
         decision = Optimus().decide(state)
         assert decision.allocation[0] == state.jobs.placement(0)
         assert 0 not in decision.reasons
 
-    def test_who_finds_no_place_leaves_its_gpus_to_the_others(self) -> None:
+    def test_the_gpus_of_a_job_that_cannot_be_placed_go_to_other_jobs(self) -> None:
         fits_nowhere = Job(gpus=6, max_nodes=1, estimate_s=5)
         assert decide([Node(gpus=4)] * 2, fits_nowhere, Job(gpus=4, sizes=(1, 8))) == {1: 8}
 
@@ -194,10 +195,10 @@ class TestRuns:
         log = simulation.finished
         assert sorted(log.index) == list(range(40))
         assert sum(log.resizes) > 10
-        held = {(span.job, sum(span.held.values())) for span in spans(simulation)}
-        assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in held)
-        assert any(gpus > trace.num_gpus[job] for job, gpus in held)
-        assert any(gpus < trace.num_gpus[job] for job, gpus in held)
+        occupied = {(span.job, sum(span.occupied.values())) for span in spans(simulation)}
+        assert all(trace.min_gpus[job] <= gpus <= trace.max_gpus[job] for job, gpus in occupied)
+        assert any(gpus > trace.num_gpus[job] for job, gpus in occupied)
+        assert any(gpus < trace.num_gpus[job] for job, gpus in occupied)
         audit_gpus(simulation)
 
     def test_no_job_is_stopped_or_resized_sooner_than_a_round_after_its_start(self) -> None:
@@ -207,8 +208,8 @@ class TestRuns:
         assert len(ended_early) > 10
         assert min(span.end - span.start for span in ended_early) >= 600 * NS_PER_S
 
-    def test_resizing_is_worth_it(self) -> None:
-        """Against the same policy that is told of no sizes."""
+    def test_resizing_shortens_the_average_jct(self) -> None:
+        """Compare with the same policy where jobs have fixed sizes."""
         trace = elastic_trace()
         stiff = Trace.of(
             "stiff",

@@ -1,4 +1,4 @@
-"""Optimus decides as if it looked at everything anew at every try, however little of that it does."""
+"""Optimus decides as if it computed everything anew at every try, although it reuses results."""
 
 from __future__ import annotations
 
@@ -71,29 +71,27 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
 @pytest.mark.parametrize(("layout", "placing"), [("consolidated", BEST_FIT), ("anywhere", ANYWHERE)])
 @settings(max_examples=300)
 @given(state=elastic_states())
-def test_decisions_are_those_of_working_out_everything_at_every_try(
-    layout: str, placing: PlacementRule, state: ClusterState
-) -> None:
+def test_cached_decisions_equal_those_computed_anew(layout: str, placing: PlacementRule, state: ClusterState) -> None:
     assert Optimus(layout=layout).decide(state).allocation == straight(state, placing)
 
 
-def test_a_long_queue_that_fits_nowhere_is_tried_job_by_job() -> None:
+def test_of_a_long_queue_each_job_is_tried() -> None:
     """Four GPUs are free, one on each node: of twenty jobs of two and the last of one, only that one starts."""
     nodes = [Node(gpus=4)] * 4
-    young = [Job(gpus=3, held={node: 3}, estimate_s=9, preemptible=False) for node in range(4)]
+    young = [Job(gpus=3, occupied={node: 3}, estimate_s=9, preemptible=False) for node in range(4)]
     state = cluster(nodes, [*young, *[Job(gpus=2)] * 20, Job(gpus=1)])
     assert sorted(Optimus().decide(state).allocation) == [0, 1, 2, 3, 24]
 
 
 @given(state=states(), data=st.data())
-def test_free_gpus_are_those_of_a_capacity(state: ClusterState, data: st.DataObject) -> None:
+def test_free_gpus_equal_the_capacity_that_is_left(state: ClusterState, data: st.DataObject) -> None:
     running = state.running.tolist()
-    held = np.array([row for row in running if data.draw(st.booleans())], dtype=np.int64)
-    assert free_gpus(state, held) == Capacity(state, staying=held).total_free()
+    occupied = np.array([row for row in running if data.draw(st.booleans())], dtype=np.int64)
+    assert free_gpus(state, occupied) == Capacity(state, staying=occupied).total_free()
 
 
 @given(state=elastic_states(), data=st.data())
-def test_resized_requests_are_those_of_the_resized_state(state: ClusterState, data: st.DataObject) -> None:
+def test_requests_of_resized_jobs_equal_those_of_the_resized_state(state: ClusterState, data: st.DataObject) -> None:
     requests = Requests(state)
     for _ in range(2):
         rows = [row for row in range(len(state.jobs)) if data.draw(st.booleans())]

@@ -1,4 +1,4 @@
-"""The papers' baselines: where each rule puts a job, which job each picks, and that every decision is valid."""
+"""The papers' baselines: the placement of each rule, the job that each starts first, and that every decision is valid."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def started(policy: Policy, nodes: list[Node], jobs: list[Job]) -> set[int]:
     return set(policy.decide(cluster(nodes, jobs)).allocation)
 
 
-BUSY = Job(gpus=17, held={0: 6, 1: 4, 2: 7})
+BUSY = Job(gpus=17, occupied={0: 6, 1: 4, 2: 7})
 """Leaves 2, 4 and 1 of three nodes of 8."""
 
 
@@ -110,23 +110,23 @@ class TestPlacing:
         assert place(PACKING, [Node()] * 3, Job(gpus=11)) == {0: 8, 1: 3}
         assert place(least_load, [Node()] * 3, Job(gpus=4)) == {0: 2, 1: 1, 2: 1}
 
-    def test_least_load_adds_up_all_resources(self) -> None:
+    def test_least_load_adds_all_resources(self) -> None:
         # n0: 4/8 of GPUs and 8/8 of CPUs in use, load 1.5. n1: 6/8 of GPUs, and no CPUs, 0.75. One worker adds 1/8.
         nodes = [Node(gpus=8, cpus=8), Node(gpus=8)]
-        busy = (Job(gpus=4, held={0: 4}, cpus_per_gpu=2), Job(gpus=6, held={1: 6}))
+        busy = (Job(gpus=4, occupied={0: 4}, cpus_per_gpu=2), Job(gpus=6, occupied={1: 6}))
         assert place(least_load, nodes, Job(gpus=2), *busy) == {1: 2}
         assert place(least_load, nodes, Job(gpus=4), *busy) == {0: 2, 1: 2}
 
     def test_bin_packing_prefers_loaded_nodes_and_few_of_them(self) -> None:
         # Both have 4 GPUs free; CPUs of n1 are in use.
         nodes = [Node(gpus=8, cpus=8), Node(gpus=8, cpus=8)]
-        busy = (Job(gpus=4, held={0: 4}), Job(gpus=4, held={1: 4}, cpus_per_gpu=1))
+        busy = (Job(gpus=4, occupied={0: 4}), Job(gpus=4, occupied={1: 4}, cpus_per_gpu=1))
         assert place(bin_packing, nodes, Job(gpus=2), *busy) == {1: 2}
         assert place(bin_packing, nodes, Job(gpus=6), *busy) == {1: 4, 0: 2}
         assert place(bin_packing, [Node()] * 3, Job(gpus=6), BUSY) == {1: 4, 0: 2}
 
     @pytest.mark.parametrize("placing", [PACKING, FIRST_FIT, bin_packing, least_load])
-    def test_jobs_whose_shape_a_rule_misses_are_consolidated(
+    def test_jobs_that_a_rule_cannot_place_are_consolidated(
         self, placing: PlacementRule | Callable[[ClusterState], PlacementRule]
     ) -> None:
         assert place(placing, [Node()] * 3, Job(gpus=2, min_nodes=2), BUSY) == {0: 1, 2: 1}
@@ -136,7 +136,7 @@ class TestPlacing:
 class TestSched2:
     jobs = (Job(gpus=8, estimate_s=10), Job(gpus=1, estimate_s=30), Job(gpus=2, estimate_s=20), Job(gpus=1))
 
-    def test_orders(self) -> None:
+    def test_jobs_are_started_in_the_order_of_the_policy(self) -> None:
         jobs = list(self.jobs)
         assert order(Sched2Sif(), jobs) == (0, 2, 1, 3)
         assert order(Sched2Lrf(), jobs) == (1, 3, 2, 0)
@@ -154,9 +154,9 @@ class TestSched2:
         assert started(Sched2Sif(window=2), [Node(gpus=4)], jobs) == {1}
         assert started(Sched2Sif(window=2), [Node(gpus=8)], jobs) == {1, 2}
 
-    def test_saf_goes_by_the_time_that_a_job_takes_where_it_would_be(self) -> None:
+    def test_saf_sorts_by_the_run_time_at_the_placement_of_a_job(self) -> None:
         # 4 GPUs are free as 2 + 2 in one rack: "slow" takes 4 times as long there, "fast" 1/0.9.
-        busy = Job(gpus=4, held={0: 2, 1: 2})
+        busy = Job(gpus=4, occupied={0: 2, 1: 2})
         jobs = [busy, Job(gpus=4, estimate_s=10), Job(gpus=4, estimate_s=30)]
         state = cluster([Node(gpus=4)] * 2, jobs)
         assert Sched2Sif().decide(state).allocation.keys() == {0, 1}
@@ -164,49 +164,51 @@ class TestSched2:
         assert Sched2Saf().decide(profiled(state, [-1, SLOW, SLOW])).allocation.keys() == {0, 1}
         assert Sched2Saf().decide(state).allocation.keys() == {0, 1}  # nothing was measured
 
-    def test_saf_knows_racks_and_what_is_best(self) -> None:
+    def test_saf_compares_a_placement_across_racks_with_the_best_one(self) -> None:
         # 10 GPUs never fit on one node: two nodes of one rack are the best that they can have, and cost them nothing.
         state = cluster([Node(gpus=8)] * 4, [Job(gpus=10, estimate_s=10), Job(gpus=8, estimate_s=11)])
         assert Sched2Saf().decide(profiled(state, [SLOW, FAST], [0, 0, 1, 1])).queue == (0, 1)
         # In racks of one node, nothing is better than several racks. With n1 gone, n0 and n2 are in two racks: 0.25 to 0.125.
         assert Sched2Saf().decide(profiled(state, [SLOW, FAST], [0, 1, 2, 3])).queue == (0, 1)
         gone = cluster(
-            [Node(gpus=8)] * 4, [Job(gpus=8, held={1: 8}), Job(gpus=10, estimate_s=10), Job(gpus=8, estimate_s=11)]
+            [Node(gpus=8)] * 4, [Job(gpus=8, occupied={1: 8}), Job(gpus=10, estimate_s=10), Job(gpus=8, estimate_s=11)]
         )
         assert Sched2Saf().decide(profiled(gone, [-1, SLOW, FAST], [0, 0, 1, 2])).queue == (2, 1)
 
-    def test_dsif_holds_a_job_back_three_times(self) -> None:
-        busy = Job(gpus=4, held={0: 2, 1: 2})
+    def test_dsif_delays_a_job_three_times(self) -> None:
+        busy = Job(gpus=4, occupied={0: 2, 1: 2})
         state = cluster([Node(gpus=4)] * 2, [busy, Job(gpus=4, estimate_s=10), Job(gpus=1, estimate_s=99)])
         policy = Sched2Dsif()
         for delay in (1, 2, 3):
             now = replace(state, time_s=1000.0 + delay)
             assert policy.decide(now) == policy.decide(now)  # asked twice about one instant, it counts once
             assert policy.decide(now).allocation.keys() == {0, 2}
-            assert f"delay {delay} of 3" in policy.decide(now).reasons[1]
+            assert f"delay {delay} of at most 3" in policy.decide(now).reasons[1]
         assert policy.decide(replace(state, time_s=1004.0)).allocation.keys() == {0, 1}
         # Back in time (another run, or a fork), it knows only what had been by then.
         assert policy.decide(replace(state, time_s=1002.0)).allocation.keys() == {0, 2}
-        assert "delay 3 of 3" in policy.decide(replace(state, time_s=1003.0)).reasons[1]
+        assert "delay 3 of at most 3" in policy.decide(replace(state, time_s=1003.0)).reasons[1]
 
-    def test_dsif_does_not_hold_back_what_has_its_best_locality(self) -> None:
+    def test_dsif_does_not_delay_a_job_at_its_best_locality(self) -> None:
         jobs = [Job(gpus=6, estimate_s=10), Job(gpus=2, estimate_s=20)]
         assert started(Sched2Dsif(), [Node(gpus=4)] * 2, jobs) == {0, 1}
-        assert started(Sched2Dsif(max_delays=0), [Node(gpus=4)] * 2, [Job(gpus=4, held={0: 2, 1: 2}), Job(gpus=4)]) == {
+        assert started(
+            Sched2Dsif(max_delays=0), [Node(gpus=4)] * 2, [Job(gpus=4, occupied={0: 2, 1: 2}), Job(gpus=4)]
+        ) == {
             0,
             1,
         }
 
 
 class TestDl2:
-    def test_drf_between_jobs_goes_by_the_dominant_share_asked_for(self) -> None:
+    def test_drf_between_jobs_sorts_by_the_requested_dominant_share(self) -> None:
         # Of 8 GPUs and 16 CPUs: 4/8, 2 x 6 / 16, 3/8.
         jobs = [Job(gpus=4, cpus_per_gpu=1), Job(gpus=2, cpus_per_gpu=6), Job(gpus=3, cpus_per_gpu=1)]
         assert order(Drf(), jobs, [Node(gpus=8, cpus=16)]) == (2, 0, 1)
         assert order(Drf(), jobs, [Node(gpus=8)]) == (1, 2, 0)  # CPUs do not limit
 
-    def test_drf_between_users_goes_by_what_they_hold(self) -> None:
-        jobs = [Job(gpus=4, held={0: 4}), Job(gpus=2), Job(gpus=2), Job(gpus=1), Job(gpus=2)]
+    def test_drf_between_users_sorts_by_the_dominant_share_that_a_user_occupies(self) -> None:
+        jobs = [Job(gpus=4, occupied={0: 4}), Job(gpus=2), Job(gpus=2), Job(gpus=1), Job(gpus=2)]
         state = cluster([Node(gpus=8)], jobs)
         state = replace(state, jobs=replace(state.jobs, users=("ada", "bob"), user=np.array([0, 0, 1, 1, 1])))
         # Bob holds less until he has three; ada and he then hold 4 and 3, and he is next again, but 2 do not fit.
@@ -217,10 +219,10 @@ class TestDl2:
         assert order(Tetris(), jobs) == (1, 0, 2, 3)
         assert order(Tetris(time_weight=0), jobs) == (1, 2, 0, 3)
 
-    def test_tetris_aligns_with_what_is_free(self) -> None:
+    def test_tetris_aligns_demands_with_free_resources(self) -> None:
         # With all CPUs free the job of many CPUs aligns best; with nearly all in use, that of many GPUs.
         many_gpus, many_cpus = Job(gpus=3, cpus_per_gpu=0), Job(gpus=2, cpus_per_gpu=8)
-        hogs = [Job(gpus=1, held={0: 1}, cpus_per_gpu=14), Job(gpus=1, held={1: 1}, cpus_per_gpu=32)]
+        hogs = [Job(gpus=1, occupied={0: 1}, cpus_per_gpu=14), Job(gpus=1, occupied={1: 1}, cpus_per_gpu=32)]
         nodes = [Node(gpus=8, cpus=16), Node(gpus=8, cpus=32)]
         assert order(Tetris(time_weight=0), [many_gpus, many_cpus], nodes) == (1, 0)
         assert order(Tetris(time_weight=0), [many_gpus, many_cpus, *hogs], nodes) == (0, 1)
@@ -232,7 +234,7 @@ class TestRlTaps:
         assert started(RlTapsTetris(), [Node(gpus=4)], jobs) == {2}
         assert started(RlTapsSjf(), [Node(gpus=4)], jobs) == {0}
 
-    def test_ten_slots(self) -> None:
+    def test_only_the_first_ten_jobs_have_slots(self) -> None:
         jobs = [*[Job(gpus=2, estimate_s=9)] * 10, Job(gpus=2, estimate_s=1)]
         assert started(RlTapsSjf(), [Node(gpus=2)], jobs) == {0}
         assert started(RlTapsSjf(), [Node(gpus=4)], jobs) == {0, 10}
@@ -249,9 +251,9 @@ class TestRlTaps:
 
 
 class TestMarl:
-    def test_they_differ_in_placement(self) -> None:
+    def test_the_baselines_of_marl_differ_in_placement_only(self) -> None:
         # A worker of "slow" on n0; n1 has three of "fast"; n2 is empty.
-        jobs = [Job(gpus=1, held={0: 1}), Job(gpus=3, held={1: 3}), Job(gpus=1)]
+        jobs = [Job(gpus=1, occupied={0: 1}), Job(gpus=3, occupied={1: 3}), Job(gpus=1)]
         state = profiled(cluster([Node(gpus=4)] * 3, jobs), [SLOW, FAST, FAST])
         where = {policy: policy().decide(state).allocation[2].nodes for policy in (MarlTetris, MarlLb, MarlLif)}
         assert where == {MarlTetris: (1,), MarlLb: (2,), MarlLif: (2,)}
@@ -261,15 +263,15 @@ class TestMarl:
             1,
         )  # three jobs that use little are better than one that uses much
 
-    def test_lif_counts_those_it_has_just_placed(self) -> None:
+    def test_lif_counts_the_jobs_that_it_has_just_placed(self) -> None:
         state = profiled(cluster([Node(gpus=4)] * 2, [Job(gpus=1), Job(gpus=1), Job(gpus=2)]), [SLOW, SLOW, FAST])
         placed = MarlLif().decide(state).allocation
         assert [placed[row].nodes for row in (0, 1)] == [(0,), (1,)]
 
-    def test_lif_without_profiles_goes_by_the_cores_asked_for(self) -> None:
+    def test_lif_without_profiles_uses_the_requested_cores(self) -> None:
         jobs = [
-            Job(gpus=1, held={0: 1}, cpus_per_gpu=8),
-            Job(gpus=1, held={1: 1}, cpus_per_gpu=1),
+            Job(gpus=1, occupied={0: 1}, cpus_per_gpu=8),
+            Job(gpus=1, occupied={1: 1}, cpus_per_gpu=1),
             Job(gpus=1, cpus_per_gpu=1),
         ]
         state = cluster([Node(gpus=4, cpus=32)] * 2, jobs)
@@ -293,7 +295,7 @@ class TestInterference:
         assert HostInterference().slowdown(6, 0.455, 6, 0.455) == pytest.approx(0.30, rel=0.01)
 
     def test_every_worker_on_the_node_counts(self) -> None:
-        state = profiled(cluster([Node()], [Job(gpus=2, held={0: 2}), Job(gpus=1)]), [FAST, SLOW])
+        state = profiled(cluster([Node()], [Job(gpus=2, occupied={0: 2}), Job(gpus=1)]), [FAST, SLOW])
         model = HostInterference(alpha1=1, alpha2=1, alpha3=0, beta1=10, beta2=0)
         # Two of fast beside 6 cores and 2 GB/s; one of slow beside 2 cores and 0.2 GB/s.
         expected = 2 * (math.exp(6) - 1 + 20) + (math.exp(2) - 1 + 2)
@@ -321,7 +323,7 @@ def test_every_decision_is_valid(make: Callable[[], Policy], state: ClusterState
 
 
 @pytest.mark.parametrize("make", POLICIES)
-def test_nothing_to_do(make: Callable[[], Policy]) -> None:
+def test_without_jobs_a_decision_is_empty(make: Callable[[], Policy]) -> None:
     assert make().decide(cluster([], [])).allocation == {}
     assert make().decide(cluster([Node()], [])).allocation == {}
     assert make().decide(cluster([], [Job()])).allocation == {}
@@ -342,5 +344,5 @@ def test_profiles_by_job() -> None:
     assert profiles.per_job(profiles.locality).shape == (2, 4)
 
 
-def test_policies_are_called_what_their_specs_say() -> None:
+def test_names_of_policies_are_those_of_their_specs() -> None:
     assert {load_policy(name).spec.name for name in policy_names()} == set(policy_names())

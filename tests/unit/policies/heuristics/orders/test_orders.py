@@ -52,21 +52,21 @@ def expected(name: str, state: ClusterState) -> dict[int, Holding]:
 @pytest.mark.parametrize("name", KEYS)
 @settings(max_examples=40)
 @given(state=states())
-def test_any_cluster_is_decided_as_the_reference_does(name: str, state: ClusterState) -> None:
+def test_decisions_on_any_cluster_are_those_of_the_reference(name: str, state: ClusterState) -> None:
     assert holdings(load_policy(name).decide(state)) == expected(name, state)
 
 
 @pytest.mark.parametrize("name", KEYS)
 @settings(max_examples=25)
 @given(state=states(uniform=True, max_jobs=24))
-def test_uniform_cluster_is_decided_as_the_reference_does(name: str, state: ClusterState) -> None:
+def test_decisions_on_a_uniform_cluster_are_those_of_the_reference(name: str, state: ClusterState) -> None:
     assert holdings(load_policy(name).decide(state)) == expected(name, state)
 
 
 @pytest.mark.parametrize("name", KEYS)
 @settings(max_examples=40)
 @given(state=states())
-def test_promises_of_every_policy(name: str, state: ClusterState) -> None:
+def test_every_policy_keeps_its_promises(name: str, state: ClusterState) -> None:
     policy = load_policy(name)
     decision = policy.decide(state)
     # The same state gives the same decision.
@@ -88,7 +88,7 @@ def started(name: str, nodes: list[Node], jobs: list[Job]) -> set[int]:
     return set(load_policy(name).decide(cluster(nodes, jobs)).allocation)
 
 
-def test_fifo_lets_no_job_pass_the_head_and_fifo_skip_does() -> None:
+def test_later_jobs_pass_the_head_with_fifo_skip_and_not_with_fifo() -> None:
     jobs = [Job(gpus=4), Job(gpus=8), Job(gpus=2)]
     assert started("fifo", [Node(gpus=8)], jobs) == {0}
     assert started("fifo-skip", [Node(gpus=8)], jobs) == {0, 2}
@@ -101,48 +101,52 @@ def test_sjf_takes_the_shortest_and_puts_jobs_without_estimate_last() -> None:
 
 
 def test_srtf_stops_a_longer_running_job_for_a_shorter_one() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, service_s=10), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, service_s=10), Job(gpus=8, estimate_s=20)]
     decision = load_policy("srtf").decide(cluster([Node(gpus=8)], jobs))
     assert set(decision.allocation) == {1}
     assert "stopped" in decision.reasons[0]
 
 
 def test_srtf_keeps_a_job_that_is_not_preemptible() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, preemptible=False), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, preemptible=False), Job(gpus=8, estimate_s=20)]
     assert started("srtf", [Node(gpus=8)], jobs) == {0}
 
 
 def test_srtf_counts_time_already_run() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, estimate_s=100, service_s=90), Job(gpus=8, estimate_s=20)]
+    jobs = [Job(gpus=8, occupied={0: 8}, estimate_s=100, service_s=90), Job(gpus=8, estimate_s=20)]
     assert started("srtf", [Node(gpus=8)], jobs) == {0}
 
 
 def test_srtf_never_moves_a_running_job_to_make_room() -> None:
     # Two half-empty nodes hold 8 free GPUs, and the 8-GPU job waits: it would need a job to move.
-    jobs = [Job(gpus=4, held={0: 4}, estimate_s=1), Job(gpus=4, held={1: 4}, estimate_s=1), Job(gpus=8, estimate_s=9)]
+    jobs = [
+        Job(gpus=4, occupied={0: 4}, estimate_s=1),
+        Job(gpus=4, occupied={1: 4}, estimate_s=1),
+        Job(gpus=8, estimate_s=9),
+    ]
     assert started("srtf", [Node(gpus=8)] * 2, jobs) == {0, 1}
 
 
-def test_srtf_lays_newcomers_out_around_running_jobs_selected_after_them() -> None:
+def test_srtf_places_new_jobs_around_running_jobs_selected_after_them() -> None:
     # Job 1 is selected first and would sit on n0; job 0 comes later in the order, and keeps n0.
-    jobs = [Job(gpus=4, held={0: 4}, estimate_s=50), Job(gpus=8, estimate_s=5)]
+    jobs = [Job(gpus=4, occupied={0: 4}, estimate_s=50), Job(gpus=8, estimate_s=5)]
     decision = load_policy("srtf").decide(cluster([Node(gpus=8)] * 2, jobs))
     assert holdings(decision) == {0: {0: 4}, 1: {1: 8}}
 
 
 def test_las_prefers_least_attained_service() -> None:
-    jobs = [Job(gpus=8, held={0: 8}, attained_gpu_s=10), Job(gpus=8, attained_gpu_s=4)]
+    jobs = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=10), Job(gpus=8, attained_gpu_s=4)]
     assert started("las", [Node(gpus=8)], jobs) == {1}
 
 
 def test_tiresias_does_not_preempt_within_a_queue() -> None:
-    same_queue = [Job(gpus=8, held={0: 8}, attained_gpu_s=3000), Job(gpus=8)]
+    same_queue = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=3000), Job(gpus=8)]
     assert started("tiresias", [Node(gpus=8)], same_queue) == {0}
-    demoted = [Job(gpus=8, held={0: 8}, attained_gpu_s=3200), Job(gpus=8)]
+    demoted = [Job(gpus=8, occupied={0: 8}, attained_gpu_s=3200), Job(gpus=8)]
     assert started("tiresias", [Node(gpus=8)], demoted) == {1}
 
 
-def test_fewest_gpus_goes_by_size_then_arrival() -> None:
+def test_fewest_gpus_sorts_by_size_then_arrival() -> None:
     jobs = [Job(gpus=4), Job(gpus=2), Job(gpus=2)]
     assert load_policy("fewest-gpus").decide(cluster([Node(gpus=4)], jobs)).queue == (1, 2, 0)
     assert started("fewest-gpus", [Node(gpus=4)], jobs) == {1, 2}
@@ -168,7 +172,7 @@ def test_bad_options_are_refused_by_name(name: str, options: dict[str, object]) 
         load_policy(name, options)
 
 
-def test_nothing_to_do() -> None:
+def test_without_jobs_a_decision_is_empty() -> None:
     for name in KEYS:
         assert load_policy(name).decide(cluster([], [])) == Decision({}, {}, ())
         assert load_policy(name).decide(cluster([Node()], [])) == Decision({}, {}, ())

@@ -1,4 +1,4 @@
-"""A chain of states: action 1 goes on to the next one, action 0 ends the episode with nothing; only the last step has a reward.
+"""A chain of states: action 1 leads to the next one, action 0 ends the episode with nothing; only the last step has a reward.
 
 After Schaul et al., "Prioritized experience replay", 2016, section 3.1. The best action is always 1, so Q(s, 1) =
 gamma^(steps left).

@@ -84,7 +84,7 @@ def test_with_lambda_1_targets_are_returns_where_values_agree_with_each_other(ba
 
 
 @given(batches(), st.floats(-1e6, 1e6))
-def test_nothing_beyond_an_end_matters(batch: Batch, other: float) -> None:
+def test_steps_after_the_end_of_an_episode_do_not_matter(batch: Batch, other: float) -> None:
     before, _ = gae(**batch)
     # What follows on a termination, be it NaN, and all rewards after the first end of environment 0.
     batch["next_values"] = np.where(batch["terminated"], np.nan, batch["next_values"])

@@ -1,4 +1,4 @@
-"""PPO, A2C and DQN on CartPole beside stable-baselines3, which knows nothing of ours: the same return within noise."""
+"""PPO, A2C and DQN on CartPole beside stable-baselines3, which uses none of our code: the same return within noise."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def sb3_greedy(model: Any) -> Greedy:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(ppo, sb3_ppo), (a2c, sb3_a2c), (dqn, sb3_dqn)])
-def test_it_comes_to_at_least_the_return_of_stable_baselines3(
+def test_it_reaches_at_least_the_return_of_stable_baselines3(
     ours: Callable[[int], float], theirs: Callable[[int], float]
 ) -> None:
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ LOGITS = torch.tensor([[0.5, -1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, -
 MASKS = torch.tensor([[True, True, False, True], [True, False, True, True], [False, True, False, False]])
 
 
-def test_without_masks_it_is_torchs() -> None:
+def test_without_masks_it_equals_the_distribution_of_torch() -> None:
     ours, theirs = Categorical(LOGITS), torch.distributions.Categorical(logits=LOGITS)
     actions = torch.tensor([2, 0, 3])
     assert torch.allclose(ours.log_prob(actions), theirs.log_prob(actions))

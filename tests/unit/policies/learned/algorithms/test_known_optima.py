@@ -140,7 +140,7 @@ def test_the_margin_makes_a_shown_action_the_best() -> None:
     )
 
 
-def test_parameters_that_are_not_learned_have_no_part() -> None:
+def test_fixed_parameters_do_not_change() -> None:
     memory = PrioritizedReplay(1000, seed=0, anneal=1000)
     memory.add(transitions())
     network = MlpQNetwork(LENGTH, 2, (8,))
@@ -209,7 +209,7 @@ def test_actor_critic_with_replay_comes_to_the_best_actions() -> None:
 # Evolution
 
 
-def test_evolution_finds_the_least_of_a_bent_valley() -> None:
+def test_evolution_finds_the_minimum_of_a_curved_valley() -> None:
     evolution = Evolution(np.zeros(4), np.ones(4), 12, lambda number: np.random.default_rng([3, number]), step=0.5)
     for _ in range(220):
         x = evolution.draw()

@@ -52,7 +52,7 @@ def test_returns_over_several_steps_by_hand() -> None:
     assert fourth["gammas"].tolist() == [0.5]
 
 
-def test_a_truncated_episode_is_worth_what_its_last_observation_is_worth() -> None:
+def test_a_truncated_episode_ends_with_the_value_of_its_last_observation() -> None:
     returns = NStepReturns(4, shown=False)
     ones = np.ones(ENVS)
     rows: Transitions | None = None
@@ -66,7 +66,7 @@ def test_a_truncated_episode_is_worth_what_its_last_observation_is_worth() -> No
     assert rows["next_seen"][:, 0].tolist() == [2, 4]
 
 
-def test_what_is_open_at_the_end_is_returned_cut_short() -> None:
+def test_open_steps_at_the_end_are_returned_truncated() -> None:
     returns = NStepReturns(3, shown=True)
     ones = np.ones(ENVS)
     for step in range(2):

@@ -1,4 +1,4 @@
-"""Replay: which rows are there, how often each is drawn and how much it weighs, and that a memory goes on where it was."""
+"""Replay memory: its rows, their probabilities and weights, and that a restored memory continues as before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prioritized(capacity: int = 8, **options: Any) -> PrioritizedReplay:
 
 
 @given(capacity=st.integers(1, 9), counts=st.lists(st.integers(1, 20), min_size=1, max_size=6))
-def test_holds_the_newest_rows_and_no_others(capacity: int, counts: list[int]) -> None:
+def test_the_memory_keeps_the_newest_rows_only(capacity: int, counts: list[int]) -> None:
     replay, newest = prioritized(capacity), deque[int](maxlen=capacity)
     first = 0
     for count in counts:
@@ -38,7 +38,7 @@ def test_holds_the_newest_rows_and_no_others(capacity: int, counts: list[int]) -
     assert sample.rows["seen"].dtype == np.float32
 
 
-def test_goes_on_from_its_state_as_if_nothing_had_been() -> None:
+def test_a_restored_memory_continues_as_the_original() -> None:
     replay = prioritized(8)
     replay.add(rows(0, 5))
     replay.sample(3)
@@ -54,7 +54,7 @@ def test_goes_on_from_its_state_as_if_nothing_had_been() -> None:
         assert np.array_equal(samples[0].rows["seen"], samples[1].rows["seen"])
 
 
-def test_state_of_an_empty_memory_is_one_too() -> None:
+def test_the_state_of_an_empty_memory_can_be_restored() -> None:
     other = prioritized(4)
     other.load_state_dict(prioritized(4).state_dict())
     other.add(rows(0, 2))
@@ -76,7 +76,7 @@ def test_impossible_options_are_refused() -> None:
         replay.add({})
     with pytest.raises(ValueError, match="the saved replay memory has room for 4 rows, this one for 5"):
         prioritized(5).load_state_dict(replay.state_dict())
-    with pytest.raises(ValueError, match="holds nothing"):
+    with pytest.raises(ValueError, match="cannot have"):
         prioritized(0)
 
 
@@ -96,7 +96,7 @@ def test_priorities_say_how_often_a_row_is_drawn_and_how_much_it_weighs(alpha: f
     assert sample.weights == pytest.approx((weights / weights.max())[sample.indices])
 
 
-def test_weights_make_the_mean_that_of_all_rows_when_beta_is_1() -> None:
+def test_with_beta_1_weights_make_the_mean_that_of_all_rows() -> None:
     values = np.array([3.0, -1.0, 10.0, 0.5])
     replay = prioritized(4, alpha=1.0, beta=1.0)
     replay.add(rows(0, 4))
@@ -116,7 +116,7 @@ def test_new_rows_come_with_the_largest_priority_so_far() -> None:
     assert counts.tolist() == [0, 0, 500, 500]
 
 
-def test_row_that_was_written_over_leaves_no_priority() -> None:
+def test_an_overwritten_row_leaves_no_priority() -> None:
     replay = prioritized(2, alpha=1.0)
     replay.add(rows(0, 2))
     replay.update(np.array([0, 1]), np.array([1.0, 1e6]))
@@ -135,7 +135,7 @@ def test_beta_goes_to_1_along_a_straight_line() -> None:
     assert betas == pytest.approx([0.4, 0.6, 0.8, 1.0, 1.0])
 
 
-def test_error_that_is_no_number_is_refused_and_changes_nothing() -> None:
+def test_an_error_that_is_not_finite_is_refused_and_changes_nothing() -> None:
     replay = prioritized()
     replay.add(rows(0, 4))
     before = replay.state_dict()["leaves"]
@@ -146,5 +146,5 @@ def test_error_that_is_no_number_is_refused_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("options", [{"alpha": 1.1}, {"alpha": -0.1}, {"beta": 1.1}, {"floor": 0.0}, {"anneal": 0}])
 def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give shares"):
+    with pytest.raises(ValueError, match="give alpha and beta from 0 to 1"):
         prioritized(**options)

@@ -1,4 +1,4 @@
-"""Batches from vectorized environments: what each environment would have done alone, and what its ends were."""
+"""Batches from vectorized environments: each environment acts as it does alone, and ends are recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENVS, STEPS = 3, 40
 
 
 class Player:
-    """Takes some possible action, and notes a number of each step."""
+    """An agent that takes any possible action, and notes a number of each step."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -64,7 +64,7 @@ def collected(batches: int, **options: Any) -> tuple[list[dict[str, Any]], list[
 
 
 class Slow(Beam):
-    """Tells how long a step took; steps to the right take longer."""
+    """A wrapper that adds the length of each step to the info; steps to the right take longer."""
 
     def step(self, action: np.int64) -> Any:
         *step, info = super().step(action)
@@ -82,7 +82,7 @@ def test_how_long_a_step_took_is_kept_of_last_steps_too() -> None:
     assert silent.elapsed is None
 
 
-def test_every_environment_does_what_it_would_do_alone() -> None:
+def test_every_environment_acts_as_it_does_alone() -> None:
     kept, [rollout], collector = collected(3)
     for env in range(ENVS):
         actions = np.concatenate([batch["actions"][:, env] for batch in kept])
@@ -100,7 +100,7 @@ def test_every_environment_does_what_it_would_do_alone() -> None:
     assert np.array_equal(rollout.last_masks, np.array(collector.envs.call("action_masks")))  # type: ignore[attr-defined]
 
 
-def test_both_kinds_of_ends_are_there_and_only_cuts_have_final_observations() -> None:
+def test_only_truncated_episodes_have_final_observations() -> None:
     kept, _, _ = collected(3)
     cuts = ends = 0
     for batch in kept:
@@ -123,7 +123,7 @@ def test_episodes_add_up_over_batches() -> None:
         assert told == pytest.approx(sums)
 
 
-def test_values_of_final_observations_go_where_episodes_were_cut() -> None:
+def test_values_of_final_observations_are_those_of_truncated_episodes() -> None:
     kept, [rollout], _ = collected(1)
     [batch] = kept
     values = batch["observations"].sum(axis=2)
@@ -136,7 +136,7 @@ def test_values_of_final_observations_go_where_episodes_were_cut() -> None:
 
 
 @pytest.mark.parametrize("tells_masks", [False, True])
-def test_transitions_lead_to_what_came_before_the_reset(tells_masks: bool) -> None:
+def test_transitions_end_with_the_observation_before_the_reset(tells_masks: bool) -> None:
     kept, _, _ = collected(1, tells_masks=tells_masks)
     [batch] = kept
     expected = []
@@ -171,7 +171,7 @@ def test_restart_makes_all_that_comes_as_after_any_other_of_these_seeds() -> Non
     assert all(episode.steps <= CUT_AFTER for episode in again.episodes)
 
 
-def test_arrays_are_used_again_and_transitions_are_not() -> None:
+def test_arrays_are_reused_and_transitions_are_copies() -> None:
     collector = Collector(beams(ENVS), STEPS, masked=True)
     collector.restart([1, 2, 3])
     first = collector.collect(Player())
@@ -213,7 +213,7 @@ def test_observations_by_name_are_what_plain_ones_are() -> None:
     assert np.array_equal(rows["observations/speed"][:, 0], kept[0]["rows"]["observations"][:, 1])
 
 
-def test_without_masks_there_are_none() -> None:
+def test_without_masks_a_batch_has_no_masks() -> None:
     collector = Collector(beams(ENVS), 5, masked=False)
     collector.restart([1, 2, 3])
 
@@ -227,7 +227,7 @@ def test_without_masks_there_are_none() -> None:
 
 
 class Stuck(Beam):
-    """Leaves nothing to do."""
+    """An environment without possible actions."""
 
     def action_masks(self) -> Any:
         return np.zeros(3, dtype=np.bool_)
@@ -243,7 +243,7 @@ def test_what_cannot_be_collected_is_refused() -> None:
         Collector(envs, 1, masked=True).restart([1, 2])
 
 
-def test_seeds_depend_on_all_that_they_are_for() -> None:
+def test_seeds_depend_on_every_argument() -> None:
     paths = [(1, "a", 1), (1, "a", 2), (1, "b", 1), (2, "a", 1), (1, "a"), (1, "a1")]
     assert len({tuple(seeds(4, *path)) for path in paths}) == len(paths)
     assert seeds(4, 1, "a", 1) == seeds(4, 1, "a", 1)

@@ -1,4 +1,4 @@
-"""The tree against what it stands for: a plain array."""
+"""The sum tree against a plain array."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ leaves = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1000)), max_size=
 
 
 @given(size=st.integers(13, 40), changes=st.lists(leaves, max_size=5))
-def test_root_is_what_all_leaves_make(size: int, changes: list[list[tuple[int, int]]]) -> None:
+def test_the_root_is_the_sum_of_all_leaves(size: int, changes: list[list[tuple[int, int]]]) -> None:
     sums, least = Tree(size, np.add, 0.0), Tree(size, np.minimum, np.inf)
     plain, plain_least = np.zeros(size), np.full(size, np.inf)
     for change in changes:
@@ -30,7 +30,7 @@ def test_root_is_what_all_leaves_make(size: int, changes: list[list[tuple[int, i
     values=st.lists(st.sampled_from([0.0, 1.0, 2.0, 7.0]), min_size=1, max_size=20).filter(any),
     share=st.floats(0.0, 1.0),
 )
-def test_finds_the_leaf_where_the_sum_exceeds_the_target(values: list[float], share: float) -> None:
+def test_the_leaf_at_which_the_sum_exceeds_the_target_is_found(values: list[float], share: float) -> None:
     tree = Tree(len(values), np.add, 0.0)
     tree[np.arange(len(values))] = np.array(values)
     target = share * tree.root

@@ -1,4 +1,4 @@
-"""Untrained agents, and the small worlds of the tests of training."""
+"""Untrained agents, and small environments for the tests of training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.papers.contention_rl.env import ContentionEnv
 
 
 def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> ActorCritic:
-    """Random weights; `spread` is how different its logits are."""
+    """Return a network with random weights; `spread` scales its logits."""
     torch.manual_seed(seed)
     network = ActorCritic(encoding, hidden=16, pair=8)
     with torch.no_grad():

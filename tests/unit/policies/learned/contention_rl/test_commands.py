@@ -49,7 +49,7 @@ def best(folder: Path, name: str = "contention-rl") -> list[bytes]:
     return [(folder / "best" / f"{name}.{kind}").read_bytes() for kind in ("safetensors", "json")]
 
 
-def test_killed_and_gone_on_with_it_comes_to_the_same_weights(env: dict[str, str], here: Path, alone: Path) -> None:
+def test_a_killed_training_continues_to_the_same_weights(env: dict[str, str], here: Path, alone: Path) -> None:
     process = started(*TRAIN, "--out", "run", "--point-every", 0, env=env, cwd=here)
     assert process.stderr is not None
     for line in process.stderr:
@@ -66,7 +66,7 @@ def test_killed_and_gone_on_with_it_comes_to_the_same_weights(env: dict[str, str
     )
 
 
-def test_what_was_trained_decides_about_what_it_never_saw(env: dict[str, str], here: Path, alone: Path) -> None:
+def test_trained_weights_decide_about_unseen_traces(env: dict[str, str], here: Path, alone: Path) -> None:
     command = (
         "evaluate",
         "fifo-skip",

@@ -1,4 +1,4 @@
-"""The encoder shows and does what the environment shows and does, and meets what only live clusters have."""
+"""The encoder shows and does what the environment shows and does, and handles cases that only live clusters have."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_the_encoder_shows_and_does_what_the_environment_does(options: dict[str,
     assert episode(env, seed=3) >= 24
 
 
-def test_nodes_that_differ_are_seen_alike(tmp_path: Any) -> None:
+def test_nodes_of_different_sizes_are_encoded_as_in_the_environment(tmp_path: Any) -> None:
     path = tmp_path / "mixed.toml"
     path.write_text("[[nodes]]\ncount = 1\ngpus = 4\n[[nodes]]\ncount = 2\ngpus = 2\n")
     jobs = [(0, gpus, 600 + 100 * gpus) for gpus in (4, 2, 1, 4, 2, 2, 1)]
     assert episode(ContentionEnv(traces=[trace_of(*jobs)], cluster=str(path))) == 7
 
 
-def test_a_new_model_is_shown_by_its_profile_and_one_without_a_name_as_the_usual_one() -> None:
+def test_a_new_model_is_shown_by_its_profile_and_one_without_a_name_as_the_median() -> None:
     profiles = paper_profiles("contention-rl").with_models(
         {"NewNet": ModelProfile(compute_s=0.1, bytes=2e9, overlap=0.5)}
     )
@@ -111,9 +111,9 @@ def test_what_a_state_shows_does_not_depend_on_earlier_jobs() -> None:
     env.step(np.int64(1))
     env.step(np.int64(2))
     env.step(np.int64(1))
-    assert env._board.array[0, :8, 0].tolist() == pytest.approx([fsdp] * 2 + [moe] * 3 + [dlrm] * 2 + [0.0])
+    assert env._grid.array[0, :8, 0].tolist() == pytest.approx([fsdp] * 2 + [moe] * 3 + [dlrm] * 2 + [0.0])
     env.step(np.int64(0))
-    assert env._board.array[0, :8, 0].tolist() == pytest.approx([moe] * 3 + [dlrm] * 2 + [0.0] * 3)
+    assert env._grid.array[0, :8, 0].tolist() == pytest.approx([moe] * 3 + [dlrm] * 2 + [0.0] * 3)
 
 
 # What only live clusters have
@@ -148,7 +148,7 @@ def test_no_action_places_a_job_where_it_may_not_be(
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=2, foreign_gpus=1), Node(gpus=2, available=False), Node(gpus=2), Node(gpus=2)]
-    view = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
+    view = look(cluster(nodes, [Job(gpus=1, exclusive=True, occupied={2: 1}), Job(gpus=2)]))
     usual = np.float32(0.1 + 0.9 * 0.5)
     assert view.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
     # Two GPUs of the last node, or one of the first and one of the last.
@@ -168,7 +168,7 @@ def test_jobs_of_one_demand_that_ask_for_different_things_are_different_candidat
     ("column", "value"),
     [("bytes_per_step", np.nan), ("compute_s", np.nan), ("compute_s", 0.0), ("bytes_per_step", np.inf)],
 )
-def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: float) -> None:
+def test_an_invalid_profile_counts_as_the_median(column: str, value: float) -> None:
     env = ContentionEnv(traces=[trace_of((0, 1, 60), models=["MoE"])])
     env.reset()
     state = env.simulation.state()
@@ -181,7 +181,7 @@ def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: floa
 
 
 def test_more_jobs_than_slots_are_shown_as_far_as_there_are_slots() -> None:
-    view = look(cluster([Node(gpus=2)], [Job(gpus=2, held={0: 2}), Job(gpus=2, held={0: 2}), Job(gpus=1)]))
+    view = look(cluster([Node(gpus=2)], [Job(gpus=2, occupied={0: 2}), Job(gpus=2, occupied={0: 2}), Job(gpus=1)]))
     assert (view.array[0, :2] > 0).all()
     assert view.mask().tolist()[1:] == [False] * 3
 

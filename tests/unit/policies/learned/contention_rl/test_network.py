@@ -1,4 +1,4 @@
-"""The network: nodes are alike to it, candidates are told apart, and what is impossible is never drawn."""
+"""The network: it treats equal nodes alike, distinguishes candidates, and never draws an impossible action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("encoding", KINDS, ids=lambda each: f"{each.nodes}-{each.split}-{each.cells}")
-def test_every_encoding_has_a_network_that_looks_at_all_of_its_cells(encoding: Encoding) -> None:
+def test_every_encoding_has_a_network_that_uses_all_of_its_cells(encoding: Encoding) -> None:
     network = network_of(encoding)
     seen = torch.rand(2, *encoding.shape, requires_grad=True)
     logits, values = network(seen)
@@ -38,7 +38,7 @@ def test_every_encoding_has_a_network_that_looks_at_all_of_its_cells(encoding: E
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4)))[1::5])
-def test_other_numbers_of_nodes_are_other_numbers_of_actions_and_nothing_else(order: tuple[int, ...]) -> None:
+def test_another_number_of_nodes_only_changes_the_number_of_actions(order: tuple[int, ...]) -> None:
     encoding = Encoding(cells="features")
     network = network_of(encoding)
     seen = torch.rand(1, *encoding.shape)
@@ -54,7 +54,7 @@ def test_other_numbers_of_nodes_are_other_numbers_of_actions_and_nothing_else(or
     assert not torch.allclose(there, logits[0, 1:].reshape(3, -1), atol=1e-2)
 
 
-def test_a_candidates_cells_bear_on_its_own_actions_as_those_of_no_other_do() -> None:
+def test_cells_of_a_candidate_influence_its_own_actions_most() -> None:
     encoding = Encoding(cells="features")
     network = network_of(encoding)
     seen = torch.zeros(1, *encoding.shape)

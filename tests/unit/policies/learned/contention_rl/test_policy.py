@@ -50,24 +50,24 @@ def test_decisions_are_valid_and_the_same_again(state: ClusterState, kind: type[
     assert policy.decide(state) == decision
 
 
-def test_a_job_that_fits_nowhere_is_not_said_to_be_held_back() -> None:
-    state = cluster([Node()] * 4, [Job(gpus=8, held={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
+def test_a_job_that_fits_nowhere_is_not_reported_as_deferred() -> None:
+    state = cluster([Node()] * 4, [Job(gpus=8, occupied={node: 8}) for node in range(3)] + [Job(gpus=16), Job(gpus=4)])
     decision = RlBase(agent_of(Encoding(), wait=1e6)).decide(state)
-    assert decision.reasons[4].startswith("deferred by the agent")
+    assert decision.reasons[4].startswith("deferred: the learned policy")
     assert 3 not in decision.reasons
 
 
-def test_base_leaves_idle_what_hybrid_gives_to_any_job_that_fits() -> None:
-    state = cluster([Node()] * 4, [Job(gpus=4, held={0: 4}), Job(gpus=8), Job(gpus=4), Job(gpus=4), Job(gpus=30)])
+def test_hybrid_starts_jobs_on_gpus_that_base_leaves_idle() -> None:
+    state = cluster([Node()] * 4, [Job(gpus=4, occupied={0: 4}), Job(gpus=8), Job(gpus=4), Job(gpus=4), Job(gpus=30)])
     agent = agent_of(Encoding(), wait=1e6)
     base, hybrid = RlBase(agent).decide(state), RlHybrid(agent).decide(state)
     assert dict(base.allocation) == {0: Placement((0,), (4,))}
     assert {row: base.reasons[row] for row in (1, 2)} == dict.fromkeys(
-        (1, 2), "deferred by the agent: waiting is 100% of its choice"
+        (1, 2), "deferred: the learned policy gives waiting a probability of 100%"
     )
     expected = {0: Placement((0,), (4,)), 2: Placement((0,), (4,)), 3: Placement((1,), (4,)), 1: Placement((2,), (8,))}
     assert dict(hybrid.allocation) == expected
-    assert hybrid.reasons[3].startswith("left by the agent; ")
+    assert hybrid.reasons[3].startswith("the learned policy did not start it")
     assert isinstance(RlBase(agent), Policy)
     one = RlHybrid(agent, greedy="one")
     assert dict(one.decide(state).allocation) == {row: expected[row] for row in (0, 2)}
@@ -78,11 +78,11 @@ def test_base_leaves_idle_what_hybrid_gives_to_any_job_that_fits() -> None:
         RlHybrid(agent, greedy="some")
 
 
-def test_an_agent_that_waits_beside_an_empty_cluster_is_not_heard() -> None:
+def test_an_agent_that_waits_while_nothing_runs_is_overruled() -> None:
     state = cluster([Node()] * 4, [Job(gpus=8), Job(gpus=4)])
     decision = RlBase(agent_of(Encoding(), wait=1e6)).decide(state)
     assert len(decision.allocation) == 1
-    assert next(iter(decision.reasons.values())).startswith("the agent's choice (0%): ")
+    assert next(iter(decision.reasons.values())).startswith("chosen by the learned policy (probability 0%): ")
 
 
 def test_other_clusters_are_refused() -> None:

@@ -26,11 +26,11 @@ KNOB = 0.6
 
 def slowed(*by: float, preemptible: bool = True) -> ClusterState:
     """Jobs on the same two nodes, so many times slower than alone; the state is 500 s after they started."""
-    jobs = [Job(gpus=4, held=SPREAD, measured=(each, 0.9, 1.0), preemptible=preemptible) for each in by]
+    jobs = [Job(gpus=4, occupied=SPREAD, measured=(each, 0.9, 1.0), preemptible=preemptible) for each in by]
     return cluster([Node()] * 4, [*jobs, Job(gpus=4)])
 
 
-def test_the_one_that_suffers_most_is_stopped_if_that_is_too_much() -> None:
+def test_the_slowest_job_is_stopped_if_it_is_too_slow() -> None:
     assert too_slow(slowed(1.2, 2.0, 1.7), KNOB) == 1
     assert too_slow(slowed(1.2, 2.0, 2.0), KNOB) == 1
     assert too_slow(slowed(1.2, 1.65, 1.4), KNOB) is None
@@ -47,8 +47,8 @@ def test_a_new_run_is_left_alone() -> None:
 
 
 def test_speeds_that_were_not_measured_are_predicted() -> None:
-    job = Job(gpus=4, held=SPREAD)
-    state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD), (job, QUIET), (Job(gpus=4, held={2: 2, 3: 2}), LOUD)])
+    job = Job(gpus=4, occupied=SPREAD)
+    state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD), (job, QUIET), (Job(gpus=4, occupied={2: 2, 3: 2}), LOUD)])
     found = sensitivities(state, [0, 1, 2, 3])
     assert found[0] == pytest.approx(found[1]) and 1.8 < found[0] < 3.0
     assert found[2] == pytest.approx(1.0, abs=0.01)
@@ -61,7 +61,7 @@ def test_speeds_that_were_not_measured_are_predicted() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(state=states())
-def test_without_a_job_the_moment_is_that_in_which_it_waits(state: ClusterState) -> None:
+def test_a_job_that_is_stopped_in_a_state_waits_and_others_keep_their_nodes(state: ClusterState) -> None:
     for row in state.running.tolist():
         other = replace(state, jobs=state.jobs.stopped(row))
         assert other.jobs.placement(row) is None and row in other.pending
@@ -70,7 +70,7 @@ def test_without_a_job_the_moment_is_that_in_which_it_waits(state: ClusterState)
         assert set(other.running.tolist()) == set(state.running.tolist()) - {row}
 
 
-def test_who_is_stopped_makes_room_and_comes_back() -> None:
+def test_a_stopped_job_frees_its_gpus_and_runs_again() -> None:
     state = slowed(1.2, 2.0)
     waits = RlBase(agent_of(Encoding(), wait=1e6), preempt_below=KNOB)
     decision = waits.decide(state)
@@ -101,6 +101,6 @@ def test_decisions_stay_valid(state: ClusterState, kind: type[RlBase], seed: int
 
 
 @pytest.mark.parametrize("wrong", [1.5, 1, -2.0, math.inf, "much"])
-def test_knobs_that_make_no_sense(wrong: float) -> None:
+def test_impossible_options_are_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="preempt_below is"):
         RlBase(agent_of(Encoding()), preempt_below=wrong)

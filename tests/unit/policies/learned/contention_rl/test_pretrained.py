@@ -1,4 +1,4 @@
-"""The weights that come with Headway: they are what their card says, and what they decide is valid and always the same."""
+"""The weights that come with Headway: they agree with their card, and their decisions are valid and always the same."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def test_branches_are_not_the_same_agent() -> None:
     assert len(set(chances.values())) == len(BRANCHES)
 
 
-def test_branches_that_there_are_not() -> None:
+def test_unknown_branches_are_refused() -> None:
     with pytest.raises(PolicyLoadError, match="branch is 'F'; give A or B"):
         load_policy("rl-base", {"branch": "F"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("column", ["bytes_per_step", "compute_s", "overlap", "hiding", "neighbour_loss"])
-def test_profiles_that_are_no_numbers_make_no_bad_placement(kind: type[RlBase], column: str) -> None:
+def test_profiles_that_are_not_finite_give_valid_placements(kind: type[RlBase], column: str) -> None:
     state = moments(every=3)[3]
     assert state.profiles is not None
     broken: dict[str, Any] = {column: np.full(len(state.profiles.models), np.nan)}
@@ -127,7 +127,7 @@ def test_other_clusters_are_refused_with_what_to_do(nodes: int, gpus: int) -> No
         RlHybrid().decide(state)
 
 
-def test_smaller_nodes_and_nodes_that_are_down_are_known() -> None:
+def test_smaller_nodes_and_nodes_that_are_down_are_supported() -> None:
     state = cluster([Node(gpus=8), Node(gpus=4), Node(gpus=8, available=False), Node(gpus=2)], [Job(gpus=2)] * 9)
     decision = RlHybrid().decide(state)
     check(state, decision, RlHybrid.spec)

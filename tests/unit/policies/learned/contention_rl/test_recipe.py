@@ -1,4 +1,4 @@
-"""Training: it learns, the same seed gives the same weights, and it goes on after a stage as if nothing had happened."""
+"""Training: it learns, the same seed gives the same weights, and it continues after a stage to the same weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     assert weights_of(first) == weights_of(again) != weights_of(other)
 
 
-def test_a_training_that_goes_on_comes_to_the_same_weights() -> None:
+def test_a_continued_training_gives_the_same_weights() -> None:
     whole = training_of()
     whole.run_stage()
     left = copy.deepcopy(whole.state_dict())
@@ -70,7 +70,7 @@ def test_a_training_that_goes_on_comes_to_the_same_weights() -> None:
 
 
 def test_it_learns() -> None:
-    # One job at a time, each as long as a round: to wait when a job could start costs everybody a round.
+    # One job at a time, each as long as a round: to wait when a job could start delays every job by a round.
     world: dict[str, Any] = {
         "traces": ContentionRL(jobs=12, demands=(4,), duration_s=300, cluster_gpus=4),
         "cluster": "1x4",
@@ -85,7 +85,7 @@ def test_it_learns() -> None:
     assert best_s <= last < 1.1 * best_s
 
 
-def test_time_is_discounted_and_starts_are_not() -> None:
+def test_only_time_is_discounted() -> None:
     training = training_of(Recipe(gamma=0.5, gae_lambda=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
     collector = training._collector
     collector.restart([1, 2, 3, 4])
@@ -111,7 +111,7 @@ def test_however_time_is_cut_into_steps_an_even_reward_is_worth_the_same(steps: 
     assert discounts(elapsed, 1.0)[1].tolist() == [1.0] * len(steps)
 
 
-def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
+def test_the_served_agent_prefers_the_action_that_training_drew_most_often() -> None:
     training = training_of()
     training.run_stage()
     agent = ContentionAgent(ENCODING, training.network)

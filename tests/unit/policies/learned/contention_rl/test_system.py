@@ -18,7 +18,7 @@ from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.training.systems import TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
 from policies.learned.weights.card import draft  # noqa: E402
-from simulator.training.ground import SimulatorGround, ground  # noqa: E402
+from simulator.training.ground import SimulatorBackend, ground  # noqa: E402
 
 SMALL = Recipe(envs=4, hidden=16, pair=8, steps=24, batches=1, stages=2, minibatch=64, epochs=2)
 WORLD = TrainingSetup(
@@ -37,7 +37,7 @@ def small() -> Any:
     made.close()
 
 
-def test_the_scene_is_the_papers() -> None:
+def test_the_setup_is_the_papers() -> None:
     made = setup(Recipe())
     assert [each.parameters["mix"] for each in made.workloads] == ["normal", "heavy", "medium", "low"]
     assert {each.parameters["demands"] for each in made.workloads} == {(2, 4, 8)}
@@ -46,7 +46,7 @@ def test_the_scene_is_the_papers() -> None:
     assert isinstance(getattr(SYSTEM.recipe(), SYSTEM.rounds), int)
 
 
-def test_environments_show_and_do_what_the_encoding_says(small: SimulatorGround) -> None:
+def test_environments_show_and_do_what_the_encoding_says(small: SimulatorBackend) -> None:
     encoding, envs = encoding_of(SMALL, small), environments(SMALL, small)
     assert (encoding.num_nodes, encoding.gpus_per_node) == (2, 4)
     assert envs.single_observation_space.shape == encoding.shape
@@ -61,7 +61,7 @@ def test_a_cluster_of_more_lists_than_can_be_learned_is_refused() -> None:
         card_details(SMALL, made)
 
 
-def trained(folder: Path, on: SimulatorGround) -> dict[str, bytes]:
+def trained(folder: Path, on: SimulatorBackend) -> dict[str, bytes]:
     """The best weights of a training in that folder, and their card."""
     known = card_details(SMALL, on)
     card = draft(
@@ -78,7 +78,7 @@ def trained(folder: Path, on: SimulatorGround) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in run.best_folder.iterdir()}
 
 
-def test_a_training_leaves_weights_that_both_policies_serve(tmp_path: Path, small: SimulatorGround) -> None:
+def test_a_training_leaves_weights_that_both_policies_serve(tmp_path: Path, small: SimulatorBackend) -> None:
     kept = trained(tmp_path / "whole", small)
     again = trained(tmp_path / "again", small)
     assert kept == again

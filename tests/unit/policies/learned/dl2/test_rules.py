@@ -60,8 +60,8 @@ def test_a_job_without_servers_gets_a_worker_alone() -> None:
 
 def test_a_job_grows_only_to_what_jobs_request() -> None:
     seen = state((30, 0.4, 4, 4), (10, 0.2, 2, 2), (0, 0, 0, 0))
-    nobody = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
-    assert actions_of("fifo", COLUMNS, seen, all_but(*nobody)) == [action(1, BOTH)]
+    no_task = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
+    assert actions_of("fifo", COLUMNS, seen, all_but(*no_task)) == [action(1, BOTH)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -92,7 +92,7 @@ def test_the_three_poor_states(tasks: tuple[int, int], expected: int) -> None:
     assert mended(COLUMNS, seen, all_but(), ratio=10.0) == [expected]
 
 
-def test_what_is_impossible_mends_nothing() -> None:
+def test_impossible_actions_do_not_leave_a_poor_state() -> None:
     seen = state((30, 0.1, 3, 0), (10, 0.2, 5, 0), (0, 0, 0, 0))
     assert mended(COLUMNS, seen, all_but(action(0, SERVER)), ratio=10.0) == [action(1, SERVER)]
 

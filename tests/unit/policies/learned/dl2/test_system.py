@@ -1,4 +1,4 @@
-"""DL2's system: the whole training on the simulator's ground, left in the middle and gone on with."""
+"""DL2's system: the whole training in the simulator, interrupted and continued."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECIPE = Recipe(
 
 
 class LeftError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
 def small_ground() -> SimulationBackend:
@@ -55,7 +55,7 @@ def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict
 
 
 @pytest.mark.parametrize("one_round", [(Supervised, "run_round"), (SlotLearning, "run_round")])
-def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
+def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
     one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole")
@@ -100,7 +100,7 @@ def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
     assert changed == ({"critic"} if critic_only else {"actor", "critic"})
 
 
-def test_an_agent_that_prefers_void_leaves_no_job_waiting_for_ever() -> None:
+def test_an_agent_that_prefers_void_finishes_all_jobs() -> None:
     found, columns = small_ground(), StateColumns(RECIPE.concurrent, 8)
     network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     with torch.no_grad():

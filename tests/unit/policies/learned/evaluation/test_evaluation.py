@@ -41,8 +41,10 @@ class Backend:
 
 def answered(monkeypatch: pytest.MonkeyPatch, finished: int = 10) -> Any:
     backend = Backend(finished)
-    monkeypatch.setattr(evaluation, "find_backend", lambda setup, given: backend)
-    request = EvaluationRequest(policies=("fifo", "sjf"), given=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2)
+    monkeypatch.setattr(evaluation, "find_backend", lambda setup, overrides: backend)
+    request = EvaluationRequest(
+        policies=("fifo", "sjf"), overrides=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2
+    )
     answer = evaluate(request, lambda share: None)
     assert backend.closed
     return answer
@@ -64,7 +66,7 @@ def test_changes_are_those_of_each_trace(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["sjf"].ci95 == pytest.approx(12.706 * 0.1 / 2, rel=1e-3)
 
 
-def test_who_leaves_jobs_waiting_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_leaves_jobs_unfinished_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = answered(monkeypatch, finished=9)
     assert answer.unfinished == {"fifo": 4, "sjf": 4}
     assert all(mean is None for figures in answer.figures.values() for mean in figures.values())

@@ -8,7 +8,7 @@ import pytest
 from policies.learned.evaluation.statistics import Mean, change
 
 
-def test_one_value_says_nothing_of_its_spread() -> None:
+def test_one_value_has_no_interval() -> None:
     assert Mean.of([3.0]) == Mean(3.0, None)
 
 
@@ -26,7 +26,7 @@ def test_intervals_of_many_values_are_those_of_students_t(count: int, t: float) 
     assert (Mean.of(values.tolist()).ci95 or 0.0) / (values.std(ddof=1) / count**0.5) == pytest.approx(t, abs=6e-5)
 
 
-def test_intervals_hold_the_mean_in_95_of_100_cases() -> None:
+def test_intervals_contain_the_mean_in_95_of_100_cases() -> None:
     rng = np.random.default_rng(1)
     found = [Mean.of(rng.normal(1.0, 1.0, 5).tolist()) for _ in range(4000)]
     share = np.mean([abs(each.mean - 1.0) <= (each.ci95 or 0.0) for each in found])

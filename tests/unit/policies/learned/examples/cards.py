@@ -1,4 +1,4 @@
-"""A card to test with."""
+"""A model card for tests."""
 
 from __future__ import annotations
 

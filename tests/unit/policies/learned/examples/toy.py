@@ -1,4 +1,4 @@
-"""A small environment to learn in: keep a ball on a beam. Some actions are not always possible, and it ends in both ways."""
+"""A small environment for training: keep a ball on a beam. Actions are masked, and episodes terminate or are truncated."""
 
 from __future__ import annotations
 

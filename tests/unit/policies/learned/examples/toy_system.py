@@ -1,4 +1,4 @@
-"""A toy system: it learns on any ground how many nodes there are, one number at a time."""
+"""A toy system: it learns the number of nodes of any cluster, one number at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small training of two phases, with every kind of randomness, and a process that does it and dies or is told to on its way.
+"""A small training of two phases, with every kind of randomness, and a process that trains and is killed or interrupted.
 
 Moments are counted from the start of the process: files opened and renamed in the training's folder, and turns of the recipe; or,
 with a name, just the times when a file takes the place of that name.
@@ -86,7 +86,7 @@ def warm_up(run: TrainingRun, net: Net, optimizer: torch.optim.Optimizer, collec
 def learn(
     run: TrainingRun, net: Net, judge: Net, adam: torch.optim.Optimizer, replay: PrioritizedReplay, collector: Collector
 ) -> None:
-    """A little of everything that recipes do."""
+    """A recipe that does a little of everything that recipes do."""
     collector.restart(run.seeds("environments", ENVS))
     noise = run.rng("noise")
 

@@ -1,4 +1,4 @@
-"""Relative features stay the same on a cluster of twice the size or at half the pace, and no feature is ever NaN."""
+"""Relative features stay the same on a cluster of twice the size or at half the speed, and no feature is ever NaN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from policies.learned.headway_rl.features import NAMES, features
 from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.model import ClusterState
 from policies.speeds.contention_model import ContentionModel
-from tests.unit.policies.learned.headway_rl.scenes import network
+from tests.unit.policies.learned.headway_rl.policies_of_weights import network
 from tests.unit.policies.states.cluster import Job, Node, states
 from tests.unit.policies.states.profiled import LOUD, QUIET, UNKNOWN, state_of
 
@@ -36,9 +36,9 @@ def test_every_feature_and_value_is_finite(state: ClusterState) -> None:
     assert np.isfinite(values).all() and (values > 0).all()
 
 
-def test_what_they_say() -> None:
+def test_features_have_the_documented_values() -> None:
     jobs = [
-        (Job(gpus=8, held={0: 8}, estimate_s=300.0, service_s=150.0), QUIET),
+        (Job(gpus=8, occupied={0: 8}, estimate_s=300.0, service_s=150.0), QUIET),
         (Job(gpus=12, estimate_s=300.0), LOUD),
         (Job(gpus=4, estimate_s=300.0), UNKNOWN),
         (Job(gpus=4), QUIET),

@@ -1,4 +1,4 @@
-"""The jobs that headway-rl runs, stops, moves and holds, its reasons, and that no job waits for ever."""
+"""The jobs that headway-rl starts, stops, moves and defers, its reasons, and that no job waits for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from tests.unit.policies.learned.headway_rl.scenes import beginner, network
+from tests.unit.policies.learned.headway_rl.policies_of_weights import beginner, network
 from tests.unit.policies.states.cluster import Job, Node, states
 from tests.unit.policies.states.profiled import LOUD, QUIET, UNKNOWN, state_of
 from tests.unit.policies.states.valid import check
@@ -30,41 +30,41 @@ SOON = {"remaining": -1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
 
 
 def test_loud_jobs_are_kept_apart_with_a_reason() -> None:
-    runs = Job(gpus=12, held={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
+    runs = Job(gpus=12, occupied={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
     state = state_of([Node()] * 3, [(runs, LOUD), (Job(gpus=12, estimate_s=600.0), LOUD)])
-    decision = HeadwayRl.of(network(**BY_GPUS)).decide(state)
+    decision = HeadwayRl(network(**BY_GPUS)).decide(state)
     assert set(decision.allocation) == {0}
-    assert decision.reasons[1].startswith("deferred: at best would run at")
-    assert decision.reasons[1].endswith("of its value from others, most from job 100")
+    assert decision.reasons[1].startswith("deferred: at best it would run at")
+    assert decision.reasons[1].endswith("in total (weighted by value), most job 100")
     quiet = state_of([Node()] * 3, [(runs, QUIET), (Job(gpus=12, estimate_s=600.0), QUIET)])
-    decision = HeadwayRl.of(network(**BY_GPUS)).decide(quiet)
+    decision = HeadwayRl(network(**BY_GPUS)).decide(quiet)
     assert decision.allocation[1] == Placement((1, 2), (4, 8))
     assert decision.reasons[1].startswith(
-        "starts on 2 nodes, n1 to n2: would run at 100% of its ideal speed and take 0%"
+        "starts on 2 nodes, n1 to n2: it would run at 100% of its ideal speed and slow others down by 0%"
     )
 
 
 def test_the_set_that_is_worth_most_runs_not_the_first_that_fits() -> None:
-    """Five of eight GPUs come first in the order; two of four are worth more together."""
+    """Five jobs of eight GPUs come first in the order; two of four have a higher value together."""
     jobs = [(Job(gpus=gpus, estimate_s=600.0), QUIET) for gpus in (5, 4, 4)]
     weights = {**BY_GPUS, "bulk": 0.0}
-    assert set(HeadwayRl.of(network(**weights)).decide(state_of([Node()], jobs)).allocation) == {1, 2}
+    assert set(HeadwayRl(network(**weights)).decide(state_of([Node()], jobs)).allocation) == {1, 2}
 
 
 def test_a_job_that_is_worth_more_takes_the_gpus_of_one_that_runs() -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
-    decision = HeadwayRl.of(network(**SOON)).decide(state_of([Node()], jobs))
+    decision = HeadwayRl(network(**SOON)).decide(state_of([Node()], jobs))
     assert decision.allocation == {1: Placement((0,), (8,))}
     assert decision.reasons[0].startswith("stopped: ")
-    assert decision.reasons[1] == "starts on node n0: would run at 100% of its ideal speed"
+    assert decision.reasons[1] == "starts on node n0: it would run at 100% of its ideal speed"
 
 
 @pytest.mark.parametrize("why", ["not preemptible", "no preemption", "just started"])
-def test_who_may_not_be_stopped_is_not(why: str) -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=why != "not preemptible")
+def test_a_job_that_is_not_preemptible_is_not_stopped(why: str) -> None:
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0, preemptible=why != "not preemptible")
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
-    policy = HeadwayRl.of(network(**SOON), preempt=why != "no preemption")
+    policy = HeadwayRl(network(**SOON), preempt=why != "no preemption")
     state = state_of([Node()], jobs, time_s=550.0 if why == "just started" else 1000.0)
     decision = policy.decide(state)
     assert decision.allocation == {0: Placement((0,), (8,))}
@@ -73,37 +73,37 @@ def test_who_may_not_be_stopped_is_not(why: str) -> None:
 
 
 def test_a_stop_must_gain_more_than_it_costs() -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=310.0)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=310.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
-    assert set(HeadwayRl.of(network(**SOON)).decide(state_of([Node()], jobs)).allocation) == {1}
-    assert set(HeadwayRl.of(network(**SOON | {"log_stop": -1.0})).decide(state_of([Node()], jobs)).allocation) == {0}
+    assert set(HeadwayRl(network(**SOON)).decide(state_of([Node()], jobs)).allocation) == {1}
+    assert set(HeadwayRl(network(**SOON | {"log_stop": -1.0})).decide(state_of([Node()], jobs)).allocation) == {0}
 
 
-def test_who_is_in_the_way_moves() -> None:
-    """Twelve GPUs fit beside the four that run only where both would share a node: they move to one of their own."""
-    runs = Job(gpus=4, held={0: 4}, estimate_s=600.0)
+def test_a_running_job_that_is_in_the_way_moves() -> None:
+    """A job of twelve GPUs would have to share a node with the running job of four, which moves to a node of its own."""
+    runs = Job(gpus=4, occupied={0: 4}, estimate_s=600.0)
     jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=600.0, nodes=frozenset({0})), QUIET)]
-    decision = HeadwayRl.of(network(**BY_GPUS | {"bulk": -1.0})).decide(state_of([Node()] * 2, jobs))
+    decision = HeadwayRl(network(**BY_GPUS | {"bulk": -1.0})).decide(state_of([Node()] * 2, jobs))
     assert decision.allocation == {0: Placement((1,), (4,)), 1: Placement((0,), (8,))}
-    assert decision.reasons[0].startswith("moves to node n1: would run at 100%")
+    assert decision.reasons[0].startswith("moves to node n1: it would run at 100%")
 
 
-def test_somebody_starts_when_nothing_runs_whatever_it_gains() -> None:
+def test_a_job_starts_when_nothing_runs_whatever_its_gain() -> None:
     job = Job(gpus=16, estimate_s=600.0)
     state = state_of([Node(gpus=4)] * 4, [(job, LOUD)], rack=(0, 1, 2, 3))
     weights = BY_GPUS | {"threshold": 1.0}
-    assert set(HeadwayRl.of(network(**weights)).decide(state).allocation) == {0}
+    assert set(HeadwayRl(network(**weights)).decide(state).allocation) == {0}
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> HeadwayRl:
-    """One for which a job is late after 5,000 s, however long it lasts."""
+    """Return a policy for which a job is late after 5,000 s, whatever its duration."""
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
     return HeadwayRl(patience_s=4999.5, stretch=0.0)
 
 
 def test_the_oldest_late_job_comes_first_and_its_nodes_are_reserved(impatient: HeadwayRl) -> None:
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=False)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0, preemptible=False)
     jobs = [(Job(gpus=16, estimate_s=9000.0), QUIET), (runs, QUIET), (Job(gpus=1, estimate_s=60.0), QUIET)]
     late = state_of([Node()] * 2, jobs, time_s=5000.0)
     decision = impatient.decide(late)
@@ -128,8 +128,8 @@ def test_the_oldest_late_job_comes_first_and_its_nodes_are_reserved(impatient: H
 
 
 def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_meanwhile(impatient: HeadwayRl) -> None:
-    """The first two are late; the one that runs would be worth less than those that wait."""
-    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    """The first two jobs are late; the running one has a lower value than those that wait."""
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=9000.0)
     waits = Job(gpus=8, estimate_s=8000.0)
     jobs = [(runs, QUIET), (waits, QUIET), (Job(gpus=8, estimate_s=60.0), QUIET)]
     decision = impatient.decide(state_of([Node()], jobs, time_s=9000.0))
@@ -139,23 +139,23 @@ def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_mean
 
 
 @pytest.mark.parametrize("days", [1.0, 1.2, 3.0, math.nan])
-def test_who_was_late_when_it_started_is_not_stopped_whatever_becomes_of_its_estimate(days: float) -> None:
-    """It started after 11 days of waiting, when it was expected to last for one."""
+def test_a_job_that_was_late_when_it_started_is_not_stopped_although_its_estimate_grows(days: float) -> None:
+    """The job started after 11 days of waiting, when its estimate was one day."""
     day_s = 86_400.0
-    runs = Job(gpus=8, held={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
+    runs = Job(gpus=8, occupied={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
     state = state_of([Node()], [(runs, QUIET), *[(Job(gpus=1, estimate_s=600.0), QUIET)] * 8], time_s=11.1 * day_s)
     submitted_s = np.array([0.0, *[11.05 * day_s] * 8])
     state = dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submit_time_s=submitted_s))
     assert set(HeadwayRl().decide(state).allocation) == {0}
 
 
-def test_many_jobs_older_than_a_week_that_last_for_days_are_no_fifo_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_old_jobs_that_last_for_days_do_not_become_fifo(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the last have waited for more than a week. By value the short ones come first, and nothing that runs is stopped."""
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
     day_s = 86_400.0
     runs = [
-        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=10 * day_s), QUIET),
-        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=11 * day_s), QUIET),
+        (Job(gpus=4, occupied={0: 4}, service_s=8 * day_s, estimate_s=10 * day_s), QUIET),
+        (Job(gpus=4, occupied={0: 4}, service_s=8 * day_s, estimate_s=11 * day_s), QUIET),
     ]
     long = [(Job(gpus=8, estimate_s=5 * day_s), QUIET)] * 6
     short = [(Job(gpus=4, estimate_s=0.5 * day_s), QUIET)] * 2
@@ -165,24 +165,24 @@ def test_many_jobs_older_than_a_week_that_last_for_days_are_no_fifo_queue(monkey
     assert not set(range(2, 8)) & set(allocation), "those that last for days have not waited long for what they are"
 
 
-def test_jobs_without_estimate_or_profile_count_as_usual_and_the_reason_says_so() -> None:
+def test_jobs_without_estimate_or_profile_have_typical_values_and_the_reason_says_so() -> None:
     state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
     decision = beginner().decide(state)
     assert set(decision.allocation) == {0, 1}
-    assert decision.reasons[0].endswith("(its model was not measured: the usual numbers count)")
+    assert decision.reasons[0].endswith("(its model was not measured; typical values are used)")
     nothing = dataclasses.replace(state, profiles=None)
     assert set(beginner().decide(nothing).allocation) == {0, 1}
 
 
 def test_a_node_on_which_more_is_used_than_there_is_keeps_its_jobs() -> None:
-    state = state_of([Node(foreign_gpus=4)], [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=2), QUIET)])
+    state = state_of([Node(foreign_gpus=4)], [(Job(gpus=8, occupied={0: 8}), QUIET), (Job(gpus=2), QUIET)])
     assert beginner().decide(state).allocation == {0: Placement((0,), (8,))}
 
 
 @pytest.mark.parametrize(
     "options", [{"preempt": 1}, {"patience_s": -1}, {"stretch": -1}, {"settle_s": math.nan}, {"effort": 0.5}]
 )
-def test_options_that_cannot_be_are_named(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_options_are_refused_by_name(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network())
     with pytest.raises(ValueError, match=next(iter(options))):
         HeadwayRl(**options)  # type: ignore[arg-type] # wrong on purpose
@@ -216,7 +216,7 @@ def test_a_whole_trace_runs_to_its_end_and_sooner_than_under_contention_greedy()
     assert means[0] < means[1]
 
 
-def test_who_is_asked_every_minute_does_not_send_jobs_round() -> None:
+def test_decisions_every_minute_do_not_move_jobs_in_circles() -> None:
     """Decisions as a controller requests them: values drift with time, and a stop has to gain more than it costs."""
     where, profiles = parse_cluster("4x8"), paper_profiles()
     trace = generate(

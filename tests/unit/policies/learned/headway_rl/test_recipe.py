@@ -1,4 +1,4 @@
-"""Training: it finds what is better on a ground that is easy to see through, goes on after a kill, and runs in the simulator."""
+"""Training: it finds better weights where JCT is a known function of them, continues after a kill, and runs in the simulator."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from policies.learned.training.systems import FIGURE, EpisodeResult, SetupOverri
 from policies.learned.weights.card import draft
 
 BEST = {"gpus": 1.4, "remaining": -0.8, "threshold": 0.6}
-"""Weights with which this training ground gives the lowest JCT."""
+"""The weights for which this backend gives the lowest JCT."""
 
 
 class Known:
-    """A ground on which JCT is known from the weights: least at BEST. Only what the recipe asks for."""
+    """A backend whose JCT is a function of the weights, lowest at BEST; it has only what the recipe uses."""
 
     data_sha256 = "0" * 64
 
@@ -64,7 +64,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
 def run_in(
     folder: Path, recipe: Recipe, *, resume: bool = False, rounds: int | None = None, seed: int = 0
 ) -> TrainingRun:
-    """A training, to its end or for so many rounds."""
+    """Train to the end, or for so many rounds."""
     card = draft(
         system=SYSTEM.name,
         recipe=recipe,
@@ -98,11 +98,11 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 
 
 @pytest.mark.usefixtures("known")
-def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) -> None:
+def test_the_training_finds_better_weights_and_begins_from_the_first_mean(tmp_path: Path) -> None:
     run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, candidates_per_round=12, episodes=4))
     found = load(str(run.folder))
-    begun = Known()._jct_s(HeadwayRl.of(ValueFunction(recipes.weights_of(Distribution().mean))))
-    reached = Known()._jct_s(HeadwayRl.of(found))
+    begun = Known()._jct_s(HeadwayRl(ValueFunction(recipes.weights_of(Distribution().mean))))
+    reached = Known()._jct_s(HeadwayRl(found))
     assert 1000.0 <= reached < 1000.0 + 0.5 * (begun - 1000.0)
 
 
@@ -151,8 +151,8 @@ def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         Recipe(**wrong)
 
 
-def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
-    two, one, other = recipes.usual(Recipe(jobs=40))
+def test_the_training_uses_three_setups_unless_the_user_gives_one() -> None:
+    two, one, other = recipes.default_backends(Recipe(jobs=40))
     assert (two.gpus, one.gpus, other.gpus) == ((8,) * 8, (8,) * 4, (8,) * 4)
     digests = [each.data_sha256 for each in (two, one, other)]
     assert len(set(digests)) == 3

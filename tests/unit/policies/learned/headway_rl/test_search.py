@@ -21,7 +21,7 @@ TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
 
 
 def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) -> Search:
-    """All that runs may be stopped."""
+    """Return a problem in which all running jobs may be stopped."""
     none = state.running[:0]
     model = ContentionModel(state, job_values=values, staying=none)
     own = present_placements(state, state.running)
@@ -29,7 +29,7 @@ def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) ->
 
 
 def worth(state: ClusterState, layout: Assignment, values: list[float], terms: Terms = TERMS) -> float:
-    """Anew, from what is written of it."""
+    """Compute the value anew from its definition."""
     model = ContentionModel(state, staying=state.running[:0])
     for row, placement in layout.placed.items():
         model.add(row, placement)
@@ -42,7 +42,7 @@ def worth(state: ClusterState, layout: Assignment, values: list[float], terms: T
 
 @settings(max_examples=60, deadline=None)
 @given(state=states(), data=st.data())
-def test_a_layout_is_worth_what_it_says_and_the_search_only_improves_it(
+def test_the_value_of_a_layout_is_exact_and_the_search_only_improves_it(
     state: ClusterState, data: st.DataObject
 ) -> None:
     count = len(state.jobs)
@@ -57,13 +57,13 @@ def test_a_layout_is_worth_what_it_says_and_the_search_only_improves_it(
     first = search.assign([], search.order(rows))
     best = search.best([], rows, 400)
     for layout in (first, best):
-        assert layout.worth == pytest.approx(worth(state, layout, values))
-    assert best.worth >= first.worth
+        assert layout.total == pytest.approx(worth(state, layout, values))
+    assert best.total >= first.total
     assert search.best([], rows, 0) == first
 
 
 def test_the_search_finds_the_best_set_of_jobs_that_do_not_disturb_each_other() -> None:
-    """Single-node jobs on one node: what is left is a knapsack, and all sets can be tried."""
+    """With single-node jobs on one node the problem is a knapsack, and the test tries all sets."""
     rng = np.random.default_rng(3)
     found = []
     for _ in range(30):
@@ -78,14 +78,14 @@ def test_the_search_finds_the_best_set_of_jobs_that_do_not_disturb_each_other() 
         ]
         most = max(sum(values[row] for row in rows) for rows in sets)
         search = search_of(state, values)
-        found.append(search.best([], list(range(7)), 600).worth / most)
-        assert search.best([], list(range(7)), 600).worth >= search.best([], list(range(7)), 0).worth
+        found.append(search.best([], list(range(7)), 600).total / most)
+        assert search.best([], list(range(7)), 600).total >= search.best([], list(range(7)), 0).total
     assert float(np.mean(found)) > 0.98
     assert sum(share > 0.9999 for share in found) >= 24
 
 
-def test_what_two_lose_beside_each_other_counts() -> None:
-    """Two loud jobs of twelve GPUs on three nodes would share one: the second waits; quiet ones share."""
+def test_the_mutual_slowdown_of_two_jobs_counts() -> None:
+    """Two jobs of twelve GPUs on three nodes would share one: the second waits if both communicate a lot, and starts otherwise."""
     jobs = [Job(gpus=12, estimate_s=60.0)] * 2
     loud = search_of(state_of([Node()] * 3, [(job, LOUD) for job in jobs]), [1.0, 1.0]).best([], [0, 1], 100)
     assert set(loud.placed) == {0}
@@ -95,7 +95,7 @@ def test_what_two_lose_beside_each_other_counts() -> None:
 
 
 def test_orders_are_by_value_per_gpu_and_running_jobs_have_the_cost_of_a_stop_in_their_favour() -> None:
-    jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, held={0: 1}, estimate_s=60.0)]
+    jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, occupied={0: 1}, estimate_s=60.0)]
     state = state_of([Node()], [(job, QUIET) for job in jobs])
     assert search_of(state, [1.9, 1.0, 0.99]).order([0, 1, 2]) == [2, 1, 0]
     assert search_of(state, [1.9, 1.0, 0.97]).order([0, 1, 2]) == [1, 2, 0]

@@ -1,4 +1,4 @@
-"""Weights of headway-rl: those that ship belong to their card and serve; those that are not what they should be are refused."""
+"""Weights of headway-rl: the shipped ones belong to their card and serve; damaged and foreign ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Untrained agents, and the small worlds of the tests of training."""
+"""Untrained agents, and small environments for the tests of training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
 
 
 def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> FeatureNetwork:
-    """Random weights; `spread` is how different its answers are."""
+    """Return a network with random weights; `spread` scales its outputs."""
     torch.manual_seed(seed)
     network = FeatureNetwork(encoding.columns, hidden=8, server=4)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def agent_of(encoding: Encoding, seed: int = 0) -> QAgent:
 
 
 def small_recipe(**options: Any) -> Recipe:
-    """A recipe whose training takes seconds."""
+    """Return a recipe whose training takes seconds."""
     given: dict[str, Any] = {
         "candidates": 4, "network": "features", "hidden": 8, "server": 4, "envs": 4, "rounds": 2, "batch": 16, "validate_every": 1,
         "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4, "margin_weight": 1.0,
@@ -49,7 +49,7 @@ def small_recipe(**options: Any) -> Recipe:
 
 
 def small_search(**options: Any) -> RuleRecipe:
-    """A recipe whose search takes seconds."""
+    """Return a recipe whose search takes seconds."""
     given: dict[str, Any] = {"candidates": 4, "envs": 4, "rounds": 2, "rules": 4, "traces": 2}
     return RuleRecipe(**{**given, **options})
 
@@ -57,7 +57,7 @@ def small_search(**options: Any) -> RuleRecipe:
 def rule_actions(
     rules: npt.NDArray[np.float64], own: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Return the action of rule e where candidates have these features (E, J, OF_JOB): void is worth 0."""
+    """Return the action of rule e where candidates have these features (E, J, OF_JOB): void has the value 0."""
     worth = np.concatenate([np.zeros((len(rules), 1)), np.einsum("ejf,ef->ej", own, rules)], axis=1)
     actions: npt.NDArray[np.int64] = np.where(masks, worth, -np.inf).argmax(1)
     return actions

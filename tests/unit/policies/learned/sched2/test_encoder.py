@@ -1,4 +1,4 @@
-"""The encoder shows and does what the environment shows and does, and meets what only live clusters have."""
+"""The encoder shows and does what the environment shows and does, and handles cases that only live clusters have."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_encoder_shows_and_does_what_the_environment_does(options: dict[str,
     assert episode(env, seed=3) >= 80
 
 
-def test_which_jobs_are_shown() -> None:
+def test_the_window_shows_the_chosen_jobs() -> None:
     gpus, ideal = np.array([2, 1, 2, 4, 1, 2]), np.array([5.0, 9.0, 4.0, 8.0, 7.0, 3.0])
     assert chosen("first", 4, gpus, ideal).tolist() == [0, 1, 2, 3]
     assert chosen("widest", 4, gpus, ideal).tolist() == [4, 5, 3, 1]
@@ -105,21 +105,21 @@ def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window:
 
 def test_foreign_gpus_and_nodes_that_take_no_job_are_absent() -> None:
     nodes = [Node(gpus=3, foreign_gpus=1), Node(gpus=3, available=False), Node(gpus=3), Node(gpus=2)]
-    jobs = [Job(gpus=1, exclusive=True, held={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
+    jobs = [Job(gpus=1, exclusive=True, occupied={2: 1}, estimate_s=7200, service_s=3600), Job(gpus=2)]
     gpus, _, _ = look(cluster(nodes, jobs)).encoding.columns.split(look(cluster(nodes, jobs)).array())
     assert gpus.tolist() == [[-1, 0, 0], [-1, -1, -1], [1, 1, 1], [-1, 0, 0]]
 
 
-def test_more_held_than_there_is_shows_what_there_is() -> None:
+def test_more_occupied_gpus_than_a_node_has_are_shown_as_all_of_its_gpus() -> None:
     state = cluster(
-        [Node(gpus=2)], [Job(gpus=2, held={0: 2}, estimate_s=3600), Job(gpus=1, held={0: 1}, estimate_s=60)]
+        [Node(gpus=2)], [Job(gpus=2, occupied={0: 2}, estimate_s=3600), Job(gpus=1, occupied={0: 1}, estimate_s=60)]
     )
     gpus, _, _ = look(state).encoding.columns.split(look(state).array())
     assert gpus.tolist() == [[1, 1]]
 
 
-def test_a_job_without_an_estimate_has_the_usual_time_and_one_beyond_it_is_about_to_end() -> None:
-    jobs = [Job(gpus=1, held={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
+def test_a_job_without_an_estimate_has_the_mean_time_and_one_beyond_its_estimate_is_about_to_end() -> None:
+    jobs = [Job(gpus=1, occupied={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
     view = look(cluster([Node(gpus=2)], jobs), usual_h=2.5)
     gpus, shown, _ = view.encoding.columns.split(view.array())
     assert gpus.tolist() == [[0, 0]]
@@ -136,7 +136,7 @@ def test_jobs_that_can_never_be_placed_are_no_candidates_and_more_jobs_than_slot
     assert list(view.candidates) == [2, 3]
 
 
-def test_nothing_runs_and_somebody_fits_so_that_waiting_is_no_action() -> None:
+def test_waiting_is_masked_while_nothing_runs_and_a_job_fits() -> None:
     view = look(cluster([Node(gpus=2)], [Job(gpus=1), Job(gpus=2)]))
     assert view.mask()[:4].tolist() == [False, True, True, False]
     view.start(1)
@@ -145,7 +145,7 @@ def test_nothing_runs_and_somebody_fits_so_that_waiting_is_no_action() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.5, 0.0, 7.0])
-def test_a_tier_that_is_no_number_is_as_the_one_before_it(value: float) -> None:
+def test_an_unmeasured_tier_has_the_speed_of_the_tier_before_it(value: float) -> None:
     env = Sched2Env(traces=[trace_of((0, 4, 3600), models=["vgg16"])], cluster=cluster_of(RACKS))
     env.reset()
     state = env.simulation.state()
@@ -164,7 +164,7 @@ def test_a_tier_that_is_no_number_is_as_the_one_before_it(value: float) -> None:
     assert [look(replace(state, profiles=None)).array()[5 * 8 + place] for place in range(4)] == [1, 1, 1, 1]
 
 
-def test_a_cluster_that_the_encoding_does_not_know() -> None:
+def test_an_unknown_cluster_is_refused() -> None:
     encoder = Encoder(Encoding(num_nodes=2, gpus_per_node=8))
     for nodes in ([Node()], [Node(gpus=4)] * 2, [Node()] * 3, [Node(gpus=9)] * 2):
         with pytest.raises(EncoderError, match="trained for 2 nodes, the widest of 8 GPUs, and the cluster has"):
@@ -179,12 +179,12 @@ def test_a_cluster_that_the_encoding_does_not_know() -> None:
         ({"usual_h": float("nan")}, "usual_h is nan; give hours"),
     ],
 )
-def test_encodings_that_cannot_be(options: dict[str, Any], says: str) -> None:
+def test_impossible_encodings_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(EncoderError, match=says):
         Encoding(**options)
 
 
-def test_a_job_that_may_not_be_divided_as_it_likes_goes_where_it_may() -> None:
+def test_a_job_with_a_fixed_division_is_placed_by_it() -> None:
     jobs = [Job(gpus=4, split=Split.FIXED, min_nodes=2)]
     view = look(cluster([Node(gpus=4), Node(gpus=2)], jobs))
     assert view.start(1) == (0, Placement((0, 1), (2, 2)))

@@ -49,7 +49,7 @@ def moments(
     return np.array(states), np.array(masks)
 
 
-def test_what_is_masked_is_impossible_and_all_else_is_a_number() -> None:
+def test_masked_actions_have_no_value_and_all_others_have_one() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     with torch.inference_mode():
         worth = network_of(SMALL)(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
@@ -58,7 +58,7 @@ def test_what_is_masked_is_impossible_and_all_else_is_a_number() -> None:
     assert np.abs(worth[masks]).max() < 1e4
 
 
-def test_one_at_a_time_is_as_all_at_once() -> None:
+def test_single_states_give_the_values_of_a_batch() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     network = network_of(SMALL)
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def test_one_at_a_time_is_as_all_at_once() -> None:
     assert torch.allclose(together[:9], alone, rtol=1e-4, atol=1e-4)
 
 
-def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change_nothing() -> None:
+def test_permuted_jobs_permute_their_values_and_permuted_full_servers_change_nothing() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     network, columns = network_of(SMALL), SMALL.columns
     gpus, jobs, _ = columns.split(states)
@@ -92,7 +92,7 @@ def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change
     assert np.allclose(third[clear], worth[clear], atol=1e-4)
 
 
-def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
+def test_a_rule_acts_alike_on_single_states_and_on_batches() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rng, seen = np.random.default_rng(2), set()
     look = Features(SMALL.columns)
@@ -158,7 +158,7 @@ def test_the_papers_network_by_equations_3_to_5() -> None:
         assert (found[~mask] == IMPOSSIBLE).all()
 
 
-def test_a_card_names_its_network() -> None:
+def test_the_card_names_the_network() -> None:
     sizes = {"hidden": 8, "server": 4}
     assert isinstance(network_by({"network": "paper", **sizes}, SMALL.columns), PaperNetwork)
     assert isinstance(network_by({"network": "features", **sizes}, SMALL.columns), FeatureNetwork)

@@ -1,4 +1,4 @@
-"""The served policy: what the environment would do, the same every time, and clear words where it cannot be."""
+"""The served policy: it acts as in the environment, gives equal decisions every time, and refuses clusters with a clear message."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def simulated(env: Sched2Env, policy: Policy) -> Simulation:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_it_does_what_the_network_does_in_the_environment(seed: int) -> None:
+def test_the_policy_acts_as_the_network_does_in_the_environment(seed: int) -> None:
     env, network = Sched2Env(traces=FEW, cluster="4x4", candidates=4), network_of(SMALL, seed)
     seen, _ = env.reset(seed=seed)
-    run, over = simulated(env, Sched2.of(QAgent(SMALL, network))), False
+    run, over = simulated(env, Sched2(QAgent(SMALL, network))), False
     while not over:
         with torch.inference_mode():
             worth = network(torch.from_numpy(seen[None]), torch.from_numpy(env.action_masks()[None]))
@@ -49,7 +49,7 @@ def test_it_does_what_the_network_does_in_the_environment(seed: int) -> None:
     assert served.done.all()
     assert served.finish_ns.tolist() == played.finish_ns.tolist()
     assert served.nodes() == played.nodes()
-    again = Result.of(simulated(env, Sched2.of(QAgent(SMALL, network))), "sched2", 0.0)
+    again = Result.of(simulated(env, Sched2(QAgent(SMALL, network))), "sched2", 0.0)
     assert again.finish_ns.tolist() == served.finish_ns.tolist()
 
 
@@ -66,7 +66,7 @@ def saved(folder: Path, encoding: Encoding = SMALL, **card: Any) -> Path:
 
 def busy() -> ClusterState:
     jobs = [
-        Job(gpus=3, held={0: 3}, estimate_s=7200),
+        Job(gpus=3, occupied={0: 3}, estimate_s=7200),
         *(Job(gpus=gpus, estimate_s=600.0 * gpus) for gpus in (1, 4, 2, 3, 1, 2, 1)),
     ]
     return cluster([Node(gpus=4)] * 4, jobs)
@@ -74,7 +74,7 @@ def busy() -> ClusterState:
 
 def test_weights_come_back_as_the_policy_that_was_saved(tmp_path: Path) -> None:
     path = saved(tmp_path)
-    there, here = Sched2(str(path)).decide(busy()), Sched2.of(agent_of(SMALL)).decide(busy())
+    there, here = Sched2(str(path)).decide(busy()), Sched2(agent_of(SMALL)).decide(busy())
     assert there == here
     assert there.reasons and set(there.reasons) <= set(range(8))
 
@@ -85,13 +85,13 @@ def test_weights_of_a_version_with_one_network_are_served(tmp_path: Path) -> Non
     recipe = {name: value for name, value in settings(SMALL, small_recipe()).items() if name in known}
     older = {"worth": 0.005, "searches": 60, "unit": 0.001, "follow": 0.005, "max_gradient": 10.0}
     path = saved(tmp_path, recipe={**recipe, **older})
-    assert Sched2(str(path)).decide(busy()) == Sched2.of(agent_of(SMALL)).decide(busy())
+    assert Sched2(str(path)).decide(busy()) == Sched2(agent_of(SMALL)).decide(busy())
 
 
 def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None:
     path = str(saved(tmp_path))
     jobs = [
-        Job(gpus=3, held={0: 3}, estimate_s=600),
+        Job(gpus=3, occupied={0: 3}, estimate_s=600),
         *(Job(gpus=2, estimate_s=7200.0) for _ in range(6)),
         Job(gpus=1, estimate_s=60),
     ]
@@ -106,7 +106,7 @@ def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None
         Sched2(path, window="other")
 
 
-def test_weights_that_are_damaged_or_of_something_else(tmp_path: Path) -> None:
+def test_damaged_and_foreign_weights_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path)
     file = path / f"{SYSTEM}.safetensors"
     whole = file.read_bytes()
@@ -126,43 +126,41 @@ def test_weights_that_are_damaged_or_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="made for encoder sched2/0, this Headway has"):
         Sched2(str(saved(tmp_path, encoder="sched2/0")))
     kept = {name: value for name, value in settings(SMALL, small_recipe()).items() if name != "num_nodes"}
-    with pytest.raises(WeightsError, match="its recipe makes no network"):
+    with pytest.raises(WeightsError, match="its recipe does not describe a network"):
         Sched2(str(saved(tmp_path, recipe=kept)))
     with pytest.raises(WeightsError, match="the network has"):
         Sched2(str(saved(tmp_path, recipe={**settings(SMALL, small_recipe()), "hidden": 9})))
 
 
-def test_a_cluster_that_it_was_not_trained_for() -> None:
+def test_an_unsuitable_cluster_is_refused() -> None:
     with pytest.raises(EncoderError, match="trained for 4 nodes, the widest of 4 GPUs, and the cluster has 2 nodes"):
-        Sched2.of(agent_of(SMALL)).decide(cluster([Node(gpus=4)] * 2, []))
+        Sched2(agent_of(SMALL)).decide(cluster([Node(gpus=4)] * 2, []))
 
 
-def test_an_answer_that_is_no_number_starts_the_oldest_job_and_says_so() -> None:
+def test_without_a_finite_value_the_oldest_job_starts_and_the_reason_says_so() -> None:
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("value.0.bias").fill_(float("nan"))
-    decision = Sched2.of(QAgent(SMALL, network)).decide(busy())
+    decision = Sched2(QAgent(SMALL, network)).decide(busy())
     started = [row for row in decision.allocation if row != 0]
     assert started == [1, 2, 3, 4, 5, 6]
     assert all("is not finite" in decision.reasons[row] for row in started[:-1])
 
 
-def test_a_job_that_is_held_back_has_a_reason() -> None:
+def test_a_deferred_job_has_a_reason() -> None:
     network = network_of(SMALL)
     with torch.no_grad():
         network.get_parameter("void.2.bias").fill_(1e4)
-    decision = Sched2.of(QAgent(SMALL, network)).decide(busy())
+    decision = Sched2(QAgent(SMALL, network)).decide(busy())
     assert set(decision.allocation) == {0}
-    assert decision.reasons == dict.fromkeys(
-        range(1, 5), "deferred by the agent: it would rather keep 13 GPUs free for now"
-    )
-    # With nothing running it is not heard: somebody starts, and then it is.
-    alone = Sched2.of(QAgent(SMALL, network)).decide(cluster([Node(gpus=4)] * 4, [Job(gpus=1), Job(gpus=2)]))
+    assert decision.reasons == dict.fromkeys(range(1, 5), "deferred: the policy prefers to keep 13 GPUs free for now")
+    # While nothing runs the agent may not wait, so one job starts. Then it may.
+    alone = Sched2(QAgent(SMALL, network)).decide(cluster([Node(gpus=4)] * 4, [Job(gpus=1), Job(gpus=2)]))
     assert len(alone.allocation) == 1
 
 
 def test_more_jobs_than_slots_and_no_jobs_at_all() -> None:
-    policy = Sched2.of(agent_of(SMALL))
+    policy = Sched2(agent_of(SMALL))
     assert policy.decide(cluster([Node(gpus=4)] * 4, [])).allocation == {}
     many = policy.decide(cluster([Node(gpus=4)] * 4, [Job(gpus=1, estimate_s=60.0 * row) for row in range(200)]))
     assert 0 < len(many.allocation) <= 16
@@ -176,7 +174,7 @@ def test_no_job_is_placed_badly_on_any_cluster(state: ClusterState) -> None:
     if widest == 0:
         return
     encoding = Encoding(num_nodes=len(state.nodes), gpus_per_node=widest, candidates=4)
-    decision = Sched2.of(agent_of(encoding)).decide(state)
+    decision = Sched2(agent_of(encoding)).decide(state)
     started = {row: placement for row, placement in decision.allocation.items() if row not in state.running}
     for row, placement in started.items():
         check_shape(state, row, placement)

@@ -1,4 +1,4 @@
-"""The weights that come with Headway are worth what they are there for."""
+"""The weights that come with Headway reach their documented results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLUSTER = parse_cluster("15x8")
 PROFILES = paper_profiles("sched2")
 
 
-def test_they_beat_both_controls_where_all_choose_from_the_first_ten() -> None:
+def test_the_shipped_rules_beat_both_controls_when_all_choose_from_the_first_ten_jobs() -> None:
     trace = generate(Sched2(seed=500, jobs=400, mean_gap_s=80.0))
     models = build(["locality"], topology=CLUSTER.topology, profiles=PROFILES)
     learned = Simulation(trace, CLUSTER, load_policy("sched2-rule"), Settings(), models, PROFILES)
@@ -41,7 +41,7 @@ def test_they_beat_both_controls_where_all_choose_from_the_first_ten() -> None:
 
 
 @pytest.mark.parametrize("system", [SYSTEM, RULE])
-def test_their_card_says_for_which_cluster_they_are(system: str) -> None:
+def test_the_card_names_the_cluster_of_the_weights(system: str) -> None:
     _, card = weights.load(weights.pretrained(), system, system=system, encoder=NAME)
     encoding = encoding_of(card.recipe)
     assert card.shapes == (encoding.supports,) == ("15 nodes, the widest of 8 GPUs",)

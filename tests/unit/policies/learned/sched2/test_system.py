@@ -1,4 +1,4 @@
-"""SCHED2's systems: the whole training on the simulator's ground, left in the middle and gone on with."""
+"""SCHED2's systems: the whole training in the simulator, interrupted and continued."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from policies.learned.sched2 import rule_system, system
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import Sched2
 from policies.learned.sched2.rule import Sched2Rule
-from policies.learned.sched2.training.ground import paper_setup
 from policies.learned.sched2.training.q_learning import QLearning
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from policies.learned.sched2.training.rule_search import RuleSearch
+from policies.learned.sched2.training.training_setup import paper_setup
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend, TrainableSystem, WorkloadSpec
 from policies.learned.weights import weights
@@ -34,7 +34,7 @@ SYSTEMS = {"sched2": system.SYSTEM, "sched2-rule": rule_system.SYSTEM}
 
 
 class LeftError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
 def small_ground(recipe: Recipe | RuleRecipe) -> SimulationBackend:
@@ -67,7 +67,7 @@ def trained(name: str, folder: Path, resume: bool = False) -> dict[str, weights.
 @pytest.mark.parametrize(
     ("name", "one_round"), [("sched2", (QLearning, "run_round")), ("sched2-rule", (RuleSearch, "run"))]
 )
-def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
+def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
     name: str, one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(name, tmp_path / "whole")

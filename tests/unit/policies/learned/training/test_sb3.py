@@ -1,4 +1,4 @@
-"""stable-baselines3 learns on the environments of the ground, and what it learns is served, kept and gone on with."""
+"""stable-baselines3 learns in our environments, and its weights are served, saved and trained further."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from policies.learned.training.systems import (  # noqa: E402
 )
 from policies.learned.weights import weights  # noqa: E402
 from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
-from simulator.training.ground import SimulatorGround, ground  # noqa: E402
+from simulator.training.ground import SimulatorBackend, ground  # noqa: E402
 from tests.unit.policies.learned.examples.cards import card  # noqa: E402
 
 ENVS = 8
@@ -72,7 +72,7 @@ SYSTEM = TrainableSystem(
 
 
 @pytest.fixture
-def world() -> Iterator[SimulatorGround]:
+def world() -> Iterator[SimulatorBackend]:
     it = ground(SETUP, SetupOverrides())
     yield it
     it.close()
@@ -85,7 +85,7 @@ def train(folder: Path, on: SimulationBackend, *, resume: bool = False) -> Train
     return run
 
 
-def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[Any, Any]:
+def rewards(on: SimulatorBackend, act: Callable[[Any, Any], int]) -> np.ndarray[Any, Any]:
     """Rewards of an episode on each of some test traces."""
     env = ContentionEnv(traces=on.data_of.tests[:TRACES], cluster="2x4", slowdown=("pair-table",), **OPTIONS)
     sums = np.zeros(TRACES)
@@ -106,7 +106,7 @@ def most_likely(network: Any, seen: Any, masks: Any) -> Any:
         return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()
 
 
-def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path: Path) -> None:
+def test_it_learns_to_be_better_than_random_actions(world: SimulatorBackend, tmp_path: Path) -> None:
     """The gain is more than three standard errors of the differences by trace, which chance gives once in some hundred times."""
     run = train(tmp_path / "run", world)
     network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
@@ -123,9 +123,9 @@ def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path:
 
 
 class Failing:
-    """A ground on which the second validation fails."""
+    """A backend whose second validation fails."""
 
-    def __init__(self, on: SimulatorGround) -> None:
+    def __init__(self, on: SimulatorBackend) -> None:
         self._on, self._asked = on, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -138,7 +138,7 @@ class Failing:
         return self._on.validate(policy)
 
 
-def test_it_goes_on_to_the_same_weights(world: SimulatorGround, tmp_path: Path) -> None:
+def test_it_continues_to_the_same_weights(world: SimulatorBackend, tmp_path: Path) -> None:
     alone = train(tmp_path / "alone", world)
     broken: Any = Failing(world)
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +150,7 @@ def test_it_goes_on_to_the_same_weights(world: SimulatorGround, tmp_path: Path) 
 
 
 def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
-    world: SimulatorGround, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: SimulatorBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     envs = Environments(environments(Recipe(), world))
@@ -161,13 +161,13 @@ def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_weights_are_judged_as_the_systems_own(world: SimulatorGround) -> None:
+def test_its_weights_are_evaluated_like_those_of_the_system(world: SimulatorBackend) -> None:
     network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
     figures = world.validate(policy(Recipe(), world, network))
     assert figures[FIGURE] > 0
 
 
-def test_environments_have_masks_and_no_other_attribute(world: SimulatorGround) -> None:
+def test_environments_have_masks_and_no_other_attribute(world: SimulatorBackend) -> None:
     envs = Environments(environments(Recipe(), world))
     assert np.asarray(envs.env_method("action_masks")).shape[0] == ENVS
     with pytest.raises(AttributeError, match=r"these environments have only action_masks\(\), no method 'render'"):

@@ -1,4 +1,4 @@
-"""Systems by their entry points, their scenes, and recipes from the command line."""
+"""Systems by their entry points, their setups, and recipes from the command line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_error_of_a_wrong_name_lists_the_names_there_are(install: Install) -
         find_system("tory")
 
 
-def test_the_simulator_offers_the_ground() -> None:
+def test_the_simulator_is_the_registered_backend() -> None:
     ground = find_backend(setup(Recipe()), SetupOverrides(cluster="2x4"))
     assert ground.gpus == (4, 4)
 
@@ -90,7 +90,7 @@ def test_a_recipe_from_the_command_line() -> None:
         (["rate=fast"], ["rate cannot be 'fast'", "rate=0.5"]),
         (["sizes=1/x"], ["sizes cannot be '1/x'", "sizes=1/2"]),
         (["careful=maybe"], ["careful cannot be 'maybe'", "careful=false"]),
-        (["rounds=3"], ["--rounds", "twice"]),
+        (["rounds=3"], ["--rounds", "set the same field"]),
     ],
 )
 def test_a_wrong_setting_is_an_error(texts: list[str], words: list[str]) -> None:

@@ -54,7 +54,7 @@ def test_is_read_back_as_it_was_written(
         ("data_sha256", "abc", "data_sha256 is 'abc', not 64 hexadecimal digits"),
         ("versions", {"torch": 2}, "versions is {'torch': 2}"),
         ("results", {"jct": "1"}, "results is {'jct': '1'}, not a table of finite numbers"),
-        ("results", {"jct": 1e999}, "is no number"),
+        ("results", {"jct": 1e999}, "is not a number"),
         ("weights_sha256", "F" * 64, "weights_sha256 is"),
         ("parameters", 1.0, "parameters is 1.0"),
     ],
@@ -77,7 +77,7 @@ def test_missing_and_unknown_keys_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "{", '{"format": 1, "format": 1}', '{"format": NaN}', "[" * 100_000])
-def test_what_is_no_card_is_refused(text: str) -> None:
+def test_a_file_that_is_not_a_card_is_refused(text: str) -> None:
     with pytest.raises(WeightsError, match=r"^x\.json: "):
         ModelCard.from_json(text, "x.json")
 
@@ -103,7 +103,7 @@ def test_recipe_becomes_numbers_and_texts() -> None:
         settings_of(3)
 
 
-def test_draft_says_what_it_runs_on() -> None:
+def test_a_card_names_the_cluster_and_the_data() -> None:
     made = draft(
         system="toy", recipe={}, seed=1, encoder="toy/1", shapes=["4x8"], data="nothing", data_sha256=digest(b"")
     )

@@ -1,4 +1,4 @@
-"""The weights that come with Headway: whole, small, served alike every time, and in what pip installs."""
+"""The weights that come with Headway: they are complete and small, decide alike every time, and are installed by pip."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_card_and_weights_belong_together_and_are_small(name: str) -> None:
 @pytest.mark.parametrize("name", LEARNED)
 def test_a_learned_policy_that_is_listed_has_its_weights_and_serves_alike_every_time(name: str) -> None:
     nodes, gpus = (15, 8) if name.startswith("sched2") else (4, 8)
-    jobs = [Job(gpus=8, held={0: 8}), *(Job(gpus=size) for size in (1, 2, 4, 8, 16))]
+    jobs = [Job(gpus=8, occupied={0: 8}), *(Job(gpus=size) for size in (1, 2, 4, 8, 16))]
     state = cluster([Node(gpus=gpus)] * nodes, jobs)
     decisions = [load_policy(name).decide(state) for _ in range(2)]
     assert decisions[0] == decisions[1]

@@ -1,4 +1,4 @@
-"""Cards, checkpoints and command lines from before recipe fields were renamed still work."""
+"""Cards, checkpoints and command lines that were written before recipe fields were renamed still work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shipped(system: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_cards_from_before_have_the_present_names(system: str) -> None:
+def test_cards_of_an_earlier_version_get_the_present_names(system: str) -> None:
     known = {each.name for each in fields(find_system(system).recipe)}
     texts = list(shipped(system))
     assert texts
@@ -45,14 +45,14 @@ def test_cards_from_before_have_the_present_names(system: str) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_new_names_are_fields_and_old_ones_are_not(system: str) -> None:
+def test_recipes_have_the_new_field_names_and_not_the_old_ones(system: str) -> None:
     known = {each.name for each in fields(find_system(system).recipe)}
     assert set(RENAMED[system].values()) <= known
     assert not known & RENAMED[system].keys()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_training_from_before_goes_on(system: str, tmp_path: Path) -> None:
+def test_a_training_of_an_earlier_version_continues(system: str, tmp_path: Path) -> None:
     text = next(shipped(system))
     path = tmp_path / "settings.json"
     write_settings(path, {"better": "lower", "patience": None, "card": json.loads(text)})

@@ -1,4 +1,4 @@
-"""Weights: the very ones that were saved, or an error that says what is wrong with them."""
+"""Weights are read back bit by bit, or refused with an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(folder: Path, **asked: Any) -> str:
 
 
 def recard(folder: Path, **changes: Any) -> None:
-    """A card that somebody has made to fit the file beside it."""
+    """A card that an attacker has made to fit the file beside it."""
     path = folder / "toy.json"
     content = (folder / "toy.safetensors").read_bytes()
     entries = {"weights_sha256": hashlib.sha256(content).hexdigest(), **changes}
@@ -138,7 +138,7 @@ def test_swapped_files_are_refused(folder: Path, tmp_path: Path, tensors: Tensor
     assert "weights of toy toy/1 seed 8 beside a card of toy toy/1 seed 7: files were swapped" in told
 
 
-def test_weights_for_somebody_else_are_refused(folder: Path) -> None:
+def test_weights_of_another_system_are_refused(folder: Path) -> None:
     assert "weights of toy, not of sched2" in refused(folder, system="sched2")
     assert "made for encoder toy/1, this Headway has toy/2" in refused(folder, encoder="toy/2")
 
@@ -154,21 +154,21 @@ def test_missing_files_are_reported(folder: Path) -> None:
         load(pretrained(), "toy", system="toy", encoder="toy/1")
 
 
-def test_card_that_is_no_text_is_refused(folder: Path) -> None:
+def test_a_card_that_is_not_text_is_refused(folder: Path) -> None:
     (folder / "toy.json").write_bytes(b"\xff\xfe")
     assert "not a model card" in refused(folder)
 
 
 @pytest.mark.parametrize("name", ["", "../toy", "a/b", ".toy"])
 def test_name_leads_nowhere_else(folder: Path, name: str) -> None:
-    with pytest.raises(WeightsError, match="is no name of weights"):
+    with pytest.raises(WeightsError, match="is not a name of weights"):
         load(folder, name, system="toy", encoder="toy/1")
-    with pytest.raises(WeightsError, match="is no name of weights"):
+    with pytest.raises(WeightsError, match="is not a name of weights"):
         save(folder, name, {}, card())
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_neither_saved_nor_loaded(folder: Path, tensors: Tensors, number: float) -> None:
+def test_values_that_are_not_finite_are_neither_saved_nor_loaded(folder: Path, tensors: Tensors, number: float) -> None:
     import safetensors.numpy
 
     before = (folder / "toy.safetensors").read_bytes()
@@ -191,13 +191,13 @@ def test_a_network_of_another_form_is_reported_by_tensor(folder: Path, tensors: 
     assert "steps is int64 scalar, the network has int64 1" in refused(folder, network=longer)
 
 
-def test_card_that_counts_otherwise_is_refused(folder: Path) -> None:
+def test_a_card_with_other_counts_is_refused(folder: Path) -> None:
     recard(folder, parameters=42)
     assert "says 42 parameters, there are 43" in refused(folder)
 
 
 class Trap:
-    """Would be noticed if anybody unpickled it."""
+    """An object that the test would notice if it were unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("unpickled"),)
@@ -212,7 +212,7 @@ def test_pickle_is_not_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("header", [{}, {"__metadata__": 3}, {"a": 3}, {"a": {"data_offsets": ["x", "y"]}}, []])
-def test_header_that_says_nothing_is_refused(folder: Path, header: object) -> None:
+def test_an_empty_header_is_refused(folder: Path, header: object) -> None:
     text = json.dumps(header).encode()
     (folder / "toy.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"1234")
     assert "copy both files again" in refused(folder)

@@ -38,7 +38,7 @@ def best(folder: Path) -> list[bytes]:
     return [(folder / "best" / f"learned-order.{kind}").read_bytes() for kind in ("safetensors", "json")]
 
 
-def test_the_worked_example_is_short_and_stands_in_the_docs() -> None:
+def test_the_worked_example_is_short_and_is_quoted_in_the_docs() -> None:
     code = (ROOT / "examples/learned-order/learned_order.py").read_text()
     assert code.count("\n") < 60
     assert f"```python\n{code}```\n" in (ROOT / "docs/policies/README.md").read_text()
@@ -80,11 +80,11 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "run/state/point").exists()
     told = headway_policy(*command, "--resume", env=env, cwd=tmp_path)
-    assert "goes on after round" in told.stderr
+    assert "continues after round" in told.stderr
     assert best(tmp_path / "run") == best(alone)
 
 
-def test_several_seeds_at_once_are_what_each_is_alone(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
+def test_several_seeds_at_once_give_the_weights_of_each_alone(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
     command = ("train", *SMALL, "--seeds", 2, "--out", "runs")
     process = started(*command, "--point-every", 0, env=env, cwd=tmp_path)
     assert process.stderr is not None
@@ -94,7 +94,7 @@ def test_several_seeds_at_once_are_what_each_is_alone(env: dict[str, str], alone
             break
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "go on with --resume" in said
+    assert "continue with --resume" in said
     told = headway_policy(*command, "--point-every", 0, "--resume", "--json", env=env, cwd=tmp_path)
     facts = json.loads(told.stdout)
     assert [each["seed"] for each in facts["trainings"]] == [5, 6]
@@ -110,7 +110,7 @@ def test_a_seed_that_fails_is_reported(env: dict[str, str], tmp_path: Path) -> N
     (tmp_path / "runs/seed-1/thesis.tex").write_text("mine")
     command = ("train", "learned-order", "--rounds", 1, "--set", "tries=2", "--seeds", 2, "--out", "runs")
     said = headway_policy(*command, env=env, cwd=tmp_path, code=1).stderr.splitlines()
-    assert said[-1].startswith("headway-policy train: seed 1: runs/seed-1: has thesis.tex in it")
+    assert said[-1].startswith("headway-policy train: seed 1: runs/seed-1: the folder contains thesis.tex")
     assert (tmp_path / "runs/seed-0/best/learned-order.json").exists()
 
 
@@ -132,7 +132,7 @@ def test_jobs_that_cannot_be_submitted_are_reported(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_training_that_is_interrupted_says_how_to_go_on(
+def test_an_interrupted_training_says_how_to_continue(
     env: dict[str, str], alone: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     command = ("train", *SMALL, "--out", "run")
@@ -145,7 +145,7 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
             break
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "go on with --resume" in said
+    assert "continue with --resume" in said
     headway_policy(*command, "--resume", env=env, cwd=tmp_path)
     assert best(tmp_path / "run") == best(alone)
 
@@ -159,9 +159,9 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
         (("learned-order", "--engine", "sb3"), ["does not learn from environments alone"]),
         (("learned-order", "--device", "cuda"), ["learned-order trains on cpu, not on 'cuda'"]),
         (("learned-order", "--traces", "none.csv"), ["none.csv"]),
-        (("learned-order", "--cluster", "many"), ["'many' is no cluster"]),
+        (("learned-order", "--cluster", "many"), ["'many' is not a cluster"]),
         (("learned-order", "--out", "/proc/here"), ["/proc/here", "give a folder that you can write to"]),
-        (("learned-order", "--out", "nothing", "--resume"), ["nothing to go on from"]),
+        (("learned-order", "--out", "nothing", "--resume"), ["no training to continue"]),
     ],
 )
 def test_an_error_is_one_line(
@@ -173,13 +173,13 @@ def test_an_error_is_one_line(
     assert not any("Traceback" in line for line in said)
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_used(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     said = headway_policy("train", *SMALL, "--out", tmp_path, env=env, cwd=tmp_path, code=1).stderr
-    assert "has thesis.tex in it" in said
+    assert "the folder contains thesis.tex" in said
     before = best(alone)
     said = headway_policy("train", *SMALL, "--out", alone, env=env, cwd=tmp_path, code=1).stderr
-    assert "go on with it (--resume)" in said
+    assert "continue that training (--resume)" in said
     said = headway_policy(
         "train", *SMALL, "--set", "step=0.5", "--out", alone, "--resume", env=env, cwd=tmp_path, code=1
     )
@@ -197,9 +197,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
     assert "pip install 'headway-scheduler[train,sim]'" in said
 
 
-def test_policies_are_judged_beside_each_other_on_the_same_traces(
-    alone: Path, env: dict[str, str], tmp_path: Path
-) -> None:
+def test_policies_are_evaluated_on_the_same_traces(alone: Path, env: dict[str, str], tmp_path: Path) -> None:
     command = ("evaluate", "fifo", "sjf", "learned-order", "--weights", alone, "--seeds", 3)
     told = json.loads(headway_policy(*command, "--json", env=env, cwd=tmp_path).stdout)
     assert told["traces"] == ["sched2-1000", "sched2-1001", "sched2-1002"]
@@ -215,7 +213,9 @@ def test_policies_are_judged_beside_each_other_on_the_same_traces(
     assert f"{rows['sjf']['change']['mean']:+.1%}" in table
 
 
-def test_policies_are_judged_on_what_no_training_saw_of_a_trace(env: dict[str, str], tmp_path: Path) -> None:
+def test_policies_are_evaluated_on_the_part_of_a_trace_that_no_training_uses(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     rows = ["job_id,submit_time_s,num_gpus,duration_s", *(f"{job},{job * 60},{1 + job % 4},600" for job in range(100))]
     (tmp_path / "mine.csv").write_text("\n".join(rows) + "\n")
     command = ("evaluate", "fifo", "srtf", "--traces", "mine.csv", "--cluster", "1x8", "--json")
@@ -227,7 +227,7 @@ def test_policies_are_judged_on_what_no_training_saw_of_a_trace(env: dict[str, s
     assert "all for tests" in whole["data"]
 
 
-async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_path: Path) -> None:
+async def test_trained_weights_are_served(alone: Path, env: dict[str, str], tmp_path: Path) -> None:
     address = f"unix://{tmp_path}/policy.sock"
     state = cluster([Node(gpus=4)], [Job(gpus=3), Job(gpus=1), Job(gpus=2)])
     with running(*serve_command(f"learned-order:weights={alone}", address), env=env):
@@ -244,7 +244,7 @@ async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_
     ("arguments", "words"),
     [
         (("fifo", "sjf"), ["there is nothing to run the policies on", "--system", "learned-order"]),
-        (("fifo", "fifo"), ["fifo is there twice"]),
+        (("fifo", "fifo"), ["fifo is given twice"]),
         (("fifo", "lifo"), ["no policy is named 'lifo'"]),
         (("fifo", "--weights", "x", "--system", "learned-order"), ["none of fifo has weights"]),
         (("learned-order", "--weights", "nowhere"), ["nowhere", "no such file"]),
@@ -260,12 +260,12 @@ def test_a_comparison_that_cannot_be_made_is_an_error(
     assert all(word in said for word in words)
 
 
-def test_a_policy_that_leaves_jobs_waiting_for_ever_is_not_praised(tmp_path: Path) -> None:
+def test_a_policy_that_leaves_jobs_unfinished_gets_no_figures(tmp_path: Path) -> None:
     (tmp_path / "lazy.py").write_text(
         "from policies.api import Decision, PolicySpec\n"
         "from policies.selection import present_placements\n"
         "class Lazy:\n"
-        "    spec = PolicySpec('lazy', 'nobody')\n"
+        "    spec = PolicySpec('lazy', 'a test')\n"
         "    def decide(self, state):\n"
         "        return Decision(present_placements(state, state.running))\n"
     )
@@ -277,4 +277,4 @@ def test_a_policy_that_leaves_jobs_waiting_for_ever_is_not_praised(tmp_path: Pat
     assert told["policies"][1]["unfinished"] == 8
     assert told["policies"][1]["avg_jct_s"] is None
     assert told["policies"][1]["change"] is None
-    assert "lazy left 8 jobs waiting for ever" in headway_policy(*command, env=env, cwd=tmp_path).stdout
+    assert "lazy never started 8 jobs" in headway_policy(*command, env=env, cwd=tmp_path).stdout

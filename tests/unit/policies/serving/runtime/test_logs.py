@@ -49,7 +49,7 @@ def test_a_traceback_is_short_and_has_no_values_of_variables(
     assert len(text) < 20_000
 
 
-def test_the_same_failure_again_and_again_is_one_traceback_and_few_lines(
+def test_a_repeated_failure_is_logged_as_one_traceback_and_few_lines(
     log: tuple[structlog.BoundLogger, io.StringIO],
 ) -> None:
     logger, written = log
@@ -65,7 +65,7 @@ def test_the_same_failure_again_and_again_is_one_traceback_and_few_lines(
     assert text.count("well") == 1000
 
 
-def test_after_a_minute_it_is_said_how_many_were_not_written() -> None:
+def test_after_a_minute_the_log_says_how_many_lines_were_left_out() -> None:
     now_s = 0.0
     repeats, left = Repeats(lambda: now_s), []
     for _ in range(25):
@@ -79,7 +79,7 @@ def test_after_a_minute_it_is_said_how_many_were_not_written() -> None:
     assert repeats(None, "error", {"event": "failed"}) == {"event": "failed", "unlogged": 15}
 
 
-def test_kinds_without_end_fill_no_memory() -> None:
+def test_any_number_of_kinds_of_failures_takes_limited_memory() -> None:
     repeats = Repeats(lambda: 0.0)
     for number in range(5000):
         repeats(None, "warning", {"event": f"kind {number}"})

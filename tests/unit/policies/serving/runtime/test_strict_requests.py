@@ -75,7 +75,7 @@ async def test_streams_are_told(channel: grpc.aio.Channel) -> None:
     assert [policy_pb2.Outcome.FromString(answer).job_id for answer in answers] == ["7", "malformed"]
 
 
-async def test_a_method_that_is_not_there(channel: grpc.aio.Channel) -> None:
+async def test_an_unknown_method_is_answered_with_unimplemented(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await channel.unary_unary("/Test/None")(GOOD, timeout=20)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

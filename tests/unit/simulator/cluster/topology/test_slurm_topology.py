@@ -58,7 +58,7 @@ def test_a_line_of_scontrol_is_read_past_the_kernel_and_before_the_reason() -> N
     [
         ("", "NodeName=a CPUs=3", "no node has GPUs"),
         ("", "NodeName=a[ Gres=gpu:2", "line 1"),
-        ("", "NodeName=a Gres=gpu:2 Sockets=two", "'two' is no number"),
+        ("", "NodeName=a Gres=gpu:2 Sockets=two", "'two' is not a number"),
         ("SwitchName=s Switches=t", NODES, "t, which is not there"),
         ("SwitchName=s Nodes=lone\nSwitchName=t Nodes=lone", NODES, "lone is below s and t"),
         ("SwitchName=s Switches=t\nSwitchName=t Switches=s", NODES, "above itself"),
@@ -66,7 +66,7 @@ def test_a_line_of_scontrol_is_read_past_the_kernel_and_before_the_reason() -> N
         ("SwitchName=s\nSwitchName=s", NODES, "appears twice"),
     ],
 )
-def test_what_is_no_tree_is_reported(switches: str, nodes: str, says: str) -> None:
+def test_a_topology_that_is_not_a_tree_is_reported(switches: str, nodes: str, says: str) -> None:
     with pytest.raises(ClusterError, match=says.replace("[", r"\[")):
         slurm_cluster(switches, nodes)
 
@@ -87,6 +87,6 @@ def test_node_lists(text: str, names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "text", ["", "a,", ",a", "a[", "a]", "a[]", "a[3-1]", "a[1-999999999]", "a b", "n[1-2", "a[x]"]
 )
-def test_what_is_no_node_list(text: str) -> None:
+def test_invalid_node_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of nodes"):
         expand(text)

@@ -1,4 +1,4 @@
-"""Generated topologies: the papers' sizes and capacities, and what holds for paths and rings in all of them."""
+"""Generated topologies: the papers' sizes and capacities, and properties of paths and rings in all of them."""
 
 from __future__ import annotations
 

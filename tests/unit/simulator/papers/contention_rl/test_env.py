@@ -1,4 +1,4 @@
-"""The contention environment: what an agent sees, may do and is given for it, by hand where that is possible."""
+"""The contention environment: observations, masks and rewards, by hand where that is possible."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_idle_cluster_may_count_as_in_algorithm_1() -> None:
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_branches_weigh_utilization_less_and_less(branch: str) -> None:
+def test_branches_give_utilization_less_and_less_weight(branch: str) -> None:
     env = ContentionEnv(traces=[trace_of((0, 2, 600), (0, 2, 600))], cluster="1x4", branch=branch)
     env.reset()
     env.step(np.int64(1))
@@ -144,7 +144,7 @@ def test_jct_rewards_add_up_to_the_average_jct(decide: str) -> None:
     assert total == pytest.approx(-outcome["avg_jct_s"] / 300)
 
 
-def test_rounds_that_are_not_asked_about_are_paid_for() -> None:
+def test_skipped_rounds_are_rewarded() -> None:
     workload = ContentionRL(jobs=40)
     sums = {}
     for skip in (False, True):
@@ -217,7 +217,7 @@ def test_at_events_an_agent_is_asked_when_something_happens() -> None:
     assert asked == [10, 40, 110, 410]
 
 
-def test_rounds_are_multiples_and_an_empty_cluster_is_not_asked_about() -> None:
+def test_decisions_are_at_multiples_of_a_round_while_jobs_wait() -> None:
     trace = trace_of((10, 1, 100), (2000, 1, 100))
     env = ContentionEnv(traces=[trace], cluster="1x4")
     env.reset()
@@ -230,7 +230,7 @@ def test_rounds_are_multiples_and_an_empty_cluster_is_not_asked_about() -> None:
     assert reward == pytest.approx((-0.4 + 0.6 / 4) / 3)
 
 
-def test_jobs_that_are_too_slow_are_stopped_and_charged() -> None:
+def test_jobs_that_are_too_slow_are_stopped_and_pay_the_cost() -> None:
     trace = trace_of((0, 2, 600), (0, 2, 600), (0, 2, 600))
     settings = Settings(preempt_cost_s=50)
     env = ContentionEnv(
@@ -310,12 +310,12 @@ def test_an_agent_that_does_nothing_is_cut_off() -> None:
         ({"render_mode": "human"}, "draws nothing"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         ContentionEnv(**options)
 
 
-def test_what_cannot_be_scheduled_is_refused_at_reset() -> None:
+def test_a_trace_that_cannot_be_scheduled_is_refused_at_reset() -> None:
     env = ContentionEnv(traces=[trace_of((0, 18, 60))], cluster="3x8")
     with pytest.raises(SettingError, match=r"18 GPUs cannot be divided evenly .* give split='packed'"):
         env.reset()
@@ -334,7 +334,7 @@ def test_what_cannot_be_scheduled_is_refused_at_reset() -> None:
     ("options", "says"),
     [
         ({"trace": 2}, "traces 0 to 1"),
-        ({"trace_seed": 2}, "means nothing"),
+        ({"trace_seed": 2}, "trace_seed 2 is for workloads"),
         ({"trace": "a.csv"}, "give a whole number"),
         ({"trail": 2}, "reset has no option 'trail'"),
     ],

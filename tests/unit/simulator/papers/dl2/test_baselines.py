@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.learned.dl2.state_columns import SERVER, WORKER
 from simulator.agents.comparing import compare_agents
 from simulator.agents.episodes import make, play
 from simulator.agents.named import agent_of
@@ -17,7 +18,6 @@ from simulator.errors import SettingError
 from simulator.papers.dl2.baselines import DRF, FIFO, SRTF, ElasticAgent, Optimus, Tetris
 from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.greedy import Greedy
-from simulator.papers.dl2.observation import SERVER, WORKER
 from simulator.papers.dl2.slot_value import SlotValue
 from simulator.traces.generators.dl2 import DL2
 from simulator.traces.trace import Trace
@@ -70,7 +70,7 @@ class TestByHand:
         # Shares after the first worker: 1/4 of the GPUs each
         assert first_slot(DRF(), trace)[:3] == [worker(0), both(1), worker(0)]
 
-    def test_stated_epochs_decide_who_is_soonest_done(self) -> None:
+    def test_stated_epochs_decide_which_job_ends_first(self) -> None:
         trace = elastic((0, 1, 1000), (0, 1, 1100), (0, 1, 1200), (0, 1, 1300), extra={"epochs": ["10"] * 4})
         env = ElasticAllocationEnv(traces=[trace], cluster="4x4", epoch_error=0.5)
         seen, _ = env.reset()
@@ -126,14 +126,14 @@ def test_the_oracle_knows_the_reward_of_a_slot_in_which_no_job_finishes(speeds: 
                 row, kind = divmod(action, 3)
                 job = env.shown.batch[row]
                 gain = value.gain(job, [kind])
-                assert sum(SlotValue(env)._worth.values()) == pytest.approx(sum(value._worth.values()))
-            before = sum(value._worth.values())
+                assert sum(SlotValue(env)._values.values()) == pytest.approx(sum(value._values.values()))
+            before = sum(value._values.values())
             _, reward, _, _, info = env.step(np.int64(action))
             ended = info["slot_ended"]
             if not ended and action != void(env):
                 value.take(job)
-                assert sum(value._worth.values()) == pytest.approx(before + gain)
-                assert value._worth == pytest.approx(SlotValue(env)._worth)
+                assert sum(value._values.values()) == pytest.approx(before + gain)
+                assert value._values == pytest.approx(SlotValue(env)._values)
             elif ended:
                 expected = before + (gain if action != void(env) else 0.0)
         assert reward == pytest.approx(expected, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The environment of DL2: its process by hand, what always holds, and how fast jobs are in it."""
+"""The environment of DL2: its process by hand, its laws, and the speeds of its jobs."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class TestByHand:
         first = next(job for job in env.loop.running if job.index == 0)
         assert (first.resizes, first.stops) == (1, 1)
 
-    def test_a_job_that_is_not_preemptible_keeps_what_it_holds(self) -> None:
+    def test_a_job_that_is_not_preemptible_keeps_its_tasks(self) -> None:
         env = self.env(traces=[elastic((0, 2, 2400), (0, 1, 2400), preemptible=[False, True])])
         env.reset()
         for action in (both(0), both(0), void(env)):
@@ -322,7 +322,7 @@ def test_greedy_agents_beat_random_ones_and_lose_no_job(speeds: str, placing: st
     assert waits[0] < 0.8 * waits[1]
 
 
-def test_work_that_a_failure_loses_is_taken_off_and_done_again() -> None:
+def test_work_lost_by_a_failure_is_done_again() -> None:
     changes = (NodeChange(3000, 0, "down"), NodeChange(6000, 0, "up"))
     env = ElasticAllocationEnv(
         traces=DL2(jobs=6), cluster="2x4", settings=Settings(preempt_cost_s=0.05, changes=changes)

@@ -1,4 +1,4 @@
-"""The fast baselines of SCHED2 come to what the policies of that name come to, job by job."""
+"""The fast baselines of SCHED2 give the results of the policies of that name, job by job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def policy_of(name: str, window: int) -> Policy:
 
 @pytest.mark.parametrize("window", [0, 10])
 @pytest.mark.parametrize("name", [*BASELINES, *CONTROLS])
-def test_they_come_to_what_policies_come_to(name: str, window: int) -> None:
+def test_baselines_give_the_results_of_their_policies(name: str, window: int) -> None:
     cluster = Cluster.uniform(4, 8)
     trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
     models = build(["locality"], topology=cluster.topology, profiles=PROFILES)
@@ -61,13 +61,13 @@ def test_they_come_to_what_policies_come_to(name: str, window: int) -> None:
     assert found.nodes() == expected.nodes()
 
 
-def test_windows_matter() -> None:
+def test_the_window_changes_results() -> None:
     cluster = Cluster.uniform(4, 8)
     trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
     models = build(["locality"], topology=cluster.topology, profiles=PROFILES)
     for name in ("sif", "dsif", "saf", "lrf", "spf"):
-        ten, everybody = (Result.of(Baseline(name, trace, cluster, models, seen).run(), name, 0.0) for seen in (10, 0))
-        assert ten.finish_ns.tolist() != everybody.finish_ns.tolist()
+        ten, unlimited = (Result.of(Baseline(name, trace, cluster, models, seen).run(), name, 0.0) for seen in (10, 0))
+        assert ten.finish_ns.tolist() != unlimited.finish_ns.tolist()
 
 
 def test_delays_depend_on_patience() -> None:
@@ -85,7 +85,7 @@ def test_delays_depend_on_patience() -> None:
     assert (
         little.finish_ns.tolist() == quickly.finish_ns.tolist() != slowly.finish_ns.tolist() == much.finish_ns.tolist()
     )
-    assert sum(map(int, little.service_ns)) > sum(map(int, much.service_ns)), "who waits longer runs faster"
+    assert sum(map(int, little.service_ns)) > sum(map(int, much.service_ns)), "jobs that wait longer run faster"
 
 
 def test_no_job_loses_speed_where_jobs_are_kept_local() -> None:
@@ -104,7 +104,7 @@ def test_every_job_ends_on_nodes_that_differ(name: str) -> None:
     assert Result.of(Baseline(name, trace, cluster, models).run(), name, 0.0).done.all()
 
 
-def test_a_name_that_is_none() -> None:
+def test_an_unknown_baseline_is_refused() -> None:
     with pytest.raises(SettingError, match="no baseline 'best'; give one of sif, dsif"):
         Baseline("best", trace_of((0, 1, 1)), Cluster.uniform(1, 1), [])
 
@@ -122,7 +122,7 @@ def test_a_timeline_by_hand() -> None:
     timeline = Timeline.of(result, 140 * 10**9, bins=7)
     assert timeline.begin_s.tolist() == [0, 20, 40, 60, 80, 100, 120]
     assert np.allclose(timeline.required_gpus, [0, 0, 0.5, 1, 1, 0, 0])
-    # Of one GPU that is held and one that is free equation 1 is 1 - x^2 / (2 x^2).
+    # With one GPU in use and one free, equation 1 gives 1 - x^2 / (2 x^2).
     assert np.allclose(timeline.fragmentation, [0, 0, 0, 0, 0, 0.5, 0.5])
     with pytest.raises(SettingError, match="bins is 0"):
         Timeline.of(result, 140 * 10**9, bins=0)

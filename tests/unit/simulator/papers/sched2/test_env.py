@@ -1,4 +1,4 @@
-"""SCHED2's environment: states, masks, rewards and placements, by hand and against what the engine says."""
+"""SCHED2's environment: states, masks, rewards and placements, by hand and against the engine."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_job_that_is_scattered_by_hand() -> None:
 
 @pytest.mark.parametrize("changes", [(), FAILURES])
 @pytest.mark.parametrize("slowdown", [("locality",), ("locality", "max-min")])
-def test_states_are_what_the_engine_says(changes: tuple[NodeChange, ...], slowdown: tuple[str, ...]) -> None:
+def test_states_agree_with_the_engine(changes: tuple[NodeChange, ...], slowdown: tuple[str, ...]) -> None:
     settings = Settings(changes=changes, checkpoint_interval_s=1000)
     env = Sched2Env(traces=BUSY, cluster="4x8", settings=settings, slowdown=slowdown, candidates=4)
     seen_rest = []
@@ -169,7 +169,7 @@ def expected_gpus(env: Sched2Env) -> list[list[float]]:
     """Compute the hours from the running jobs."""
     loop, table = env.loop, []
     for node in range(4):
-        held = [
+        occupied = [
             (job.finish - loop.now) / 3.6e12
             for job in loop.running
             for where, count in zip(job.nodes, job.counts, strict=True)
@@ -177,7 +177,7 @@ def expected_gpus(env: Sched2Env) -> list[list[float]]:
             for _ in range(count)
         ]
         free = 0.0 if loop.pool.up[node] else -1.0
-        table.append(sorted([free] * (8 - len(held)) + held))
+        table.append(sorted([free] * (8 - len(occupied)) + occupied))
     return table
 
 
@@ -219,7 +219,7 @@ def test_dry_runs_from_concentrated_to_scattered() -> None:
     assert len(asked[3]) == 5
 
 
-def test_dry_runs_are_what_the_job_gets() -> None:
+def test_dry_runs_give_the_times_of_real_runs() -> None:
     cluster = cluster_of(RACKS)
     models = build(["locality"], topology=cluster.topology, profiles=paper_profiles("sched2"))
     runs = DryRuns(cluster.topology, models)
@@ -229,7 +229,7 @@ def test_dry_runs_are_what_the_job_gets() -> None:
     apart = (1 + 1.2 * 1.7) / 2.7
     assert runs.times("transformer", 64, 16) == pytest.approx((1, 1, apart, apart))
     # A model that was not measured has a profile as well.
-    assert runs.times("nobody-knows", 64, 4)[3] > 1
+    assert runs.times("unknown-model", 64, 4)[3] > 1
 
 
 # Actions
@@ -272,7 +272,7 @@ def test_a_masked_action_is_void() -> None:
     assert play(env, first_that_fits)[0]["invalid_actions"] == 0
 
 
-def test_with_skip_forced_false_every_decision_is_asked_for() -> None:
+def test_with_skip_forced_false_the_agent_is_asked_at_every_decision() -> None:
     asked = {}
     for skip in (True, False):
         env = Sched2Env(traces=BUSY, cluster="4x8", skip_forced=skip)
@@ -283,7 +283,7 @@ def test_with_skip_forced_false_every_decision_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["sif", "lrf", "spf", "fifo"])
-def test_an_agent_that_chooses_as_a_baseline_comes_to_what_that_comes_to(name: str) -> None:
+def test_an_agent_that_chooses_like_a_baseline_gives_its_results(name: str) -> None:
     def act(env: Sched2Env) -> int:
         mask = env.action_masks()
         if name == "fifo":
@@ -326,7 +326,7 @@ def test_rewards_add_up_to_effectiveness_as_each_job_starts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("slowdown", [[Crowd()], ["locality", "link-sharing"]])
-def test_what_changes_later_is_paid_later(slowdown: list[str | SlowdownModel]) -> None:
+def test_later_changes_are_rewarded_later(slowdown: list[str | SlowdownModel]) -> None:
     workload = Sched2(jobs=40, mean_gap_s=4000.0, cluster_gpus=32)
     env = Sched2Env(traces=workload, cluster="4x8", slowdown=slowdown)
     outcome, total = play(env, random_agent(2), seed=9)
@@ -447,7 +447,7 @@ def test_each_environment_plays_the_trace_it_was_given() -> None:
     envs = ProcessVectorEnv(MAKE, 2, workers=2)
     try:
         first, second = envs.call_each("play", [(rules, [3, 4]), (rules[:1], [5])])
-        with pytest.raises(SettingError, match="arguments for 1 of 2 environments; give each its own"):
+        with pytest.raises(SettingError, match="arguments for 1 of 2 environments; give arguments for each"):
             envs.call_each("play", [(rules, [3])])
     finally:
         envs.close()
@@ -466,18 +466,18 @@ def test_each_environment_plays_the_trace_it_was_given() -> None:
         ({"settings": Settings(estimates=Estimates("noisy", 0.2))}, "estimates are noisy; this environment shows true"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         Sched2Env(**options)
 
 
-def test_what_can_never_be_placed_is_refused_at_reset() -> None:
+def test_a_job_that_can_never_be_placed_is_refused_at_reset() -> None:
     trace: Trace = trace_of((0, 9, 60))
     with pytest.raises(TraceError, match="9 GPUs"):
         Sched2Env(traces=[trace], cluster="2x4").reset()
 
 
-def test_completions_are_worth_what_their_time_leaves() -> None:
+def test_completions_are_discounted_by_their_time() -> None:
     env = tiny((0, 3, 7200), (0, 3, 7200), (0, 2, 3600), reward="completions", horizon_h=2.0, tell_time=True)
     env.reset()
     first = env.step(np.int64(1))

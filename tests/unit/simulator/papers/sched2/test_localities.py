@@ -39,7 +39,7 @@ def test_waits_are_means() -> None:
         ([(0, 4, 10), (0, 1, 10), (0, 4, 10)], 0.0),
         # Two of two GPUs make room for one of four: neither left as many.
         ([(0, 2, 10), (0, 2, 10), (0, 4, 10)], 0.0),
-        # And one of four for two of two: the first inherits, the second finds somebody there.
+        # Then a job of four GPUs makes room for two of two: the first inherits, the second finds a job there.
         ([(0, 4, 10), (0, 2, 10), (0, 2, 10)], 1 / 3),
         # No job with several GPUs.
         ([(0, 1, 10), (0, 1, 10)], None),

@@ -33,20 +33,20 @@ def rule(free: list[int], gpus: int) -> dict[int, int] | None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_is_the_papers_rule_and_that_of_policies(seed: int) -> None:
+def test_packing_is_the_rule_of_the_paper_and_of_the_policies(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 9, 6).tolist() if seed % 2 else [8] * 6
     cluster = cluster_of({"nodes": [{"count": 1, "gpus": size} for size in sizes]})
     wanted = int(rng.integers(1, sum(sizes) + 1))
-    held = [int(rng.integers(0, size + 1)) for size in sizes]
-    trace = trace_of(*((0.0, gpus, 60.0) for gpus in held if gpus), (0.0, wanted, 60.0))
+    occupied = [int(rng.integers(0, size + 1)) for size in sizes]
+    trace = trace_of(*((0.0, gpus, 60.0) for gpus in occupied if gpus), (0.0, wanted, 60.0))
     simulation = Simulation(trace, cluster, None)
     simulation.advance()
-    loop, busy = simulation.loop, [node for node, gpus in enumerate(held) if gpus]
+    loop, busy = simulation.loop, [node for node, gpus in enumerate(occupied) if gpus]
     for node, job in zip(busy, simulation.jobs()[:-1], strict=True):
         loop.dequeue(job)
-        loop.start_on(job, [node], [held[node]])
-    free = [size - gpus for size, gpus in zip(sizes, held, strict=True)]
+        loop.start_on(job, [node], [occupied[node]])
+    free = [size - gpus for size, gpus in zip(sizes, occupied, strict=True)]
     job = simulation.jobs()[-1]
     where, expected = pack(loop.pool, job), rule(free, wanted)
     assert (where is None) == (expected is None)
@@ -56,7 +56,7 @@ def test_it_is_the_papers_rule_and_that_of_policies(seed: int) -> None:
     if where is not None and expected is not None and placement is not None:
         assert dict(zip(*where, strict=True)) == expected == dict(placement.items())
         assert where[0] == sorted(where[0])
-    assert [size - gpus for size, gpus in zip(sizes, held, strict=True)] == list(loop.pool.free)
+    assert [size - gpus for size, gpus in zip(sizes, occupied, strict=True)] == list(loop.pool.free)
 
 
 def test_nodes_that_are_down_are_not_taken() -> None:

@@ -52,7 +52,7 @@ def test_busy_over_time_is_utilization() -> None:
     result = run(THREE)
     assert result.spans is not None
 
-    mean = steps.means(*steps.busy(result.spans), np.array([0, 30 * NS_PER_S]))
+    mean = steps.means(*result.spans.busy(), np.array([0, 30 * NS_PER_S]))
 
     assert mean[0] / 4 == pytest.approx(summary(result)["utilization"])
 
@@ -72,9 +72,9 @@ def test_no_two_runs_share_a_lane() -> None:
         for lane in range(int(bars.lane[at]), int(bars.lane[at] + bars.gpus[at])):
             taken.setdefault(lane, []).append((int(bars.start[at]), int(bars.end[at])))
     assert set(taken) <= set(range(8))
-    for held in taken.values():
-        held.sort()
-        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(held))
+    for occupied in taken.values():
+        occupied.sort()
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(occupied))
     drawn_time = ((bars.end - bars.start) * bars.gpus).sum()
     assert drawn_time == result.attained_gpu_ns.sum()
 

@@ -1,4 +1,4 @@
-"""Fits find the numbers that made-up measurements were made from, and say how wrong they are on rows they have not seen."""
+"""Fits find the parameters behind generated measurements, and report their error on rows that they have not seen."""
 
 from __future__ import annotations
 
@@ -163,6 +163,6 @@ def test_splits_are_seeded_and_complete() -> None:
         (lambda: [locality.LocalityRow("a", str(at), 0, 1.0) for at in range(9)], "none of the held-out rows"),
     ],
 )
-def test_what_cannot_be_fitted_is_reported(rows: Callable[[], list[locality.LocalityRow]], says: str) -> None:
+def test_data_that_cannot_be_fitted_is_reported(rows: Callable[[], list[locality.LocalityRow]], says: str) -> None:
     with pytest.raises(SlowdownError, match=says):
         locality.fit(rows())

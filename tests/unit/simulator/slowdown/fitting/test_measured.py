@@ -1,4 +1,4 @@
-"""Fits from published measurements, where they are at hand."""
+"""Fits from published measurements, if their files are there."""
 
 from __future__ import annotations
 

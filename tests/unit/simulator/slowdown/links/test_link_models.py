@@ -34,7 +34,7 @@ def test_two_jobs_on_one_nic_have_half_each_and_a_third_is_not_touched() -> None
     assert model.factor(1) == 1.0
 
 
-def test_what_one_cannot_use_others_have() -> None:
+def test_a_flow_gets_the_bandwidth_that_others_cannot_use() -> None:
     # 0 and 1 share an uplink of 6.25: 3.125 each. 2 shares a NIC with 0 and has the other 9.375 of it.
     model = MaxMin(RACKS, PROFILES, reference="alone")
     found = factors_of(model, at(0, "even", {0: 2, 3: 2}), at(1, "even", {1: 2, 4: 2}), at(2, "even", {0: 2, 2: 2}))

@@ -1,4 +1,4 @@
-"""Max-min fair rates, and which flows an event makes the model work out again."""
+"""Max-min fair rates, and the flows that an event makes the model compute again."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def test_every_flow_is_bound_by_its_limit_or_by_a_full_link_on_which_none_has_mo
     assert all(load[link] <= capacity[link] + 1e-9 for link in capacity)
     for flow, links in uses.items():
         assert rates[flow] <= limits[flow] + 1e-12
-        held = rates[flow] >= limits[flow] - 1e-9 or any(
+        occupied = rates[flow] >= limits[flow] - 1e-9 or any(
             load[link] >= capacity[link] - 1e-9
             and all(rates[flow] >= rates[other] - 1e-9 for other in uses if link in uses[other])
             for link in links
         )
-        assert held
+        assert occupied
 
 
-def test_only_the_component_is_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_changed_component_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MaxMin(flat([8] * 40, [2] * 40), PROFILES)
     settled: list[list[int]] = []
     real = MaxMin._settle

@@ -41,7 +41,7 @@ def test_section_5_of_marl() -> None:
     known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
     by = MeasuredInterference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
     model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
-    # x holds socket 0 and is alone there; both y hold socket 1.
+    # x is alone on socket 0; both y are on socket 1.
     x, first, second = factors_of(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
     over = 4 * 5 - 8
     assert x == pytest.approx(1 / (1 + 0.01 * exp(0.2 * over + 0.1 * 12) + 0.25 * 0.8 + 0.03))

@@ -72,7 +72,7 @@ GOOD = {"format": 1, "models": {"m": {"compute_s": 1, "bytes": 1}}}
     [
         ({"format": 2}, "format is 2"),
         ({"models": {}}, "models is empty"),
-        ({"models": 3}, "models is no table"),
+        ({"models": 3}, "models is not a table"),
         ({"models": {"m": {"bytes": 1}}}, "models.m.compute_s is missing"),
         ({"models": {"m": {"compute_s": 0, "bytes": 1}}}, "above 0"),
         ({"models": {"m": {"compute_s": 1, "bytes": -1}}}, "below 0"),
@@ -80,11 +80,11 @@ GOOD = {"format": 1, "models": {"m": {"compute_s": 1, "bytes": 1}}}
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "overlap": 2}}}, "from 0 to 1"),
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "hiding": 2}}}, "from 0 to 1"),
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "locality": [1, 2]}}}, "give 4 numbers"),
-        ({"models": {"m": {"compute_s": 1, "bytes": 1, "colour": 2}}}, "models.m.colour is no key"),
+        ({"models": {"m": {"compute_s": 1, "bytes": 1, "colour": 2}}}, "models.m.colour is not a key"),
         ({"pairs": [["a", 2, 3]]}, r"pairs\[0\]"),
         ({"pairs": [["a", "b", 0]]}, "above 0"),
         ({"default": "other"}, "no profile is called"),
-        ({"more": 1}, "'more' is no key"),
+        ({"more": 1}, "'more' is not a key"),
     ],
 )
 def test_wrong_profiles_are_reported(tmp_path: Path, change: dict[str, object], says: str) -> None:
@@ -95,7 +95,7 @@ def test_wrong_profiles_are_reported(tmp_path: Path, change: dict[str, object], 
     assert raised.value.path == path
 
 
-def test_files_that_are_none_are_reported(tmp_path: Path) -> None:
+def test_invalid_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SlowdownError, match="cannot be read"):
         load_profiles(tmp_path / "none.json")
     (tmp_path / "p.json").write_text("{")

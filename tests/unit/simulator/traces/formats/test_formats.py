@@ -102,14 +102,14 @@ def test_philly_adds_the_attempts_and_cuts_those_that_overlap(tmp_path: Path) ->
     [
         ('[\n{"jobid": "a",', r"line 2: the JSON ends too early; .*copy or download"),
         ('[\n{"jobid": "a"}\n]', "line 2, column attempts: is missing"),
-        ('[\n{"jobid" "a"}\n]', "line 2: is no JSON"),
+        ('[\n{"jobid" "a"}\n]', "line 2: is not valid JSON"),
         ("jobid,vc\n", "does not begin with"),
-        ("[]", "holds no job"),
-        ("[\n\n7]", "line 3: '7' is no job"),
-        (json.dumps([philly_job("a", "2017-10-05 00:00:00", ("x", "y", 1))]), "line 1: 'x' is no date with time"),
+        ("[]", "contains no job"),
+        ("[\n\n7]", "line 3: '7' is not a job"),
+        (json.dumps([philly_job("a", "2017-10-05 00:00:00", ("x", "y", 1))]), "line 1: 'x' is not a date with time"),
     ],
 )
-def test_philly_logs_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_philly_logs_are_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
         load(tmp_path, "philly", text)
 
@@ -174,7 +174,7 @@ def test_itp_joins_clusters_on_one_clock(tmp_path: Path) -> None:
     assert loaded.trace.vc == ("c2", "c1", "c2")
 
 
-def test_itp_with_models(tmp_path: Path) -> None:
+def test_itp_reads_models(tmp_path: Path) -> None:
     loaded = load(
         tmp_path,
         "itp",
@@ -210,7 +210,7 @@ def test_gavel_takes_its_newer_form_and_its_own_table(tmp_path: Path) -> None:
     row = "A3C\tpython3 main.py\t--max-steps\t0\t500\t1\t1.0\t-1.0\t30.0\n"
     loaded = load(tmp_path, "gavel", row, options=Options(speeds=speeds, gpu="p100"))
     assert seconds(loaded) == [("000000", 0, 1, 125)]
-    with pytest.raises(TraceError, match="holds no speeds of the GPU 'v100'; give --gpu, one of p100"):
+    with pytest.raises(TraceError, match="contains no speeds of the GPU 'v100'; give --gpu, one of p100"):
         load(tmp_path, "gavel", row, options=Options(speeds=speeds))
 
 
@@ -261,7 +261,7 @@ def test_swf(tmp_path: Path) -> None:
     assert sum(loaded.skipped.values()) == 3
 
 
-def test_swf_lines_that_are_none(tmp_path: Path) -> None:
+def test_invalid_swf_lines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="line 2: has 3 fields, not 18"):
         load(tmp_path, "swf", ";\n1 2 3\n")
     with pytest.raises(TraceError, match=r"line 3, column requested_processors|line 3, column num_gpus"):
@@ -280,7 +280,7 @@ def test_the_error_of_another_table_names_the_missing_column(tmp_path: Path, for
 
 
 def test_a_log_without_a_job_to_keep_says_why(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"holds no job to keep .2 jobs without GPUs.; give a log of GPU jobs"):
+    with pytest.raises(TraceError, match=r"contains no job to keep .2 jobs without GPUs.; give a log of GPU jobs"):
         load(tmp_path, "itp", "job_id,submission_time,duration,num_gpu\na,0,1,0\nb,0,1,0\n")
 
 

@@ -1,4 +1,4 @@
-"""The loaders on what the logs really look like; without the data, nothing is tested here."""
+"""The loaders on the published logs; without the data these tests are skipped."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def load(folder: Path, *rows: str) -> Loaded:
     return load_log("sacct", [path])
 
 
-def test_jobs_with_gpus(tmp_path: Path) -> None:
+def test_jobs_with_gpus_are_read(tmp_path: Path) -> None:
     loaded = load(
         tmp_path,
         row("100", submit="1000"),
@@ -64,7 +64,7 @@ def test_jobs_with_gpus(tmp_path: Path) -> None:
     assert loaded.skipped == {}
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
     loaded = load(
         tmp_path,
         row("1"),
@@ -108,7 +108,7 @@ def test_array_tasks_are_jobs(tmp_path: Path) -> None:
     assert len(load(tmp_path, row("20"), row("21"), row("22")).trace) == 3
 
 
-def test_local_dates_are_taken(tmp_path: Path) -> None:
+def test_local_dates_are_read(tmp_path: Path) -> None:
     loaded = load(tmp_path, row("1", submit="2026-03-01T10:00:00"), row("2", submit="2026-03-01T10:00:07"))
     assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 7]
 
@@ -124,7 +124,7 @@ def test_local_dates_are_taken(tmp_path: Path) -> None:
         ("gres/gpumem=1", 0),
     ],
 )
-def test_gpus_in_tres(tres: str, gpus: int) -> None:
+def test_gpus_are_read_from_tres(tres: str, gpus: int) -> None:
     assert gpus_of(tres) == gpus
 
 
@@ -161,11 +161,11 @@ def test_an_sacct_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_sacct_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_sacct(tmp_path, "exec sleep 60", monkeypatch)
-    with pytest.raises(TraceError, match="gave no answer in 0 s; ask for less with --since"):
+    with pytest.raises(TraceError, match="did not answer within 0 s; ask for less with --since"):
         ask_sacct(tmp_path / "output", since="now-1days", timeout_s=0.2)
 
 
-def test_no_sacct_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sacct_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         TraceError, match="no sacct on this machine; run it on a machine of the cluster, or give a file"

@@ -1,4 +1,5 @@
-"""The papers' workloads: what they give is what is drawn. Seeds are fixed; bounds are some five standard errors wide."""
+"""The papers' workloads: generated traces have the published distributions. Seeds are fixed; bounds are some five standard errors
+wide."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_contention_rl(mix: str) -> None:
     assert sum(first == second for first, second in pairwise(trace.model)) < 120, "models are shuffled"
 
 
-def test_contention_rl_deals_a_rest_among_the_models() -> None:
+def test_contention_rl_distributes_the_remaining_jobs_among_the_models() -> None:
     counts = Counter(generate("contention-rl", ContentionRL()).model)
     assert sum(counts.values()) == 256
     assert max(counts.values()) - min(counts.values()) == 1
@@ -163,7 +164,7 @@ def test_twice_the_load_is_half_the_time() -> None:
     assert one.duration_ns.tolist() == two.duration_ns.tolist()
 
 
-def test_days_have_hours() -> None:
+def test_submissions_follow_the_hours_of_the_day() -> None:
     trace = generate("philly", Philly(jobs=200_000, arrivals="daily", mean_gap_s=30.0))
     counts = np.bincount((trace.submit_ns // (3600 * NS_PER_S)) % 24, minlength=24)
     assert counts / counts.mean() == pytest.approx(np.array(BY_HOUR) / np.mean(BY_HOUR), rel=0.12)
@@ -187,7 +188,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("philly", {"load": "nan"}, "a load of nan is not possible"),
         ("philly", {"arrivals": "never"}, "arrivals 'never' are not known; give one of batch"),
         ("philly", {"mean_gap_s": "inf"}, "a mean gap of inf s is not possible"),
-        ("philly", {"mean_gap_s": "1e9"}, "come over more than 126 years"),
+        ("philly", {"mean_gap_s": "1e9"}, "arrive over more than 126 years"),
         ("philly", {"seed": "-1"}, "the seed -1 is negative"),
         ("contention-rl", {"mix": "odd"}, "there is no mix 'odd'; give one of normal"),
         (
@@ -204,7 +205,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("marl", {"schedulers": "0"}, "must be at least 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_reported(like: str, texts: dict[str, str], message: str) -> None:
+def test_impossible_workloads_are_reported(like: str, texts: dict[str, str], message: str) -> None:
     with pytest.raises(TraceError, match=message):
         generate(like, from_text(like, texts))
 

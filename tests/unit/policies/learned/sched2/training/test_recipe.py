@@ -1,4 +1,4 @@
-"""Training SCHED2: deterministic, goes on where it was left, and learns where there is something to learn."""
+"""Training of SCHED2: it is deterministic, continues where it was interrupted, and learns."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
         {"reward": COMPLETIONS, "horizon_h": 8.0, "double": False},
     ],
 )
-def test_equal_seeds_give_equal_weights_and_others_do_not(options: dict[str, Any]) -> None:
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(options: dict[str, Any]) -> None:
     first = carried_out(learning(1, **options))
     assert all(torch.isfinite(tensor).all() for tensor in first.values())
     assert same(first, carried_out(learning(1, **options)))
     assert not same(first, carried_out(learning(2, **options)))
 
 
-def test_one_that_was_left_goes_on_to_the_same_weights() -> None:
+def test_an_interrupted_training_continues_to_the_same_weights() -> None:
     whole = carried_out(learning())
     first = learning()
     first.run_round()
@@ -99,7 +99,7 @@ def test_rewards_are_discounted_by_action_or_by_time() -> None:
     assert len(np.unique(np.round(by_time.dqn.memory.sample(200).rows["gammas"], 6))) > 10
 
 
-def test_search_finds_what_costs_less() -> None:
+def test_the_search_finds_a_lower_cost() -> None:
     one = searching(rounds=5, rules=8, traces=3)
     figures = [one.run() for _ in range(5)]
     assert all(each["best_rule"] <= each["mean_rule"] for each in figures)
@@ -128,7 +128,7 @@ def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
     assert np.isfinite(one.search.draw()).all()
 
 
-def test_demonstrations_teach_what_was_shown() -> None:
+def test_demonstrations_teach_the_shown_actions() -> None:
     one = learning(rounds=1, demonstrations=1, pretrain_batches=150, learning_rate=5e-3, hidden=16, batch=64)
     one.run_round()
     memory = one.dqn.memory.sample(300).rows
@@ -151,7 +151,7 @@ def test_demonstrations_teach_what_was_shown() -> None:
         ({"gaps_s": ()}, "gaps_s is"),
     ],
 )
-def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
+def test_impossible_recipes_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(TrainingError, match=says):
         Recipe(**options)
 
@@ -166,13 +166,13 @@ def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
         ({"gaps_s": (0.0,)}, "gaps_s is"),
     ],
 )
-def test_searches_that_cannot_be(options: dict[str, Any], says: str) -> None:
+def test_impossible_searches_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(TrainingError, match=says):
         RuleRecipe(**options)
 
 
 @pytest.mark.parametrize("made", [QLearning, RuleSearch])
-def test_environments_that_show_something_else(made: Any) -> None:
+def test_environments_with_other_observations_are_refused(made: Any) -> None:
     recipe = small_recipe() if made is QLearning else small_search()
     with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
         made(environments(recipe), StateColumns(2, 4, 4), recipe, 1)

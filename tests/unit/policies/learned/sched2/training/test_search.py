@@ -12,7 +12,7 @@ from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.sched2.training.search import search
 
 
-def test_the_search_goes_where_costs_are_less() -> None:
+def test_the_search_moves_to_lower_costs() -> None:
     evolution, goal = search(24, seed=1), np.linspace(-2.0, 2.0, OF_JOB)
     first = float(np.square(evolution.mean - goal).sum())
     assert evolution.mean == pytest.approx(first_rule())
@@ -23,7 +23,7 @@ def test_the_search_goes_where_costs_are_less() -> None:
 
 
 @pytest.mark.parametrize("costs", [np.arange(8.0) - 20, np.arange(8.0) + 20, np.array([*range(6), np.inf, np.inf])])
-def test_the_search_goes_towards_the_cheapest_and_away_from_what_has_no_end(costs: np.ndarray) -> None:
+def test_the_search_moves_to_the_lowest_cost_and_away_from_unfinished_episodes(costs: np.ndarray) -> None:
     evolution = search(8, seed=1)
     rules = evolution.draw()
     evolution.learn(np.stack([costs, costs], axis=1))
@@ -33,14 +33,14 @@ def test_the_search_goes_towards_the_cheapest_and_away_from_what_has_no_end(cost
     assert likeness[0] > likeness[7]
 
 
-def test_a_search_without_any_end_goes_on() -> None:
+def test_a_search_without_finished_episodes_continues() -> None:
     evolution = search(4, seed=1)
     evolution.draw()
     evolution.learn(np.full((4, 2), np.inf))
     assert np.isfinite(evolution.draw()).all()
 
 
-def test_a_search_that_was_left_draws_what_it_would_have_drawn() -> None:
+def test_an_interrupted_search_draws_the_same_candidates() -> None:
     def costs(rules: np.ndarray) -> np.ndarray:
         return np.abs(rules).sum(axis=1, keepdims=True)
 

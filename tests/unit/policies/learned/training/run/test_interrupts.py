@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first is a wish, the second is what it always was. And what comes with importing the pieces."""
+"""SIGINT and SIGTERM: the first asks the training to stop, the second has its usual effect; and modules import no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings in processes of their own, killed and stopped on their way: what comes of them is what comes of one left alone."""
+"""Trainings in processes of their own that are killed or stopped give the weights of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_same_seed_makes_the_same_weights_and_another_seed_makes_others(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_killed_again_and_again_makes_the_same_weights(alone: Path, start: Start, tmp_path: Path, seed: int) -> None:
+def test_a_training_that_is_killed_repeatedly_gives_the_same_weights(
+    alone: Path, start: Start, tmp_path: Path, seed: int
+) -> None:
     draw, folder, kills = random.Random(seed), tmp_path / "run", 0
     while (code := start(folder, moment=draw.randint(1, moments_of(alone)) if kills < 4 else None)) != trainee.FINISHED:
         assert code == -signal.SIGKILL
@@ -89,7 +91,7 @@ def test_killed_again_and_again_makes_the_same_weights(alone: Path, start: Start
         ("toy.json", 2),
     ],
 )
-def test_killed_where_a_file_takes_its_place_makes_the_same_weights(
+def test_a_training_killed_while_it_replaces_a_file_gives_the_same_weights(
     alone: Path, start: Start, tmp_path: Path, name: str, time: int
 ) -> None:
     """With toy.json the weights have changed and the card has not: that pair must not be served, and it is replaced later."""
@@ -100,14 +102,14 @@ def test_killed_where_a_file_takes_its_place_makes_the_same_weights(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_says_how_to_go_on_and_does(
+def test_a_training_that_is_asked_to_stop_says_how_to_continue_and_does(
     alone: Path, start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "run"
     assert start(folder, moment=moments_of(alone) // 2, number=number) == trainee.STOPPED
     said = (folder / "stopped").read_text()
     assert said.startswith(f"{folder}: stopped by {number.name} after round ")
-    assert said.endswith("go on with --resume")
+    assert said.endswith("continue with --resume")
     assert start(folder) == trainee.FINISHED
     assert results(folder) == results(alone)
 
@@ -121,7 +123,7 @@ def test_training_that_has_ended_is_not_done_again(alone: Path, start: Start, tm
     assert results(folder) == before
 
 
-def test_figures_of_rounds_that_were_done_twice_are_shown_once(alone: Path, start: Start, tmp_path: Path) -> None:
+def test_figures_of_repeated_rounds_are_shown_once(alone: Path, start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert start(folder, moment=moments_of(alone) * 3 // 4) == -signal.SIGKILL
     assert start(folder) == trainee.FINISHED

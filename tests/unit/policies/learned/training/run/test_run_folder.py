@@ -1,4 +1,4 @@
-"""The folder of a training: when checkpoints are written, when it ends, what is kept of it, and which requests are refused."""
+"""The folder of a training: when checkpoints are written, when training ends, what is kept, and which requests are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
 
 
 class Clock:
-    """Stands still but for what it is told."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -43,7 +43,7 @@ class Clock:
 
 
 class Count:
-    """Something with a state."""
+    """An object with a state."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,11 +75,11 @@ def weights(number: float) -> dict[str, Any]:
 
 
 class KilledError(Exception):
-    """Instead of a signal."""
+    """Raised in place of a signal."""
 
 
 def killed_after(run: TrainingRun, rounds: int) -> None:
-    """Train so long; then nothing of the present round is kept."""
+    """Train for so many rounds, and lose the present one."""
     with pytest.raises(KilledError), run:
         run.keep(count=(count := Count()))
         for number in run.rounds(100):
@@ -99,7 +99,7 @@ def killed_after(run: TrainingRun, rounds: int) -> None:
         ([1, 1, 20, 5, 5, 5], [3, 6]),
     ],
 )
-def test_points_are_no_more_than_so_far_apart(folder: Path, lengths: list[float], points: list[int]) -> None:
+def test_checkpoints_are_at_most_an_interval_apart(folder: Path, lengths: list[float], points: list[int]) -> None:
     clock, seen = Clock(), []
     with begin(folder, clock=clock) as run:
         for number in run.rounds(len(lengths) + 1):
@@ -119,7 +119,7 @@ def test_a_round_that_is_too_long_is_reported_once(folder: Path, out: io.StringI
     assert out.getvalue().count("a round took 45 s") == 1
 
 
-def test_goes_on_after_the_last_point(folder: Path, out: io.StringIO) -> None:
+def test_a_training_continues_after_the_last_checkpoint(folder: Path, out: io.StringIO) -> None:
     killed_after(begin(folder, point_every_s=0.0), 3)
     with begin(folder, resume=True, progress=TrainingProgress(out)) as run:
         run.keep(count=(count := Count()))
@@ -128,10 +128,10 @@ def test_goes_on_after_the_last_point(folder: Path, out: io.StringIO) -> None:
             rest.append((number, count.count))
             count.count += 1
     assert rest == [(3, 3), (4, 4)]
-    assert f"{folder}: goes on after round 3 of training" in out.getvalue()
+    assert f"{folder}: continues after round 3 of training" in out.getvalue()
 
 
-def test_without_a_point_it_begins_from_the_beginning(folder: Path) -> None:
+def test_a_training_without_a_checkpoint_begins_anew(folder: Path) -> None:
     killed_after(begin(folder), 3)
     with begin(folder, resume=True) as run:
         run.keep(count=(count := Count()))
@@ -159,7 +159,7 @@ def test_recipe_that_keeps_other_parts_is_refused(folder: Path) -> None:
     killed_after(begin(folder, point_every_s=0.0), 2)
     with begin(folder, resume=True) as run:
         run.keep(net=Count())
-        with pytest.raises(TrainingError, match="kept count, this recipe keeps net"):
+        with pytest.raises(TrainingError, match="the checkpoint has count, and this recipe needs net"):
             next(run.rounds(5))
     with begin(folder, resume=True) as run:
         run.keep(net=Count())
@@ -201,7 +201,9 @@ def test_nothing_is_counted_outside_of_rounds(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("better", "best", "done"), [("lower", 2.0, 5), ("higher", 5.0, 3)])
-def test_ends_when_patience_does_and_keeps_the_best(folder: Path, better: Any, best: float, done: int) -> None:
+def test_a_training_ends_when_patience_is_used_up_and_keeps_the_best_weights(
+    folder: Path, better: Any, best: float, done: int
+) -> None:
     figures = [5.0, 3.0, 2.0, 4.0, 2.0, 1.0]
     with begin(folder, better=better, patience=2) as run:
         rounds = list(evaluated(run, figures))
@@ -219,7 +221,7 @@ def evaluated(run: TrainingRun, figures: list[float]) -> Iterator[bool]:
         yield run.evaluate(figures[number], weights(figures[number]), jct_s=10 * figures[number])
 
 
-def test_patience_goes_on_where_it_was(folder: Path) -> None:
+def test_patience_continues_from_the_checkpoint(folder: Path) -> None:
     with pytest.raises(KilledError), begin(folder, patience=3, point_every_s=0.0) as run:
         for number, _ in enumerate(evaluated(run, [1.0, 2.0, 2.0, 2.0, 2.0])):
             if number == 2:
@@ -229,7 +231,7 @@ def test_patience_goes_on_where_it_was(folder: Path) -> None:
         assert run.early.best == 1.0
 
 
-def test_what_is_no_number_ends_the_training(folder: Path) -> None:
+def test_a_figure_that_is_not_a_number_ends_the_training(folder: Path) -> None:
     with begin(folder) as run, pytest.raises(TrainingError, match="validation figure is nan: the training diverged"):
         list(evaluated(run, [float("nan")]))
     with begin(folder, resume=True) as run:
@@ -253,7 +255,7 @@ def test_a_figure_must_be_better_by_the_minimum_gain() -> None:
     assert early.is_over
 
 
-def test_early_stop_without_patience_never_is_over() -> None:
+def test_without_patience_a_training_never_stops_early() -> None:
     early = EarlyStop("lower", None)
     assert [early.offer(figure) for figure in (1.0, 1.0, 0.5, 2.0)] == [True, False, True, False]
     assert early.best == 0.5
@@ -289,16 +291,16 @@ def test_forked_process_does_not_keep_the_folder(folder: Path) -> None:
         os.waitpid(child, 0)
 
 
-def test_folder_that_is_something_else_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="nothing to go on from; begin without --resume"):
+def test_a_folder_without_a_training_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no training to continue; begin without --resume"):
         begin(folder, resume=True).__enter__()
     with begin(folder):
         pass
-    with pytest.raises(TrainingError, match=r"go on with it \(--resume\), or give another folder"):
+    with pytest.raises(TrainingError, match=r"continue that training \(--resume\), or give another folder"):
         begin(folder).__enter__()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").touch()
-    with pytest.raises(TrainingError, match=r"has thesis\.tex in it; .*leave it, or give another folder"):
+    with pytest.raises(TrainingError, match=r"contains thesis\.tex; .*leave it, or give another folder"):
         begin(tmp_path / "home").__enter__()
     (tmp_path / "file").touch()
     with pytest.raises(TrainingError, match="give a folder that you can write to"):
@@ -317,7 +319,9 @@ def test_folder_that_is_something_else_is_refused(folder: Path, tmp_path: Path) 
         ({"better": "higher"}, "better was lower, is higher"),
     ],
 )
-def test_training_goes_on_with_what_it_began_with(folder: Path, changes: dict[str, Any], told: str) -> None:
+def test_a_training_continues_with_the_settings_that_it_began_with(
+    folder: Path, changes: dict[str, Any], told: str
+) -> None:
     with begin(folder):
         pass
     with pytest.raises(TrainingError) as refused:
@@ -349,7 +353,7 @@ def test_another_version_is_reported_and_another_description_is_not(folder: Path
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', "\x00"])
-def test_settings_that_are_none_are_refused(folder: Path, text: str) -> None:
+def test_invalid_settings_are_refused(folder: Path, text: str) -> None:
     with begin(folder):
         pass
     (folder / "settings.json").write_text(text)
@@ -357,7 +361,7 @@ def test_settings_that_are_none_are_refused(folder: Path, text: str) -> None:
         begin(folder, resume=True).__enter__()
 
 
-def test_damaged_point_is_refused(folder: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
     killed_after(begin(folder, point_every_s=0.0), 2)
     point = folder / "state" / "point"
     content = point.read_bytes()

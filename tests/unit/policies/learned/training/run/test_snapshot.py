@@ -49,11 +49,11 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @given(values)
-def test_is_read_back_equal(value: Any) -> None:
+def test_a_snapshot_is_read_back_equal(value: Any) -> None:
     assert_same(from_bytes(to_bytes(value), "here"), value)
 
 
-def test_tensors_and_numpy_scalars_are_read_back_as_such() -> None:
+def test_tensors_and_numpy_scalars_keep_their_types() -> None:
     torch = pytest.importorskip("torch")
     state = {0: torch.arange(6).reshape(2, 3).T, "p": torch.nn.Parameter(torch.ones(2)), "s": np.float32(0.1)}
     found = from_bytes(to_bytes(OrderedDict(state)), "here")
@@ -80,7 +80,7 @@ class Colour(IntEnum):
         ({"a": np.array([object()])}, "a is an array of object"),
     ],
 )
-def test_what_would_not_come_back_is_refused_by_its_place(value: Any, told: str) -> None:
+def test_values_that_cannot_be_read_back_are_refused_by_name(value: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         to_bytes(value)
 

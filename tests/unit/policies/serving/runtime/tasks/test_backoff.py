@@ -13,7 +13,7 @@ def test_a_pause_doubles_up_to_the_longest():
 
 
 @pytest.mark.parametrize("doublings", [1023, 1024, 5000, 10**9, 10**400])
-def test_no_number_of_failures_overflows(doublings):
+def test_any_number_of_failures_gives_a_finite_pause(doublings):
     assert Backoff(5.0, 300.0).pause_s(doublings) == 300.0
     assert Backoff(0.0, 300.0).pause_s(doublings) == 0.0
 

@@ -10,7 +10,7 @@ import pytest
 from policies.serving.runtime.tasks.single_thread import Worker
 
 
-async def test_what_only_its_thread_may_touch_is_closed_after_the_work_whose_caller_was_cancelled() -> None:
+async def test_an_object_is_closed_in_its_thread_after_the_work_of_a_cancelled_caller() -> None:
     done: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
 

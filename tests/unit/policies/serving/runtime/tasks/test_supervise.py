@@ -1,4 +1,4 @@
-"""Background tasks that fail are counted, logged once a streak, and begun again."""
+"""Background tasks that fail are counted, logged once a streak, and started again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def for_ever() -> None:
 
 
 async def cancelled_below() -> None:
-    """Waits for something that somebody else cancels."""
+    """Wait for a task that another task cancels."""
     inner = asyncio.ensure_future(for_ever())
     asyncio.get_running_loop().call_soon(inner.cancel)
     await inner
@@ -82,7 +82,7 @@ async def test_pauses_grow_to_a_bound_and_one_streak_is_one_line_in_the_log() ->
     assert tasks.failures["one"] == len(times)
 
 
-async def test_after_it_went_well_for_long_a_failure_begins_a_new_streak() -> None:
+async def test_a_failure_after_a_long_run_without_failures_begins_a_new_streak() -> None:
     clock, tasks = watched()
 
     async def work() -> None:

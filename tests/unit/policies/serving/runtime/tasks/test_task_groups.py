@@ -21,7 +21,7 @@ async def note_end(ended: list[str], name: str) -> None:
         ended.append(name)
 
 
-async def test_the_first_that_ends_stops_the_others() -> None:
+async def test_the_first_task_that_ends_stops_the_others() -> None:
     ended: list[str] = []
     await first_of(asyncio.sleep(0.01), note_end(ended, "one"), note_end(ended, "two"))
     assert sorted(ended) == ["one", "two"]
@@ -34,7 +34,7 @@ async def test_the_first_error_is_raised_by_itself() -> None:
     assert ended == ["one"]
 
 
-async def test_one_that_others_cancel_is_no_normal_end() -> None:
+async def test_a_task_that_others_cancel_does_not_count_as_a_normal_end() -> None:
     async def cancelled() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -71,7 +71,7 @@ async def test_a_group_raises_its_first_error_by_itself_and_ends_the_others() ->
     assert ended == ["one"]
 
 
-async def test_a_handler_that_fails_or_is_cancelled_costs_its_own_connection() -> None:
+async def test_a_handler_that_fails_or_is_cancelled_ends_only_its_own_connection() -> None:
     handlers, broken, ended = Handlers("relay"), list[str](), list[str]()
     with capture_logs() as logs:
         handlers.begin(note_end(ended, "one"), lambda: broken.append("one"))

@@ -3,7 +3,7 @@
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
 
 
-def test_a_bucket_gives_a_burst_and_then_its_rate():
+def test_a_token_bucket_allows_a_burst_and_then_its_rate():
     bucket = TokenBucket(10.0, 3, 0.0)
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert bucket.take(0.1)

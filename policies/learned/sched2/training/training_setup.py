@@ -1,4 +1,4 @@
-"""Where SCHED2's agents are trained: 15 servers of 8 GPUs, and the paper's workload."""
+"""The training setup of SCHED2's agents: 15 servers of 8 GPUs, and the paper's workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small clusters for headway-rl: jobs with estimates and profiles, and networks with a say in one thing only."""
+"""Small clusters for headway-rl: jobs with estimates and profiles, and networks in which only some weights are not 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from policies.learned.headway_rl.recipe import START
 
 
 def network(**weights: float) -> ValueFunction:
-    """With these weights, and 0 for all others."""
+    """Return the policy with these weights; all others are 0."""
     made = empty()
     for name, weight in weights.items():
         row, names = ("linear", NAMES) if name in NAMES else ("terms", TERMS)
@@ -18,5 +18,5 @@ def network(**weights: float) -> ValueFunction:
 
 
 def beginner(**options: bool) -> HeadwayRl:
-    """With the weights that training begins with."""
-    return HeadwayRl.of(network(**{name: mean for name, (mean, _) in START.items()}), **options)
+    """Return the policy with the weights from which training begins."""
+    return HeadwayRl(network(**{name: mean for name, (mean, _) in START.items()}), **options)
