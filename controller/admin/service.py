@@ -309,7 +309,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 async def _check_id(context: _Context, job_id: str) -> None:
     if not _JOB_ID.fullmatch(job_id):
-        await refuse(context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is no job id; give an id such as 123 or 123_4")
+        await refuse(
+            context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is not a job id; give an id such as 123 or 123_4"
+        )
 
 
 async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:

@@ -64,7 +64,7 @@ def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
         raise UnusableFileError("damaged", "there is a folder in its place") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnusableFileError("damaged", "it is no regular file")
+            raise UnusableFileError("damaged", "it is not a regular file")
     finally:
         os.close(descriptor)
     _require_files(path, _SIDE_FILES)
@@ -84,7 +84,7 @@ def require_size(path: Path) -> int:
     """Return the size of a regular file, bytes. Raises OSError or UnusableFileError."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
-        raise UnusableFileError("damaged", f"{path.name} is no regular file")
+        raise UnusableFileError("damaged", f"{path.name} is not a regular file")
     return found.st_size
 
 

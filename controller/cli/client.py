@@ -202,7 +202,7 @@ class AdminClient:
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return CallError(
-                f"the controller at {self._path} takes calls, but does not answer in time; {_HUNG}", exit_code
+                f"the controller at {self._path} accepts calls, but does not answer in time; {_HUNG}", exit_code
             )
         if exit_code == UNREACHABLE and not _is_not_ready(error):
             return CallError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)

@@ -40,5 +40,5 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
 
 def _text(sent: RelocationConstraint) -> str:
     if sent.only:
-        return f"it was to run only on {listed(sorted(sent.only))}, where it does not fit now"
-    return f"it was to avoid {listed(sorted(sent.avoid))}, and fits on no other nodes now"
+        return f"it had to run only on {listed(sorted(sent.only))}, where it does not fit now"
+    return f"it had to avoid {listed(sorted(sent.avoid))}, and fits on no other nodes now"

@@ -120,4 +120,6 @@ def _make_runtime_dir(settings: ControllerSettings) -> None:
             "or set runtime_dir to a folder that it may write"
         ) from error
     if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"{settings.runtime_dir}: may not be written by uid {os.getuid()}; change its owner")
+        raise ConfigurationError(
+            f"{settings.runtime_dir}: uid {os.getuid()} may not write to this folder; change its owner"
+        )

@@ -69,7 +69,7 @@ def _in_size(request: ResourceRequest, number: int, node_gpus: int, options: Use
 
 def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: UserOptions) -> str:
     if number < 1:
-        return f"{number} is no number of GPUs"
+        return f"{number} is not a valid number of GPUs"
     if number > all_gpus:
         return f"the cluster has {all_gpus} GPUs, not {number}"
     if not options.allows(number):
@@ -82,9 +82,7 @@ def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: User
 def _request_text(request: ResourceRequest) -> str:
     """Return the part of the request that prevents this number."""
     if request.gpus_fixed:
-        return (
-            "a request that Headway cannot write: GPUs of several types, with other resources, or counted in two ways"
-        )
+        return "GPUs of several types, with other resources, or counted in two ways, which Headway cannot change"
     if request.gpus_per_task:
         return f"{request.gpus_per_task} for each task{_nodes_text(request)}"
     by_node = _gpus_by_node(request)
@@ -93,7 +91,7 @@ def _request_text(request: ResourceRequest) -> str:
         return f"{by_node} on each node{tasks}"
     if request.gpus_per_job:
         return f"{request.num_tasks} tasks for {request.gpus_per_job} GPUs{_nodes_text(request)}"
-    return "a request without GPUs"
+    return "no GPUs"
 
 
 def _nodes_text(request: ResourceRequest) -> str:

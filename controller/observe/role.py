@@ -179,7 +179,7 @@ def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
         return SETTLING
     # A requeue delays the begin time by minutes. A job that ran before has passed its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
-        why = f"is not to begin for another {job.eligible_time_s - now_s:.0f} s"
+        why = f"its begin time is in {job.eligible_time_s - now_s:.0f} s"
         return Standing(Role.INELIGIBLE, why, Obstacle.BEGIN_TIME)
     refusal = ledger.refusals.get(job.key)
     if refusal is not None and now_s < refusal.retry_at_s and _is_true(refusal, now_s):

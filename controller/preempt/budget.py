@@ -97,7 +97,7 @@ class PreemptionBudget:
             return f"has run for {ran_s:.0f} s only (preemption_min_run_s is {least_s:g} s)"
         rests_s = self.rests_until_s(raw_id) - self._now_s
         if rests_s > 0:
-            return f"was preempted a short while ago, and is not preempted for another {duration(rests_s)}"
+            return f"was preempted recently, and is not preempted again for another {duration(rests_s)}"
         return ""
 
     def _too_often(self, moves: int) -> str:
@@ -110,7 +110,8 @@ class PreemptionBudget:
         if self.left:
             return ""
         most = self._settings.preemption_budget_per_hour
-        return f"has to wait: {self._spent} were preempted within an hour (preemption_budget_per_hour is {most})"
+        spent = f"{count(self._spent, 'job')} {'was' if self._spent == 1 else 'were'} preempted within the last hour"
+        return f"cannot be preempted now: {spent} (preemption_budget_per_hour is {most})"
 
     def rests_until_s(self, raw_id: int) -> float:
         """Return the end of the job's cool-down; in the past if there is none."""

@@ -16,12 +16,12 @@ def event_text(preemption: Preemption) -> str:
     again = f" again (attempt {preemption.attempt})" if preemption.attempt > 1 else ""
     texts = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
-        Stage.SAVED: f"saved{at}, is paused; it is requeued",
+        Stage.SAVED: f"saved{at} and paused; it is requeued next",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
         Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is no longer watched{but}",
         Stage.RESUMED: f"trains again{at}, {_took(preemption)} after the request to save{but}",
         Stage.CALLED_OFF: f"called off, so it stays on its nodes: {preemption.problem}",
-        Stage.OVER: f"over: {preemption.problem}",
+        Stage.OVER: f"ended: {preemption.problem}",
     }
     return texts[stage]
 
@@ -41,8 +41,8 @@ def why_text(preemption: Preemption, now_s: float) -> str:
             took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
             return f" It was preempted {ago} ago by {by} and continued{at_step(preemption)}{took}{_but(preemption)}."
         case Stage.CALLED_OFF | Stage.OVER:
-            word = "called off" if preemption.stage is Stage.CALLED_OFF else "over"
-            return f" A preemption by {by} was {word} {ago} ago: {preemption.problem}."
+            what = "was called off" if preemption.stage is Stage.CALLED_OFF else "ended"
+            return f" A preemption by {by} {what} {ago} ago: {preemption.problem}."
 
 
 def facts_of(preemption: Preemption) -> dict[str, str]:

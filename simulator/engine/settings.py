@@ -22,7 +22,9 @@ class Estimates:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not 0 <= self.sigma < 10:
-            raise SettingError(f"{self}: the kind is one of {', '.join(KINDS)}, sigma from 0 to 10")
+            raise SettingError(
+                f"estimates are {self.kind!r} with sigma {self.sigma}; give one of {', '.join(KINDS)}, and a sigma from 0 to 10"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Self:

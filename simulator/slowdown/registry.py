@@ -127,7 +127,7 @@ def _parsed(text: str) -> tuple[str, dict[str, Value]]:
         key, equals, value = item.partition("=")
         if key not in known or not equals:
             raise SlowdownError(
-                f"the slowdown model {name} has no option {item!r}", mend=f"take some of {', '.join(sorted(known))}"
+                f"the slowdown model {name} has no option {item!r}", mend=f"its options are {', '.join(sorted(known))}"
             )
         try:
             options[key] = known[key].parse(value)

@@ -19,13 +19,13 @@ def pace_text(view: CycleView, job: SlurmJob) -> str:
     if found is None:
         return ""
     others = _others(view.beside(found))
-    makes = f"It makes {rate(found.window.steps_per_s)} steps/s"
+    speed = f"It trains at {rate(found.window.steps_per_s)} steps/s"
     if found.sensitivity is None:
-        return f" {makes}{f' beside {others}' if others else ', alone on its links'}; its speed without neighbours is not known."
+        return f" {speed}{f' beside {others}' if others else ', alone on its links'}; its speed without neighbours is not known."
     slower = found.sensitivity.value
     pace = f"{slower:.2f} times slower than alone" if slower >= _UNDISTURBED else "as fast as alone"
     near = f" beside {others}" if others else ", with no job beside it"
-    return f" {makes}, {pace}{near} ({_basis(found.sensitivity)})."
+    return f" {speed}, {pace}{near} ({_basis(found.sensitivity)})."
 
 
 def contention_facts(view: CycleView, job: SlurmJob) -> dict[str, str]:

@@ -123,7 +123,7 @@ def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explain
         case Role.RUNNING:
             sentence = _running(view, job, now_s)
         case Role.INELIGIBLE:
-            sentence = f"Not to be placed yet: {_obstacle(view, job, found, now_s)}."
+            sentence = f"Cannot be placed yet: {_obstacle(view, job, found, now_s)}."
         case Role.ENDED:
             sentence = _ended(view, job, now_s, past.run)
         case Role.FOREIGN:
@@ -232,7 +232,7 @@ def _obstacle(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> 
         return f"it was placed, but not started{tries}: {refusal.reason}; {again}{_kept_off(refusal, now_s)}"
     begin_s = job.eligible_time_s
     if found.obstacle is Obstacle.BEGIN_TIME and begin_s is not None:
-        return f"it is not to begin before {clock_time(begin_s)} (in {duration(begin_s - now_s)})"
+        return f"its begin time is {clock_time(begin_s)} (in {duration(begin_s - now_s)})"
     return found.why
 
 

@@ -77,9 +77,9 @@ def _fit_text(view: CycleView, row: int) -> str:
     if fit.fits:
         return f"it fits now ({_some_nodes(fit)})"
     if fit.short_of:
-        return f"enough GPUs are free, but not enough {fit.short_of} beside them"
+        return f"enough GPUs are free, but not enough {fit.short_of} on the same nodes"
     if fit.fits_spread:
-        return f"it would fit now, but only on more nodes than necessary ({fit.needs_nodes})"
+        return f"it would fit now, but only on more nodes than the {fit.needs_nodes} that it needs"
     return _not_enough(fit)
 
 
@@ -99,12 +99,18 @@ def _not_enough(fit: Fit) -> str:
         return f"no GPU is free for it on {_usable(fit)}"
     name, free = fit.largest
     if fit.needs_nodes == 1:
-        return f"at most {count(free, 'GPU')} are free for it on one node ({name})"
+        return f"at most {_free_gpus(free)} free for it on one node ({name})"
     share = fit.parts[0][0]
     if len(fit.parts) == 1:
         have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
-        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} such nodes are needed"
-    return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
+        return (
+            f"of {_usable(fit)}, {have} {count(share, 'GPU')} free for it, and {fit.needs_nodes} such nodes are needed"
+        )
+    return f"{_free_gpus(fit.free_total)} free for it on {_usable(fit)}"
+
+
+def _free_gpus(number: int) -> str:
+    return f"{count(number, 'GPU')} {'is' if number == 1 else 'are'}"
 
 
 def _usable(fit: Fit) -> str:

@@ -68,7 +68,7 @@ class ControllerMetrics(Collector):
     def _of_decider(self) -> Iterator[Metric]:
         decider = self._controller.decider
         yield counter(
-            "headway_policy_rejects", "Decisions of the policy server that were refused", decider.counts.rejects
+            "headway_policy_rejects", "Decisions of the policy server that were rejected", decider.counts.rejects
         )
         yield gauge(
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving

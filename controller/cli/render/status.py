@@ -37,7 +37,7 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
         ("lease", _lease_line(status)),
         ("partitions", ", ".join(status.partitions)),
         ("policy", policy_line(status.policy)),
-        ("decisions", f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} refused"),
+        ("decisions", f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected"),
         ("jobs", _jobs_line(status)),
         (
             "gpus",
@@ -70,7 +70,7 @@ def _slurm_line(status: admin_pb2.Status) -> str:
         return "not read yet"
     age = duration(time.time() - status.snapshot_time_s)
     took_ms = status.snapshot_read_s * 1000
-    read = f"read {age} ago in {took_ms:.0f} ms, {status.slurm_errors} steps refused"
+    read = f"read {age} ago in {took_ms:.0f} ms, {status.slurm_errors} steps failed"
     return f"{status.slurm_version} by {status.slurm_client}, {read}"
 
 

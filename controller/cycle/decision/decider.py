@@ -346,7 +346,7 @@ class Decider:
                 raise self._failed(server, str(error)) from error
         if isinstance(checked, Rejection):
             self.counts.rejects += 1
-            raise self._failed(server, f"{server.endpoint.address}: decision refused: {checked.reason}")
+            raise self._failed(server, f"{server.endpoint.address}: decision rejected: {checked.reason}")
         if self._server.endpoint is server.endpoint:
             self._failures = 0
         return checked, server.spec.name if server.spec is not None else ""

@@ -52,7 +52,7 @@ def _read(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         return os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace")
     finally:
         os.close(descriptor)

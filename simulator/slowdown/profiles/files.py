@@ -77,7 +77,7 @@ def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
         raise SlowdownError(f"format is {table.get('format')!r}", mend=f"this version reads format = {FORMAT}")
     for key in table:
         if key not in _KEYS:
-            raise SlowdownError(f"{key!r} is not a key", mend=f"take some of {', '.join(sorted(_KEYS))}")
+            raise SlowdownError(f"{key!r} is not a key", mend=f"the keys are {', '.join(sorted(_KEYS))}")
     models = {
         name: _record(ModelProfile, _table(value, f"models.{name}"), f"models.{name}")
         for name, value in _table(table.get("models", {}), "models").items()
@@ -113,7 +113,7 @@ def _record(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     known = {item.name: item for item in fields(kind)}
     for key in table:
         if key not in known:
-            raise SlowdownError(f"{where}.{key} is not a key", mend=f"take some of {', '.join(sorted(known))}")
+            raise SlowdownError(f"{where}.{key} is not a key", mend=f"the keys are {', '.join(sorted(known))}")
     for name, item in known.items():
         if item.default is MISSING and name not in table:
             raise SlowdownError(f"{where}.{name} is missing", mend="give a number")

@@ -106,7 +106,7 @@ async def test_automatic_moves_one_of_two_and_then_waits(tmp_path: Path) -> None
     await shared.pass_windows(3)
     ((job_id, cause, why, elsewhere),) = shared.begun.requests
     assert (job_id, cause, sorted(elsewhere.avoid)) == ("2", Cause.THRESHOLD, ["n1", "n2"])
-    assert why.startswith("it makes 3 steps/s, 1.80 times slower than alone")
+    assert why.startswith("it trains at 3 steps/s, 1.80 times slower than alone")
     assert not why.endswith(".")
     # the other is not judged before it is known how it does alone
     assert shared.judging.advice == {}
@@ -126,7 +126,7 @@ async def test_advice_is_reported_once_and_removed_when_it_no_longer_holds(tmp_p
     assert shared.begun.requests == []
     ((job_id, text),) = shared.events()
     assert job_id == "2"
-    assert text.startswith("should be moved to n3,n4: it makes 3 steps/s, 1.80 times slower than alone")
+    assert text.startswith("should be moved to n3,n4: it trains at 3 steps/s, 1.80 times slower than alone")
     # and why and status say it
     (message,) = advice_messages(shared.judging)
     assert (message.job_id, list(message.nodes), list(message.avoid)) == ("2", ["n3", "n4"], ["n1", "n2"])

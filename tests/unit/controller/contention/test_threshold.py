@@ -107,7 +107,7 @@ def test_of_two_jobs_that_slow_each_other_down_the_slower_one_leaves_the_shared_
     assert (advice.job.key.job_id, advice.place.nodes, advice.mode) == ("2", ("n3", "n4"), "automatic")
     assert advice.place.constraint.avoid == {"n1", "n2"}
     assert advice.why == (
-        "it makes 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min now, on n1,n2 beside job 1; "
+        "it trains at 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min now, on n1,n2 beside job 1; "
         "n3,n4 are free"
     )
     assert found.stays == {}
@@ -130,11 +130,11 @@ def test_the_smaller_one_moves_even_if_less_affected() -> None:
     pair = (training(1, "n1 n2", gpus=1), PAIR[1])
     advice = only(judge_case(case(pair, PACES), BOTH))
     assert advice.job.key.job_id == "1"
-    assert "it makes 3 steps/s, 1.90 times slower" in advice.why
+    assert "it trains at 3 steps/s, 1.90 times slower" in advice.why
     # also one that is not in need of it itself, but in another's way
     advice = only(judge_case(case(pair, PACES), {TWO: LONG}))
     assert advice.job.key.job_id == "1"
-    assert "job 2 makes 3 steps/s, 2.10 times slower" in advice.why
+    assert "job 2 trains at 3 steps/s, 2.10 times slower" in advice.why
     assert "this one, 1.90 times slower, shares resources with it on n1,n2 beside job 2" in advice.why
 
 

@@ -94,7 +94,7 @@ async def test_one_of_two_jobs_leaves_their_shared_nodes(folder: Path) -> None:
         # then the more affected saves, is stopped, and runs where nobody is
         row = await pair.cluster.comes_to(Stage.SAVED)
         assert (row.job_id, row.cause) == (pair.second, Cause.THRESHOLD)
-        assert row.why.startswith("it makes 3 steps/s, 1.80 times slower than alone")
+        assert row.why.startswith("it trains at 3 steps/s, 1.80 times slower than alone")
         again = await pair.cluster.runs_again(pair.second)
         assert pair.nodes(pair.second) == {"n3", "n4"}
         await pair.cluster.train(again.key, restored_step=41, first_step_s=0.0)
@@ -116,11 +116,11 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
         config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
         where = ("--config", str(config))
         shown = (await headway("status", *where)).out
-        assert f"advice      move job {pair.second} to n3,n4: it makes 3 steps/s" in shown
+        assert f"advice      move job {pair.second} to n3,n4: it trains at 3 steps/s" in shown
         (row,) = (await headway("status", "--json", *where)).json["advice"]
         assert (row["job_id"], row["nodes"], row["avoid"]) == (pair.second, ["n3", "n4"], ["n1", "n2"])
         why = (await headway("why", pair.second, *where)).out
-        assert "It should be moved to n3,n4: it makes 3 steps/s, 1.80 times slower than alone" in why
+        assert "It should be moved to n3,n4: it trains at 3 steps/s, 1.80 times slower than alone" in why
         async with asking(folder / "status.sock") as status:
             (advice,) = (await status.GetStatus(pb.GetStatusRequest())).advice
             assert (advice.job_id, list(advice.nodes)) == (pair.second, ["n3", "n4"])

@@ -130,7 +130,7 @@ def test_the_users_options_bound_the_size():
         (request_with(gpus_per_task=4, ntasks=2), 30, "4 for each task; possible: ..., 20, 24, 28, 32, 36, 40, ..."),
         (request_with(gpus=6, ntasks=2), 4, "2 tasks for 6 GPUs; possible: 3, 6, 9,"),
         (request_with(gpus=6), 65, "the cluster has 64 GPUs, not 65"),
-        (request_with(gpus=6), 0, "0 is no number of GPUs"),
+        (request_with(gpus=6), 0, "0 is not a valid number of GPUs"),
         (request_with(ntasks=6), 4, "a request without GPUs; no other number is possible"),
     ],
 )

@@ -141,7 +141,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_deci
             "the job ended just before it was to be stopped; Slurm put it back into the queue, where it is held: "
             f"`scancel {job_id}` if its work is done, `scontrol release {job_id}` to run it again"
         )
-        assert cluster.events(job_id)[-1] == f"over: {row.problem}"
+        assert cluster.events(job_id)[-1] == f"ended: {row.problem}"
         # and the job is not placed again
         await world.go_on(5)
         found = world.slurm.job(job_id)

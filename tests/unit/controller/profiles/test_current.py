@@ -151,9 +151,9 @@ def test_the_contention_is_one_sentence(store: ProfileStore) -> None:
     assert three is not None
     words = pace_text(shown, one)
     assert words.startswith(
-        " It makes 3 steps/s, 2.00 times slower than alone beside job 8_2 (6 steps/s in 1 window alone;"
+        " It trains at 3 steps/s, 2.00 times slower than alone beside job 8_2 (6 steps/s in 1 window alone;"
     )
-    assert pace_text(shown, two) == " It makes 3 steps/s beside job 1; its speed without neighbours is not known."
+    assert pace_text(shown, two) == " It trains at 3 steps/s beside job 1; its speed without neighbours is not known."
     assert contention_facts(shown, one)["beside"] == "8_2"
     assert "contention_sensitivity" not in contention_facts(shown, two)
     assert (pace_text(shown, three), contention_facts(shown, three)) == ("", {})

@@ -134,7 +134,7 @@ def test_files_of_another_format_are_refused(fork_server: ForkServer, saved: Pat
     found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
-    assert "cannot be loaded (ValueError: it is no file of tensors" in found.logs[1]
+    assert "cannot be loaded (ValueError: it is not a file of tensors" in found.logs[1]
     assert "cannot be loaded on another rank, whose log says why" in found.logs[0]
     assert everything(saved) == before
 

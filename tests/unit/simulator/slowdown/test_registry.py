@@ -50,7 +50,7 @@ def test_the_profile_of_unknown_models_can_be_chosen() -> None:
         (("nonsense",), "no slowdown model 'nonsense'; take none, or some of interference, link-sharing"),
         (("none", "locality"), "none cannot be combined with"),
         (("locality", "locality"), "given twice"),
-        (("max-min:speed=3",), "no option 'speed=3'; take some of default, reference, sharing"),
+        (("max-min:speed=3",), "no option 'speed=3'; its options are default, reference, sharing"),
         (("max-min:reference",), "no option 'reference'"),
         (("max-min:reference=worst",), "'worst' is nothing for reference .*; give best or alone"),
         (("interference:cores=-1",), "'-1' is nothing for cores .*; give a number above 0"),

@@ -156,7 +156,10 @@ def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requ
     if target is None or (not absent and template is None and tuple(target.shape) != shape):
         return _whole(value, shape, requests) if absent else value
     if tuple(target.shape) != shape:
-        raise Refused(f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}")
+        raise Refused(
+            f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}. Build the model as "
+            "the run that saved the checkpoint did, or give headway_job.checkpoint another folder."
+        )
     mine = target if template is not None else _empty_like(target, value, absent)
     for offsets, into in local_shards(mine, _name(each.name, path), all_replicas=True):
         if absent:

@@ -88,7 +88,7 @@ def read_index(file: BinaryIO, name: str) -> List[StoredShard]:
     start = len(_MAGIC) + _LENGTH_BYTES
     head = file.read(start)
     if len(head) < start or not head.startswith(_MAGIC):
-        raise Damaged(f"{name} is no file of shards")
+        raise Damaged(f"{name} is not a file of shards")
     length = int.from_bytes(head[len(_MAGIC) :], "big")
     if length > _MAX_INDEX_BYTES:
         raise Damaged(f"{name} has an index of {length} bytes")
@@ -121,7 +121,7 @@ class ShardReader:
                 if _volume(_overlap(stored, request)[1])
             ]
             if sum(_volume(_overlap(stored, request)[1]) for stored in found) != request.into.numel():
-                raise Damaged(f"the shards of {request.name} do not make it whole")
+                raise Damaged(f"the shards of {request.name} are incomplete")
             for stored in found:
                 by_file.setdefault(stored.file, []).append((stored, request))
         for name, reads in sorted(by_file.items()):

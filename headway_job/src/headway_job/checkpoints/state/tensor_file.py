@@ -66,7 +66,7 @@ class TensorFile:
         file.seek(0)
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if length > min(_MAX_HEADER_BYTES, end - _LENGTH_BYTES):
-            raise ValueError(f"it is no file of tensors (a header of {length} bytes)")
+            raise ValueError(f"it is not a file of tensors (a header of {length} bytes)")
         self._data_start = _LENGTH_BYTES + length
         self._data_bytes = end - self._data_start
         header = _object(json.loads(file.read(length).decode()), "its header")

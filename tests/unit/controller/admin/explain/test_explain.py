@@ -52,18 +52,19 @@ def held(number, where, **changes):
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 5},
             wants(gpus_per_node=4, min_nodes=2, max_nodes=2),
-            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 such nodes are needed.",
+            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 GPUs free for it, "
+            "and 2 such nodes are needed.",
         ),
         (
             {"n1": 7, "n2": 7, "n3": 7, "n4": 7},
             wants(gpus_per_job=16),
-            "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 free for it, "
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 GPUs free for it, "
             "and 2 such nodes are needed.",
         ),
         (
             {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
             wants(gpus_per_job=16),
-            "Needs 16 GPUs in equal parts on 2 to 4 nodes; it would fit now, but only on more nodes than necessary (2).",
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; it would fit now, but only on more nodes than the 2 that it needs.",
         ),
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 1},
@@ -122,11 +123,11 @@ def test_a_job_that_fits_is_shown_as_fitting():
 
 def test_what_is_short_beside_gpus_is_named():
     full_of_cpus = held(1, {"n1": 1}, request=wants(gpus_per_node=1, num_cpus=60))
-    assert "enough GPUs are free, but not enough CPUs beside them" in waits(
+    assert "enough GPUs are free, but not enough CPUs on the same nodes" in waits(
         full_of_cpus, nodes=1, request=wants(gpus_per_node=4, num_cpus=8)
     )
     full_of_memory = held(1, {"n1": 1}, request=wants(gpus_per_node=1, memory_mib_per_node=255_000))
-    assert "but not enough memory beside them" in waits(
+    assert "but not enough memory on the same nodes" in waits(
         full_of_memory, nodes=1, request=wants(gpus_per_node=4, memory_mib_per_node=8000)
     )
 
@@ -223,7 +224,7 @@ def test_a_job_that_this_cycle_could_not_pin_is_shown_as_refused():
     found = explain(shot, "9", NOW_S + 4)
     assert found.state == "ineligible"
     assert found.sentence == (
-        "Not to be placed yet: it was placed, but not started, 2 times so far: could not be pinned: no; next attempt in 6 s."
+        "Cannot be placed yet: it was placed, but not started, 2 times so far: could not be pinned: no; next attempt in 6 s."
     )
     assert some(found.facts, "refusals", "next_try_in_s") == {"refusals": "2", "next_try_in_s": "6"}
 
@@ -234,7 +235,7 @@ def test_a_job_that_was_not_tried_names_the_job_whose_refusal_stands_for_it():
     refusal = Refusal(why, NOW_S, NOW_S + 10, 1, like="8", slurm_reason="AssocGrpGRES")
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
-        "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next attempt in 6 s."
+        "Cannot be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next attempt in 6 s."
     )
 
 
@@ -293,7 +294,7 @@ def test_a_task_of_a_throttled_array_waits_for_its_siblings():
     why, said = "Slurm refuses it: JobArrayTaskLimit", "JobArrayTaskLimit"
     shot.ledger.refusals[JobKey("9", 999_000)] = Refusal(why, NOW_S, NOW_S + 10, 2, slurm_reason=said)
     assert explain(shot, "9", NOW_S + 4).sentence == (
-        "Not to be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
+        "Cannot be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
         "next attempt in 6 s."
     )
 
@@ -334,13 +335,13 @@ def test_the_phases_of_a_run(phase, expected):
 def test_a_job_that_may_not_be_placed_yet_shows_why(changes, expected):
     found = explain(scene(job("9", **changes), job("4")), "9", NOW_S)
     assert found.state == "ineligible"
-    assert found.sentence.startswith(f"Not to be placed yet: {expected}")
+    assert found.sentence.startswith(f"Cannot be placed yet: {expected}")
     assert "placement" not in found.facts
 
 
 def test_a_begin_time_is_shown_as_a_time():
     found = explain(scene(job("9", eligible_time_s=NOW_S + 7200)), "9", NOW_S)
-    assert re.search(r"it is not to begin before \S+ \S+ \(in 2 h\)\.$", found.sentence)
+    assert re.search(r"its begin time is \S+ \S+ \(in 2 h\)\.$", found.sentence)
 
 
 def test_a_run_that_ends_by_a_requeue_is_not_taken_for_a_placement_of_slurm():
@@ -493,7 +494,7 @@ def test_a_job_that_avoids_refused_nodes_shows_which_and_for_how_long():
     refusal = Refusal(why, NOW_S, NOW_S + 10, 2, unfit="n1,n2", places=2)
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
-        f"Not to be placed yet: it was placed, but not started, 2 times so far: {why}; next attempt in 6 s, "
+        f"Cannot be placed yet: it was placed, but not started, 2 times so far: {why}; next attempt in 6 s, "
         "and is not placed on n1, n2 for another 10 min."
     )
 

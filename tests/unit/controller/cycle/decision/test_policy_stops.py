@@ -197,7 +197,7 @@ async def test_a_job_that_fits_on_no_other_nodes_loses_its_constraint_with_an_ev
     assert world.phase(key) is Phase.RUNNING
     assert len(world.nodes(key)) == 4
     texts = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
-    assert texts == ["may go anywhere again: it was to avoid n1, and fits on no other nodes now"]
+    assert texts == ["may go anywhere again: it had to avoid n1, and fits on no other nodes now"]
 
 
 async def test_a_job_waits_until_the_nodes_of_its_constraint_are_free(tmp_path):

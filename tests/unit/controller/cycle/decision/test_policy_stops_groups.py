@@ -277,7 +277,7 @@ def moved_often(world, _):
     ("happens", "why"),
     [
         (cannot_come_back, "it cannot come back"),
-        (rests, "it was preempted a short while ago, and is not preempted for another 9 min"),
+        (rests, "it was preempted recently, and is not preempted again for another 9 min"),
         (moved_often, "it was preempted 2 times within an hour (preemption_moves_per_hour is 2)"),
     ],
 )

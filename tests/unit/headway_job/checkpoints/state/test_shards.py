@@ -105,11 +105,11 @@ def test_a_tensor_is_whole_or_damaged() -> None:
     files = stored(whole, boxes([6, 2], [[2, 4], []]), 3)
     lacking = {name: data for name, data in files.items() if name != "rank-1.shards"}
 
-    with pytest.raises(Damaged, match="the shards of w do not make it whole"):
+    with pytest.raises(Damaged, match="the shards of w are incomplete"):
         read(lacking).fill([ReadRequest("w", (0, 0), torch.empty(6, 2))])
-    with pytest.raises(Damaged, match="do not make it whole"):
+    with pytest.raises(Damaged, match="are incomplete"):
         read(files).fill([ReadRequest("v", (0, 0), torch.empty(6, 2))])
-    with pytest.raises(Damaged, match="do not make it whole"):
+    with pytest.raises(Damaged, match="are incomplete"):
         read(files).fill([ReadRequest("w", (0,), torch.empty(12))])
 
     kept = [one for name, data in files.items() for one in read_index(io.BytesIO(data), name)]
