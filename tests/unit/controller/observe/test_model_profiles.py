@@ -114,7 +114,7 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
     model = ContentionModel(served)
     # 4 GB over a NIC of 1.25 GB/s, where the step computes for 0.1 s and is ideal on one node
     assert model.by_links and model.speed(0) == pytest.approx(0.1 / (0.1 + 4 / 1.25))
-    assert [model.is_usual(row) for row in range(3)] == [False, False, True]
+    assert [model.is_typical(row) for row in range(3)] == [False, False, True]
     assert set(ContentionGreedy().decide(served).allocation) == {0, 1, 2}
 
 
