@@ -143,11 +143,11 @@ class TestDecisions:
     def test_who_is_not_preemptible_stays(self) -> None:
         assert decide([Node()], replace(self.grown, preemptible=False), Job(gpus=2)) == {0: 8}
 
-    def test_the_first_get_their_least_and_later_ones_are_paused(self) -> None:
+    def test_the_first_get_their_least_and_later_ones_are_stopped(self) -> None:
         state = cluster([Node()], [Job(gpus=6), Job(gpus=4, sizes=(3, 8), held={0: 8})], time_s=9999)
         decision = Optimus().decide(state)
         assert {row: placement.num_gpus for row, placement in decision.allocation.items()} == {0: 6}
-        assert decision.reasons[1].startswith("paused")
+        assert decision.reasons[1].startswith("stopped")
 
     def test_who_keeps_its_size_keeps_its_place(self) -> None:
         here = Job(gpus=4, held={1: 2, 0: 2}, estimate_s=10)

@@ -69,7 +69,7 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
 
 
 @pytest.mark.parametrize(("layout", "placing"), [("consolidated", BEST_FIT), ("anywhere", ANYWHERE)])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(state=elastic_states())
 def test_decisions_are_those_of_working_out_everything_at_every_try(
     layout: str, placing: PlacementRule, state: ClusterState
