@@ -7,6 +7,8 @@ DOCS_STAMP := $(VENV)/.docs-ready
 
 .PHONY: setup demo test test-slow check docs hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
+# Tests start hundreds of Python processes, each of which would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
