@@ -33,6 +33,8 @@ def step():
     optimizer.step()
 """
 """First lines of most programs: 27 parameters in 2 tensors."""
+WHOLE_TORCH = MODEL.replace("import eager_torch\n", "")
+"""The same for programs that use torch's profiler or compiler, or the worker processes of its data loader."""
 
 
 FAST_POLLS = """
