@@ -7,6 +7,8 @@ DOCS_STAMP := $(VENV)/.docs-ready
 
 .PHONY: setup demo test test-slow check docs hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
+# Tests start hundreds of Python processes, each of which would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -34,8 +36,8 @@ test: setup $(DOCS_STAMP)
 	@$(BIN)/python -m slurm.prerequisites --install-if-root
 	@echo "tests that take minutes will be left out: \`make test-slow\` runs them" >&2
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check
-	# Four at a time, on two cores too: tests on a real Slurm wait most of the time. In the order of the folders, so that the files
-	# of tests/cluster, which take longest, come first: by default those with the fewest tests would come last.
+	# Four at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
+	# by default those with the fewest tests would come last.
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-slow: setup

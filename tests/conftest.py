@@ -3,7 +3,7 @@
 Programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests, and how one test has set up
 logging must not decide what the next one sees. Hypothesis must not take a busy machine for a slow test. What has been imported
 stays for the whole run, so that the garbage collector need not go through it again and again: a story of tests/campaign, which
-collects often, would take three times as long.
+collects often, would take three times as long. In parallel processes, files of tests that wait come between those that compute.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.file_order import spread_files
+
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
@@ -25,6 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Processes that run tests in parallel get waiting and computing files by turns."""
+    if hasattr(config, "workerinput"):
+        items[:] = spread_files(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

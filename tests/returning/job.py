@@ -7,6 +7,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+EAGER_TORCH = Path(__file__).with_name("eager_torch.py")
+"""Module that programs of jobs may import from beside them."""
 _PROGRAM = Path(__file__).with_name("returning_job.py")
 _SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log --job-name={name} --requeue
@@ -57,7 +59,8 @@ class Records:
 
     def prepare(self) -> None:
         """Copy the program into the folder."""
-        shutil.copy(_PROGRAM, self.folder)
+        for path in (_PROGRAM, EAGER_TORCH):
+            shutil.copy(path, self.folder)
 
     def hurry(self, name: str) -> None:
         """Let a job make its remaining steps without a pause, in this run and in later ones."""

@@ -13,9 +13,12 @@ import sys
 import time
 from pathlib import Path
 
+if "BEGUN_S" in os.environ:
+    import torch._dynamo  # DDP's first use would import it: as long again as torch, which is to count as import
+else:
+    import eager_torch  # noqa: F401
 import headway_job
 import torch
-import torch._dynamo  # DDP imports it at its first use, which would take as long as the import of torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def modules() -> list[Path]:
     return sorted(path for path in paths if not GENERATED.search(path.name))
 
 
+@cache
 def found() -> dict[str, str]:
     """Every fault, by path and text: where it is."""
     every: dict[str, str] = {}

@@ -19,10 +19,11 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import USER, Live
+from tests.returning.job import EAGER_TORCH
 
 WINDOW_S = 6.0
 """Window of throughputs: about 16 steps of a job alone."""
-_PROGRAM = Path(__file__).with_name("ddp_job.py")
+_PROGRAMS = (Path(__file__).with_name("ddp_job.py"), EAGER_TORCH)
 
 SCRIPT = """#!/bin/bash
 #SBATCH --ntasks-per-node=1 --gpus-per-node=1 --time=60 --output={name}.log
@@ -117,7 +118,8 @@ def training(rate: str, **settings: Any) -> Iterator[Training]:
         MiniCluster(headway.cluster_spec(name=name, gpus=4, rate=rate)) as cluster,
     ):
         jobpython.open_to_users(cluster)
-        shutil.copy(_PROGRAM, cluster.files.work)
+        for path in _PROGRAMS:
+            shutil.copy(path, cluster.files.work)
         headway.configure(
             cluster,
             policy_deadline_s=5.0,

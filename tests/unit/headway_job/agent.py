@@ -14,12 +14,14 @@ from pathlib import Path
 
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Frame, Hello, Model, Profile, Steps
+from tests.returning.job import EAGER_TORCH
 
 PROJECT = Path(__file__).resolve().parents[3] / "headway_job"
 JOBSIDE = PROJECT / "src"
 _PACKET = frames.MAX_FRAME_BYTES + 1
 
 MODEL = """
+import eager_torch
 import torch
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -31,6 +33,8 @@ def step():
     optimizer.step()
 """
 """First lines of most programs: 27 parameters in 2 tensors."""
+WHOLE_TORCH = MODEL.replace("import eager_torch\n", "")
+"""The same for programs that use torch's profiler or compiler, or the worker processes of its data loader."""
 
 
 FAST_POLLS = """
@@ -168,11 +172,11 @@ class Program:
     """A user's program, run as a user would run it, with the folder of headway_job on its PYTHONPATH."""
 
     def __init__(self, folder: Path, agent: Agent | None, *path: Path) -> None:
-        """`path`: folders for PYTHONPATH; by default only that of headway_job."""
+        """`path`: folders for PYTHONPATH; by default those of headway_job and of eager_torch, which programs may import."""
         self._folder = folder
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD_"))},
-            "PYTHONPATH": os.pathsep.join(str(part) for part in path or (JOBSIDE,)),
+            "PYTHONPATH": os.pathsep.join(str(part) for part in path or (JOBSIDE, EAGER_TORCH.parent)),
             "HEADWAY_JOB_SOCKET": str(agent.path if agent else folder / "nobody.sock"),
             "OMP_NUM_THREADS": "1",
         }

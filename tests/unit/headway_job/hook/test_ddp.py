@@ -16,7 +16,7 @@ _RANKS = (
     + SOCKETS
     + """
 import os, sys, time
-import torch, torch.distributed as dist
+import eager_torch, torch, torch.distributed as dist
 torch.set_num_threads(1)
 torch.manual_seed(1)
 rank = int(sys.argv[1])
@@ -86,7 +86,7 @@ def busy(seconds):
     while time.thread_time() < end: pass
 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(10))], lr=0.1)
 data = torch.ones(1000)
-for _ in range(50):
+for _ in range(30):
     {step}
     optimizer.step()
 """

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.wire.frames import Bye, Hello, Steps
-from tests.unit.headway_job.agent import FAST_POLLS, JOBSIDE, SOCKETS, Agent, Program
-from tests.unit.headway_job.agent import MODEL as REAL_MODEL
+from tests.unit.headway_job.agent import FAST_POLLS, JOBSIDE, SOCKETS, WHOLE_TORCH, Agent, Program
 from tests.unit.headway_job.small_torch import MODEL, make
 
 
@@ -108,7 +107,7 @@ def test_workers_of_a_data_loader(tmp_path: Path, agent: Agent) -> None:
     real = Program(tmp_path, agent)
     done = real.run(
         SOCKETS
-        + REAL_MODEL
+        + WHOLE_TORCH
         + """
 import time
 import torch.utils.data

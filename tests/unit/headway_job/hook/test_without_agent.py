@@ -15,7 +15,7 @@ from tests.unit.headway_job.agent import JOBSIDE, SOCKETS, Agent, Connection, Pr
 THREE_LINES = (
     SOCKETS
     + """
-import headway_job, torch
+import eager_torch, headway_job, torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -12,7 +12,7 @@ from headway_job.profiling import window
 from headway_job.profiling.kineto import NoProfiler
 
 from nodeagent.wire.frames import Bye, NoProfile, Profile
-from tests.unit.headway_job.agent import FAST_POLLS, MODEL, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import FAST_POLLS, MODEL, WHOLE_TORCH, Agent, Connection, Program, polite
 
 _HELPERS = """
 import sys, time
@@ -36,6 +36,7 @@ _ALONE = FAST_POLLS.replace("0.002", "0.02") + MODEL + _HELPERS
 _MAX_FACTOR = 8
 """If steps are short, a window has up to so many times the requested steps."""
 _PROGRAM = _AS_IN_A_GROUP + _ALONE
+_PROGRAM_WITH_PROFILER = _PROGRAM.replace(MODEL, WHOLE_TORCH)
 
 
 def _asks(steps: int) -> object:
@@ -56,7 +57,7 @@ def asking(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
 def test_a_window_prints_nothing(tmp_path: Path, asking: Agent) -> None:
     """Our windows write nothing to stderr, where torch's profiler does; the program's own profiler writes again afterwards."""
     done = Program(tmp_path, asking).run(
-        _PROGRAM
+        _PROGRAM_WITH_PROFILER
         + """
 train_until(in_a_window)
 train_until(lambda: window() is None)
@@ -120,7 +121,7 @@ def test_short_steps_make_a_window_of_more(monkeypatch: pytest.MonkeyPatch, step
 @pytest.mark.parametrize("asking", [200], indirect=True)
 def test_the_programs_own_profiler_has_precedence(tmp_path: Path, asking: Agent) -> None:
     done = Program(tmp_path, asking).run(
-        _PROGRAM
+        _PROGRAM_WITH_PROFILER
         + """
 train_until(in_a_window)
 schedule = torch.profiler.schedule(wait=1, warmup=1, active=3)
@@ -142,7 +143,7 @@ for _ in range(100): step(); time.sleep(0.005)
 @pytest.mark.parametrize("asking", [3], indirect=True)
 def test_no_window_while_the_program_profiles(tmp_path: Path, asking: Agent) -> None:
     done = Program(tmp_path, asking).run(
-        _PROGRAM
+        _PROGRAM_WITH_PROFILER
         + """
 with torch.profiler.profile() as mine:
     for number in range(60): step(); time.sleep(0.01)
@@ -193,7 +194,7 @@ for _ in range(300): step(); time.sleep(0.005)
 def test_a_compiled_step(tmp_path: Path, asking: Agent) -> None:
     """dynamo traces an optimizer's step: steps are counted, and it does not warn about our hook."""
     text = (
-        _PROGRAM
+        _PROGRAM_WITH_PROFILER
         + """
 compiled = torch.compile(optimizer.step, backend="eager")
 for number in range(40):
@@ -234,7 +235,13 @@ print(windows)
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
 @pytest.mark.parametrize(
-    "tool", ["NSYS_PROFILING_SESSION_ID", "NSYS_OTHER", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
+    "tool",
+    [
+        "NSYS_PROFILING_SESSION_ID",
+        pytest.param("NSYS_OTHER", marks=pytest.mark.slow),
+        "CUDA_INJECTION64_PATH",
+        pytest.param("NVTX_INJECTION64_PATH", marks=pytest.mark.slow),
+    ],
 )
 def test_no_window_where_another_tool_traces_the_process(tmp_path: Path, asking: Agent, tool: str) -> None:
     program = Program(tmp_path, asking)
@@ -256,7 +263,14 @@ with open("{library}", "rb") as file:
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
-@pytest.mark.parametrize("name", ["libToolsInjection64.so", "libcuda-injection.so", "libInterceptorInjectionTarget.so"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "libToolsInjection64.so",
+        pytest.param("libcuda-injection.so", marks=pytest.mark.slow),
+        pytest.param("libInterceptorInjectionTarget.so", marks=pytest.mark.slow),
+    ],
+)
 def test_no_window_where_a_tool_was_attached_to_the_process(tmp_path: Path, asking: Agent, name: str) -> None:
     """The file stands for the tool's library, which the kernel lists among what is mapped into the process."""
     library = tmp_path / name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,19 @@ def trained(fork_server: ForkServer, kind: str, world: int, folder: Path, **args
     return fork_server.run("state.sharded.train", world, kind=kind, folder=folder, **{"steps": STEPS, **args})
 
 
+@pytest.fixture(scope="module")
+def whole_run(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
+    """Return a function that returns a run without interruption. The same run is made once for all tests."""
+
+    @cache
+    def run(kind: str, world: int, **args: object) -> Ended:
+        ended = trained(fork_server, kind, world, tmp_path_factory.mktemp("whole"), **args)
+        assert ended.ends == [0] * world, ended.logs
+        return ended
+
+    return run
+
+
 def assert_same(whole: Ended, parts: list[Ended]) -> None:
     """Return the loss of each step, from the last run that made it."""
     found = {step: loss for part in parts for step, loss in part.losses().items()}
@@ -26,17 +41,28 @@ def assert_same(whole: Ended, parts: list[Ended]) -> None:
     assert len(found) == STEPS
 
 
-@pytest.mark.parametrize("kind", ["fsdp1", "fsdp1-flat", "fsdp2"])
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 2), (2, 1)])
+KINDS = ("fsdp1", "fsdp1-flat", "fsdp2")
+RANKS = ((2, 2), (2, 3), (3, 2), (2, 1))
+QUICK = {"fsdp1": {(2, 2), (2, 3)}, "fsdp1-flat": {(2, 3), (3, 2)}, "fsdp2": {(2, 3), (3, 2), (2, 1)}}
+"""Numbers of ranks before and after with which each kind is tested in `make test`: each number with some kind."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        pytest.param(kind, *ranks, marks=() if ranks in QUICK[kind] else pytest.mark.slow)
+        for kind in KINDS
+        for ranks in RANKS
+    ],
+)
 def test_a_sharded_run_goes_on_with_any_number_of_ranks(
-    fork_server: ForkServer, tmp_path: Path, folder: Path, kind: str, before: int, after: int
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path, kind: str, before: int, after: int
 ) -> None:
-    whole = trained(fork_server, kind, before, tmp_path / "whole")
+    whole = whole_run(kind, before)
 
     first = trained(fork_server, kind, before, folder, options=SAVE, die_at=8, saved=6)
     second = trained(fork_server, kind, after, folder)
 
-    assert whole.ends == [0] * before, whole.logs
     assert first.ends == [KILLED] * before
     assert second.ends == [0] * after, second.logs
     assert second.reported("start") == first.reported("saved") == 6
@@ -46,9 +72,9 @@ def test_a_sharded_run_goes_on_with_any_number_of_ranks(
 
 @pytest.mark.parametrize(("before", "after"), [("fsdp1-own", "fsdp1"), ("fsdp1-flat", "fsdp1-own"), ("ddp-own", "ddp")])
 def test_classes_derived_from_torchs_are_recognized(
-    fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path, before: str, after: str
 ) -> None:
-    whole = trained(fork_server, after, 2, tmp_path / "whole")
+    whole = whole_run(after, 2)
 
     first = trained(fork_server, before, 2, folder, options=SAVE, die_at=8, saved=6)
     second = trained(fork_server, after, 1 if after == "ddp" else 2, folder)
@@ -59,9 +85,9 @@ def test_classes_derived_from_torchs_are_recognized(
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adagrad"])
 def test_optimizers_with_other_kinds_of_state(
-    fork_server: ForkServer, tmp_path: Path, folder: Path, optimizer: str
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path, optimizer: str
 ) -> None:
-    whole = trained(fork_server, "fsdp2", 2, tmp_path / "whole", optimizer=optimizer)
+    whole = whole_run("fsdp2", 2, optimizer=optimizer)
 
     first = trained(fork_server, "fsdp2", 2, folder, options=SAVE, die_at=8, saved=6, optimizer=optimizer)
     second = trained(fork_server, "fsdp2", 3, folder, optimizer=optimizer)
@@ -73,9 +99,9 @@ def test_optimizers_with_other_kinds_of_state(
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp2"), ("fsdp2", "ddp")])
 @pytest.mark.parametrize("world", [1, 2])
 def test_whole_models_and_fully_sharded_ones_are_restored_into_each_other(
-    fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str, world: int
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path, before: str, after: str, world: int
 ) -> None:
-    whole = trained(fork_server, "ddp", 2, tmp_path / "whole")
+    whole = whole_run("ddp", 2)
 
     first = trained(fork_server, before, 2, folder, options=SAVE, die_at=8, saved=6)
     second = trained(fork_server, after, world, folder, options=SAVE)
@@ -99,10 +125,10 @@ def test_an_optimizer_is_not_restored_between_fsdp1_and_others(
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp1"), ("fsdp1-flat", "ddp"), ("fsdp1", "fsdp2")])
 def test_a_model_alone_is_restored_between_fsdp1_and_others(
-    fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path, before: str, after: str
 ) -> None:
     alone = {"model_alone": True, "optimizer": "SGD-plain"}
-    whole = trained(fork_server, "ddp", 2, tmp_path / "whole", **alone)
+    whole = whole_run("ddp", 2, **alone)
 
     first = trained(fork_server, before, 2, folder, options=SAVE, die_at=8, saved=6, **alone)
     second = trained(fork_server, after, 2, folder, **alone)
@@ -126,8 +152,10 @@ def test_an_object_that_raises_on_one_rank_blocks_no_other(fork_server: ForkServ
     assert len(checkpoints(folder)) == 1
 
 
-def test_replicas_of_shards_are_kept_once(fork_server: ForkServer, tmp_path: Path, folder: Path) -> None:
-    whole = trained(fork_server, "replicated", 4, tmp_path / "whole")
+def test_replicas_of_shards_are_kept_once(
+    fork_server: ForkServer, whole_run: Callable[..., Ended], folder: Path
+) -> None:
+    whole = whole_run("replicated", 4)
 
     first = trained(fork_server, "replicated", 4, folder, options=SAVE, die_at=8, saved=6)
     files = json.loads((checkpoints(folder)[0] / "manifest.json").read_text())["files"]

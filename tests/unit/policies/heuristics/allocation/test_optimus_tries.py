@@ -69,7 +69,7 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
 
 
 @pytest.mark.parametrize(("layout", "placing"), [("consolidated", BEST_FIT), ("anywhere", ANYWHERE)])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(state=elastic_states())
 def test_cached_decisions_equal_those_computed_anew(layout: str, placing: PlacementRule, state: ClusterState) -> None:
     assert Optimus(layout=layout).decide(state).allocation == straight(state, placing)

@@ -13,7 +13,14 @@ pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
 from policies.serving.client import PolicyClient
-from tests.unit.policies.learned.commands import ROOT, headway_policy, install, install_example, started
+from tests.unit.policies.learned.commands import (
+    ROOT,
+    headway_policy,
+    in_a_new_interpreter,
+    install,
+    install_example,
+    started,
+)
 from tests.unit.policies.processes import eventually, running, serve_command
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
@@ -192,7 +199,9 @@ def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
     env = install_example(site)
     # Python runs it when it starts; an import of torch then fails as if it were not there.
     (site / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
-    said = headway_policy("train", "learned-order", env=env, cwd=tmp_path, code=1).stderr
+    done = in_a_new_interpreter("train", "learned-order", env=env, cwd=tmp_path)
+    said = done.stderr
+    assert done.returncode == 1, said
     assert "training needs torch" in said
     assert "pip install 'headway-scheduler[train,sim]'" in said
 

@@ -99,5 +99,5 @@ def test_invalid_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SlowdownError, match="cannot be read"):
         load_profiles(tmp_path / "none.json")
     (tmp_path / "p.json").write_text("{")
-    with pytest.raises(SlowdownError, match="no JSON"):
+    with pytest.raises(SlowdownError, match="is not valid JSON"):
         load_profiles(tmp_path / "p.json")
