@@ -131,7 +131,7 @@ async def test_advice_is_reported_once_and_removed_when_it_no_longer_holds(tmp_p
     (message,) = advice_messages(shared.judging)
     assert (message.job_id, list(message.nodes), list(message.avoid)) == ("2", ["n3", "n4"], ["n1", "n2"])
     said = with_advice(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
-    assert said.sentence.startswith("Runs. It should be moved to n3,n4: it makes")
+    assert said.sentence.startswith("Runs. It should be moved to n3,n4: it trains at")
     assert said.sentence.endswith("n3,n4 are free.")
     assert (said.facts["user"], said.facts["advice"], said.facts["advice_nodes"]) == ("ann", "move", "n3,n4")
     # when they are in nobody's way

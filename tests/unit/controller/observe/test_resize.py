@@ -131,7 +131,7 @@ def test_the_users_options_bound_the_size():
         (request_with(gpus=6, ntasks=2), 4, "2 tasks for 6 GPUs; possible: 3, 6, 9,"),
         (request_with(gpus=6), 65, "the cluster has 64 GPUs, not 65"),
         (request_with(gpus=6), 0, "0 is not a valid number of GPUs"),
-        (request_with(ntasks=6), 4, "a request without GPUs; no other number is possible"),
+        (request_with(ntasks=6), 4, "request for no GPUs; no other number is possible"),
     ],
 )
 def test_an_impossible_size_is_refused_with_the_possible_ones(request_, number, words):

@@ -82,7 +82,7 @@ def test_a_job_that_is_being_stopped_is_not_stopped_again(stage: Stage) -> None:
 
 def test_a_cool_down_begins_when_the_job_runs_again() -> None:
     back = preemption(1, 7, OLD, Stage.STARTED, stopped_s=OLD + 10, started_s=NOW_S - 400)
-    assert "not preempted for another 3 min" in allowance(back).refusal(JOB)
+    assert "not preempted again for another 3 min" in allowance(back).refusal(JOB)
     assert allowance(back, preemption_cooldown_s=400).refusal(JOB) == ""
 
 
@@ -181,5 +181,5 @@ def test_a_job_s_own_bounds_hold_whatever_the_budget_has_left() -> None:
     bounds = allowance(preemption(1, 8, NOW_S - 60), preemption_budget_per_hour=1, preemption_moves_per_hour=1)
     assert "preemption_budget_per_hour is 1" in bounds.refusal(JOB)
     assert bounds.own_refusal(JOB) == ""
-    assert "not preempted for another 9 min" in bounds.own_refusal(training(8, "n2"))
+    assert "not preempted again for another 9 min" in bounds.own_refusal(training(8, "n2"))
     assert "has run for 10 s only" in bounds.own_refusal(training(9, "n3", since=NOW_S - 10))
