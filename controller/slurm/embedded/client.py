@@ -27,7 +27,7 @@ from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
-from controller.slurm.updates.changes import ended_first, held_by_others
+from controller.slurm.updates.changes import ended_first, held_again, held_by_others
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
@@ -74,9 +74,18 @@ class EmbeddedClient:
         """Hold pending jobs, and mark them."""
         return await self._each("hold", keys, self._hold)
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
         """Take a token out of the admin comment, and put another one in."""
-        return await self._each("unmark", keys, lambda job: self._comment(job, _exchanged(job, mark, instead)))
+
+        def change(job: Job) -> str | Failure | None:
+            shown = view.job_view(job) if unless_held else None
+            if shown is not None and shown.is_held_again:
+                return held_again(shown)
+            return self._comment(job, _exchanged(job, mark, instead))
+
+        return await self._each("unmark", keys, change)
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token to the admin comment."""

@@ -146,13 +146,15 @@ def mark_step(found: Found, mark: str) -> Step:
     return _comment_step(found, with_mark(job.admin_comment, mark))
 
 
-def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
+def unmark_step(found: Found, mark: str, instead: str = "", *, unless_held: bool = False) -> Step:
     """Take a token, and the space that came with it, out of the admin comment, and put another one in."""
     if found.job.phase is Phase.ENDED:
         return None  # it has no effect any more
     comment = found.job.admin_comment
     wanted = _exchanged(comment, mark, instead)
-    return None if wanted == comment else _comment_step(found, wanted)
+    if wanted == comment:
+        return None
+    return held_again(found.job) if unless_held and found.job.is_held_again else _comment_step(found, wanted)
 
 
 def with_mark(comment: str, mark: str) -> str:
@@ -366,6 +368,11 @@ def held_by_others(job: SlurmJob) -> Failure:
         f"is held by its user or an operator ({job.reason}), not by Headway; `scontrol release {job.key.job_id}` gives it back",
         FailureReason.NOT_OURS,
     )
+
+
+def held_again(job: SlurmJob) -> Failure:
+    """For a released job that is held again, and so keeps its mark."""
+    return Failure(f"is held again ({job.reason}), so the mark stays", FailureReason.NOT_OURS)
 
 
 def gone(key: JobKey) -> Failure:

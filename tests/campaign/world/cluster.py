@@ -57,11 +57,11 @@ class _Client:
     def __getattr__(self, name: str) -> Any:
         verb: Callable[..., Any] = getattr(self._client, name)
 
-        async def call(*arguments: Any) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
             before = getattr(self._cluster, f"before_{name}", None)
             if before is not None:
                 before(arguments[0])
-            answer = await verb(*arguments)
+            answer = await verb(*arguments, **options)
             await asyncio.sleep(_RETURN_S)
             return answer
 
