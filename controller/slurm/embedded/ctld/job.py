@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.slurm.client import NodeShare, Phase, ResourceRequest
+from controller.slurm.client import NodeShare, Phase, ResourceRequest, SlurmJob
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
@@ -119,6 +119,8 @@ class Job:
     """Signals delivered so far, all runs."""
     starts: list[tuple[float, tuple[NodeShare, ...]]] = field(default_factory=list)
     """(time, what it occupied) of every start: the truth that tests check."""
+    shown: tuple[tuple[object, ...], SlurmJob] | None = field(default=None, repr=False, compare=False)
+    """What clients were shown of it last, and the facts that this was made from."""
 
     @property
     def held(self) -> bool:
