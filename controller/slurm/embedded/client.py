@@ -172,7 +172,9 @@ class EmbeddedClient:
             return {key: Failure(fault.message) for key in keys}
         if fault is not None and fault.kind is FaultKind.ENDED_FIRST:
             fault, change = None, self._requeue_ended
-        reached = keys[: fault.jobs_done] if fault is not None and fault.kind is FaultKind.CUT_SHORT else keys
+        reached = keys[: self._faults.most_jobs]
+        if fault is not None and fault.kind is FaultKind.CUT_SHORT:
+            reached = reached[: fault.jobs_done]
         failures: dict[JobKey, Failure] = {}
         for key in reached:
             job = self._find(key)
@@ -180,7 +182,7 @@ class EmbeddedClient:
                 failures[key] = Failure(commands.INVALID_ID, FailureReason.GONE)
             elif complaint := change(job):
                 failures[key] = Failure(complaint) if isinstance(complaint, str) else complaint
-        if fault is not None:
+        if fault is not None or len(reached) < len(keys):
             raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
         return failures
 

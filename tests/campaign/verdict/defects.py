@@ -1,7 +1,7 @@
 """Defects that were mended, and can be put back: a campaign that does not find them is not worth its time.
 
 Each function puts one of them back for as long as its context lasts. What they do is told as the reviews told it; times are
-scaled down where a defect needed days.
+scaled down where a defect needed days. Where a later check makes an old defect harmless, that check is left out too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from unittest.mock import patch
 
 from controller.base.errors import JournalError
 from controller.base.sqlite_file import UnusableFileError
+from controller.cycle.changes import scoped
 from controller.cycle.decision.decider import Decider
+from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.cycle.steps.applier import Applier, _reasons
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.observe import role
 from controller.preempt.attempts.attempt import PreemptionAttempt
+from controller.preempt.manager import PreemptionManager
 from controller.slurm import user_holds
 from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase, SlurmJob
 from controller.slurm.embedded.client import EmbeddedClient, with_mark, without_mark
@@ -29,7 +33,10 @@ from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin
 from controller.slurm.embedded.view import job_view
 from controller.slurm.updates.changes import held_by_others
+from controller.slurm.updates.pieces import Pieces
+from controller.state.journal import Journal
 from controller.state.journal_file import JournalFile
+from controller.state.journal_salvage import read_originals
 from controller.state.ledger import Refusal
 from policies.serving.runtime.backoff import Backoff
 from policies.serving.runtime.supervise import Tasks
@@ -162,6 +169,24 @@ def unmarked_holds_are_ours() -> AbstractContextManager[None]:
     )
 
 
+def journal_of_another_version_ends_watchdog() -> AbstractContextManager[None]:
+    """The watchdog needs a journal of its own version."""
+    from controller.daemon.watchdog.watchdog import Watchdog
+    from controller.state.journal_schema import JOURNAL
+
+    def originals(path: Path) -> Mapping[Any, Any]:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version not in {0, JOURNAL.version}:
+                raise TypeError("an unknown field")
+        return read_originals(path)
+
+    return _patched(
+        patch("tests.campaign.world.cluster.read_originals", originals),
+        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+    )
+
+
 def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
     """A journal of another version ends the controller, again and again."""
     from controller.state.journal_schema import JOURNAL
@@ -192,21 +217,80 @@ def damaged_journal_ends_it() -> AbstractContextManager[None]:
     return _patched(patch.object(JournalFile, "_replaced", replaced))
 
 
+def damaged_value_ends_it() -> AbstractContextManager[None]:
+    """One value of the journal that is no JSON ends the controller, again and again."""
+    real = Journal.load_ledger
+
+    def load_ledger(self: Journal) -> Any:
+        ledger = real(self)
+        if self._not_understood:
+            raise JournalError("a value of the journal cannot be read")
+        return ledger
+
+    return _patched(patch.object(Journal, "load_ledger", load_ledger))
+
+
+def lost_update_on_a_journal_error() -> AbstractContextManager[None]:
+    """What has changed since the snapshot before is forgotten when the journal cannot be written in that cycle."""
+    real = LedgerKeeper.update
+
+    def update(self: LedgerKeeper, snapshot: Any, settings: Any) -> Any:
+        try:
+            return real(self, snapshot, settings)
+        except JournalError:
+            self._scope = frozenset(settings.partitions)
+            self.jobs, self._first = scoped(snapshot.jobs, self._scope), False
+            raise
+
+    return _patched(patch.object(LedgerKeeper, "update", update))
+
+
+def bursts_are_taken_back() -> AbstractContextManager[None]:
+    """All changes of a kind go to Slurm in one call; if it has no time for all, the jobs that were pinned are taken back."""
+
+    async def run(self: Pieces, keys: Any, work: Any) -> Any:
+        return await work(found) if (found := list(dict.fromkeys(keys))) else {}
+
+    async def pins_failed(self: Applier, observation: Any, failed: Any) -> None:
+        await self._own_requests.take_back(_reasons("could not be pinned", failed))
+
+    return _patched(patch.object(Pieces, "run", run), patch.object(Applier, "_pins_failed", pins_failed))
+
+
 def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
     """The watchdog needs a journal that it can read."""
     from controller.daemon.watchdog.watchdog import Watchdog
 
-    def originals(path: Path) -> dict[Any, Any]:
+    def originals(path: Path) -> Mapping[Any, Any]:
         with contextlib.closing(sqlite3.connect(path)) as db:
-            for _, _, original in db.execute("SELECT job_id, submit_time_s, original FROM job").fetchall():
-                if original is not None:
-                    json.loads(original)
-        return {}
+            db.execute("SELECT job_id, submit_time_s, original FROM job").fetchall()
+        return read_originals(path)
 
     return _patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
         patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
     )
+
+
+def damaged_value_ends_watchdog() -> AbstractContextManager[None]:
+    """One value of the journal that is no JSON ends the watchdog."""
+    from controller.daemon.watchdog.watchdog import Watchdog
+
+    def originals(path: Path) -> Mapping[Any, Any]:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
+            for (original,) in db.execute("SELECT original FROM job WHERE original IS NOT NULL").fetchall():
+                json.loads(original)
+        return read_originals(path)
+
+    return _patched(
+        patch("tests.campaign.world.cluster.read_originals", originals),
+        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+    )
+
+
+def moved_to_a_silent_node() -> AbstractContextManager[None]:
+    """A job that was stopped is placed on a node whose agent is silent."""
+    return _patched(patch.object(PreemptionManager, "kept_off", lambda self, jobs, snapshot: {}))
 
 
 def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
@@ -296,8 +380,19 @@ def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
 
 
 def users_hold_overridden() -> AbstractContextManager[None]:
-    """A job that its user has held since it was last read is marked, placed and released like any other."""
-    return _patched(patch.object(SlurmJob, "is_held_by_others", property(lambda self: False)))
+    """A job that its user has held since it was last read is marked, placed and released like any other.
+
+    As it was then, a hold is written down only where Headway holds the job: the file alone would keep the hold.
+    """
+    real = SubmitPlugin.on_user_hold
+
+    def on_user_hold(self: SubmitPlugin, job: Any, now_s: float) -> str | None:
+        return real(self, job, now_s) if HOLD_MARK in job.admin_comment.split() else None
+
+    return _patched(
+        patch.object(SlurmJob, "is_held_by_others", property(lambda self: False)),
+        patch.object(SubmitPlugin, "on_user_hold", on_user_hold),
+    )
 
 
 def reissued_id_inherits() -> AbstractContextManager[None]:
@@ -319,6 +414,12 @@ _ALL: Sequence[Defect] = (
     both_marks_left,
     unmarked_holds_are_ours,
     journal_of_another_version_ends_it,
+    journal_of_another_version_ends_watchdog,
+    lost_update_on_a_journal_error,
+    bursts_are_taken_back,
+    damaged_value_ends_it,
+    damaged_value_ends_watchdog,
+    moved_to_a_silent_node,
     damaged_journal_ends_it,
     damaged_journal_ends_watchdog,
     watchdog_frees_users_jobs,
@@ -335,3 +436,27 @@ _ALL: Sequence[Defect] = (
 )
 DEFECTS: Mapping[str, Defect] = {defect.__name__.replace("_", "-"): defect for defect in _ALL}
 """Name on the command line → what puts the defect back."""
+
+REVIEWS: Mapping[str, str] = {
+    "exponent-overflows": "controller B1",
+    "bursts-are-taken-back": "controller B2",
+    "swap-ends-the-controller": "controller B3",
+    "mark-fails-hold-forgotten": "controller B4",
+    "hold-while-placed-dropped": "controller B4, campaign V4b",
+    "journal-of-another-version-ends-it": "controller B5",
+    "journal-of-another-version-ends-watchdog": "controller B5",
+    "lost-update-on-a-journal-error": "controller B6",
+    "tasks-die-silently": "controller B7",
+    "damaged-journal-ends-it": "campaign V1",
+    "damaged-value-ends-it": "campaign V1",
+    "damaged-journal-ends-watchdog": "campaign V1",
+    "damaged-value-ends-watchdog": "campaign V1",
+    "moved-to-a-silent-node": "users 1",
+    "users-cannot-release": "campaign V2",
+    "unfit-node-for-ever": "campaign V3",
+    "hold-only-wakes": "campaign V4a",
+    "users-hold-overridden": "campaign V4c",
+    "impossible-where-placed": "operators A2",
+    "own-request-not-restored": "operators A2",
+}
+"""Defects that were found by reviews of an earlier version, and the number that they have there; all others were found since."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
@@ -18,7 +19,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
+from controller.slurm.client import JobKey, Phase, Pin, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
     EmbeddedSlurm,
@@ -43,6 +44,8 @@ from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 _RETURN_S = 0.003
 """The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
 STALE_AFTER_S = 15.0
+_KEPT_OFF_S = 290.0
+"""Seconds after a stop for which a job goes to no node without an agent."""
 _REST_S = 40.0
 """Seconds after which what was to happen in the midst of a cycle happens without one."""
 
@@ -60,7 +63,7 @@ class _Client:
         async def call(*arguments: Any, **options: Any) -> Any:
             before = getattr(self._cluster, f"before_{name}", None)
             if before is not None:
-                before(arguments[0])
+                before(*arguments)
             answer = await verb(*arguments, **options)
             await asyncio.sleep(_RETURN_S)
             return answer
@@ -74,7 +77,7 @@ class Cluster:
     def __init__(
         self, story: Story, folder: Path, loop: VirtualLoop, limits: Mapping[str, int] | None = None, **settings: Any
     ) -> None:
-        """`limits`: most GPUs of some users; `settings`: of the controller, beside those of every story."""
+        """`limits`: most GPUs of some users, instead of the story's; `settings`: of the controller, beside those of every story."""
         self.story, self.folder, self.loop = story, folder, loop
         self.slurm_clock, self.clock = LoopClock(loop), LoopClock(loop)
         names = [f"n{number}" for number in range(1, story.nodes + 1)]
@@ -99,7 +102,7 @@ class Cluster:
         self._wake_fd: int | None = None
         self.watchdog_every_s = 10.0
         self.slurm = EmbeddedSlurm(
-            _description(story, names, limits or {}),
+            _description(story, names, limits or story.limits),
             self.slurm_clock,
             lease=self._lease,
             wake=self._wake,
@@ -107,6 +110,7 @@ class Cluster:
             accounting=self._account,
             client_clock=self.clock,
         )
+        self.slurm.faults.most_jobs = story.most_at_once or None
         self.fleet = Fleet(names, self.slurm_clock.monotonic, self.slurm_clock.now)
         self.servers = {name: StoryServer(name, story.answer_s) for name in (story.policy, "srtf", "fifo-skip")}
         self.current_policy = story.policy
@@ -120,6 +124,8 @@ class Cluster:
         """Kept, so that Python does not close their coroutines, which would carry out their `finally`."""
         self._gone = asyncio.Event()
         """The controller has died or ended."""
+        self._read_at_s = 0.0
+        """When the controller's last snapshot was begun."""
         self._restart_at_s = 0.0
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
@@ -187,6 +193,15 @@ class Cluster:
         """As another version of Headway would have left it. Only while no controller runs."""
         with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
+
+    def damage_journal_rows(self, seed: int) -> None:
+        """Make some values of the journal unreadable, in a file that is sound. Only while no controller runs."""
+        chance = random.Random(seed)
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db, db:
+            for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
+                for column, value in zip(("original", "pin", "refusal"), values, strict=True):
+                    if value is not None and chance.random() < 0.5:
+                        db.execute(f"UPDATE job SET {column} = ? WHERE rowid = ?", (value[: len(value) // 2], rowid))
 
     def start_watchdog(self) -> None:
         """As its timer would."""
@@ -303,6 +318,26 @@ class Cluster:
             if expected is not None:
                 expected.releasing_since_s = self.model.time_s
 
+    def before_snapshot(self) -> None:
+        """The controller, or the watchdog, reads everything."""
+        self._read_at_s = self.model.time_s
+
+    def before_pin(self, pins: Sequence[Pin]) -> None:
+        """Jobs that were stopped to continue elsewhere go to no node that had no agent when the cycle began.
+
+        Not judged are jobs that need several nodes or certain ones, and those that were stopped while the clock was wrong.
+        """
+        silent = self.fleet.silent_since(self._read_at_s)
+        for pin in pins:
+            expected, found = self.model.jobs.get(pin.key.job_id), self.find(pin.key.job_id)
+            if not silent.intersection(pin.nodes) or expected is None or found is None or self.clock.offset_s:
+                continue
+            spec, row = expected.spec, self._preemption_of(found)
+            simple = spec.trains and spec.nodes == 1 and spec.gpus_in_all is None and not (spec.feature or spec.unfit)
+            since_s = self.model.time_s - expected.stopped_s
+            if simple and row is not None and not row.force and row.stopped_s is not None and since_s < _KEPT_OFF_S:
+                self.model.broken(Promise.NO_SILENT_NODE, pin.key.job_id, f"goes to {', '.join(pin.nodes)}")
+
     def before_requeue_hold(self, keys: Sequence[JobKey]) -> None:
         """Headway stops jobs: only those that it was asked to stop, and only where they have saved."""
         for key in keys:
@@ -313,6 +348,7 @@ class Cluster:
             if found.submit_time_s != key.submit_time_s:
                 continue  # another run: a requeued job has a new submit time, so the order is for none, and stops nothing
             expected.requeues += 1
+            expected.stopped_s = self.model.time_s if not self.clock.offset_s else float("-inf")
             row = self._preemption_of(found)
             if row is None:
                 self.model.broken(Promise.RUNS_ONCE, key.job_id, "is stopped, though no preemption of it is open")
