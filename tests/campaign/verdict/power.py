@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from tests.campaign.many import be_quiet
 from tests.campaign.play import play
 from tests.campaign.plot.generate import make_story
-from tests.campaign.verdict.defects import DEFECTS, REVIEWS
+from tests.campaign.verdict.defects.catalogue import DEFECTS, REVIEWS
 
 STORIES = 40
 """Stories for each defect."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import JobKey, Phase, Pin, ResourceRequest, SlurmJob, SlurmSnapshot
+from controller.slurm.client import ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
     EmbeddedSlurm,
@@ -37,6 +37,7 @@ from policies.serving.runtime.sdnotify import Notifier
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
 from tests.campaign.world.fleet import Fleet
+from tests.campaign.world.orders import Orders
 from tests.campaign.world.policy import StoryEndpoint, StoryServer, make_policy
 from tests.campaign.world.processes import Process
 from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
@@ -44,8 +45,6 @@ from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 _RETURN_S = 0.003
 """The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
 STALE_AFTER_S = 15.0
-_KEPT_OFF_S = 290.0
-"""Seconds after a stop for which a job goes to no node without an agent."""
 _REST_S = 40.0
 """Seconds after which what was to happen in the midst of a cycle happens without one."""
 
@@ -54,14 +53,14 @@ class _Client:
     """The client of one process: every answer takes a moment, and the model hears of what it is about to do."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._orders = Orders(cluster)
         self._client = cluster.slurm.client
 
     def __getattr__(self, name: str) -> Any:
         verb: Callable[..., Any] = getattr(self._client, name)
 
         async def call(*arguments: Any, **options: Any) -> Any:
-            before = getattr(self._cluster, f"before_{name}", None)
+            before = getattr(self._orders, f"before_{name}", None)
             if before is not None:
                 before(*arguments)
             answer = await verb(*arguments, **options)
@@ -124,8 +123,6 @@ class Cluster:
         """Kept, so that Python does not close their coroutines, which would carry out their `finally`."""
         self._gone = asyncio.Event()
         """The controller has died or ended."""
-        self._read_at_s = 0.0
-        """When the controller's last snapshot was begun."""
         self._restart_at_s = 0.0
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
@@ -308,57 +305,6 @@ class Cluster:
             expected = self.model.jobs.get(job.job_id)
             if expected is not None and expected.spec.trains:
                 self.fleet.started(job)
-
-    # --- what Headway is about to do, for the model
-
-    def before_release(self, keys: Sequence[JobKey]) -> None:
-        """A hold that comes from now on may come too late."""
-        for key in keys:
-            expected = self.model.jobs.get(key.job_id)
-            if expected is not None:
-                expected.releasing_since_s = self.model.time_s
-
-    def before_snapshot(self) -> None:
-        """The controller, or the watchdog, reads everything."""
-        self._read_at_s = self.model.time_s
-
-    def before_pin(self, pins: Sequence[Pin]) -> None:
-        """Jobs that were stopped to continue elsewhere go to no node that had no agent when the cycle began.
-
-        Not judged are jobs that need several nodes or certain ones, and those that were stopped while the clock was wrong.
-        """
-        silent = self.fleet.silent_since(self._read_at_s)
-        for pin in pins:
-            expected, found = self.model.jobs.get(pin.key.job_id), self.find(pin.key.job_id)
-            if not silent.intersection(pin.nodes) or expected is None or found is None or self.clock.offset_s:
-                continue
-            spec, row = expected.spec, self._preemption_of(found)
-            simple = spec.trains and spec.nodes == 1 and spec.gpus_in_all is None and not (spec.feature or spec.unfit)
-            since_s = self.model.time_s - expected.stopped_s
-            if simple and row is not None and not row.force and row.stopped_s is not None and since_s < _KEPT_OFF_S:
-                self.model.broken(Promise.NO_SILENT_NODE, pin.key.job_id, f"goes to {', '.join(pin.nodes)}")
-
-    def before_requeue_hold(self, keys: Sequence[JobKey]) -> None:
-        """Headway stops jobs: only those that it was asked to stop, and only where they have saved."""
-        for key in keys:
-            found = self.find(key.job_id)
-            expected = self.model.jobs.get(key.job_id)
-            if found is None or expected is None or not found.phase.occupies_nodes:
-                continue
-            if found.submit_time_s != key.submit_time_s:
-                continue  # another run: a requeued job has a new submit time, so the order is for none, and stops nothing
-            expected.requeues += 1
-            expected.stopped_s = self.model.time_s if not self.clock.offset_s else float("-inf")
-            row = self._preemption_of(found)
-            if row is None:
-                self.model.broken(Promise.RUNS_ONCE, key.job_id, "is stopped, though no preemption of it is open")
-            elif not row.force and self.fleet.standing(key.job_id) is False and found.phase is Phase.RUNNING:
-                self.model.broken(Promise.STOPPED_SAVED, key.job_id, "is stopped while it trains on")
-
-    def _preemption_of(self, job: Job) -> Any:
-        if self.controller is None or job.raw_id is None:
-            return None
-        return self.controller.preemptions.open.get(job.raw_id)
 
     # --- what users and operators see
 
