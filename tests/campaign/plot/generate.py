@@ -206,7 +206,7 @@ class _Maker:
 
     def _limited(self) -> list[Step]:
         """A user has more jobs than may run at a time."""
-        job: dict[str, Any] = {"user": _LIMITED, "nodes": 1, "gpus_in_all": None, "most_nodes": None, "unfit": ()}
+        job: dict[str, Any] = {"user": _LIMITED, "nodes": 1, "gpus_in_all": None, "most_nodes": None}
         size = self._chance.randint(self._gpus // 2 + 1, self._gpus)
         return [
             self._soon(self.submit(trains=True, gpus_per_node=size, **job)) for _ in range(self._chance.randint(3, 4))
@@ -251,7 +251,7 @@ class _Maker:
 
     def _silent_agents(self) -> list[Step]:
         """All agents but one fall silent while a job is stopped."""
-        job = self.submit(trains=True, nodes=1, gpus_per_node=1, gpus_in_all=None, most_nodes=None, array=0, unfit=())
+        job = self.submit(trains=True, nodes=1, gpus_per_node=1, gpus_in_all=None, most_nodes=None, array=0)
         others = [f"n{number}" for number in range(1, self._nodes)]
         away = [self._at(0.0, self.fault("agent_killed", node=node, seconds=60.0)) for node in others]
         away[0] = replace(away[0], after_s=round(self._chance.uniform(0.4, 1.2), 2))

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from controller.cycle.steps.hand_over import HandOver
 from controller.observe import role
 from controller.slurm import user_holds
-from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase, SlurmJob
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase, SlurmJob
 from controller.slurm.embedded.client import EmbeddedClient, with_mark, without_mark
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin
@@ -103,7 +103,7 @@ def unmarked_holds_are_ours() -> AbstractContextManager[None]:
     real = role._held
 
     def held(job: SlurmJob, *, may_begin: bool) -> Any:
-        if user_holds.USER_HOLD_MARK in job.marks or HOLD_MARK in job.marks:
+        if USER_HOLD_MARK in job.marks or HOLD_MARK in job.marks:
             return real(job, may_begin=may_begin)
         return role.WAITING if may_begin else None
 
