@@ -35,7 +35,7 @@ def make_story(seed: int) -> Story:
     preemption = chance.random() < 0.6
     policy = "srtf" if preemption and chance.random() < 0.3 else chance.choice(_POLICIES)
     limits = {_LIMITED: gpus} if chance.random() < 0.5 else {}
-    most_at_once = chance.choice((0, 0, 0, 4))
+    most_at_once = chance.choice((0, 4))
     maker = _Maker(chance, nodes, gpus)
     operations = chance.randint(OPERATIONS_AT_LEAST, OPERATIONS_AT_LEAST + 25)
     faults = chance.randint(FAULTS_AT_LEAST, FAULTS_AT_LEAST + 7)
@@ -136,7 +136,7 @@ class _Maker:
         """Steps that belong together."""
         scenes = (
             self._wrong_clock, self._ids_again, self._ids_again_meanwhile, self._end_of_a_preemption, self._slow_stop,
-            self._holds, self._changed_mind, self._away, self._taken_in, self._limited,
+            self._holds, self._placed_slowly, self._changed_mind, self._away, self._taken_in, self._limited,
             self._burst, self._silent_agents,
         )  # fmt: skip
         return self._chance.choice(scenes)()
@@ -193,6 +193,16 @@ class _Maker:
             self._at(0.1, self._step("preempt", pick=-1)),
             self._at(soon, self._step(verb)),
         ]
+
+    def _placed_slowly(self) -> list[Step]:
+        """Users hold jobs that are being placed, while slurmctld is slow."""
+        small: dict[str, Any] = {"nodes": 1, "gpus_per_node": 1, "gpus_in_all": None, "most_nodes": None, "hold": False}
+        slow = self._slow(self._chance.choice(("pin", "pin", "release")))
+        jobs = [self._at(0.1, self.submit(**small)) for _ in range(2)]
+        labels = [step.args["label"] for step in jobs]
+        pauses = [round(self._chance.uniform(0.3, 2.0), 2) for _ in labels]
+        held = [self._step("user_hold", label=label, task=-1) for label in labels]
+        return [slow, *jobs, *(self._at(pause, step) for pause, step in zip(pauses, held, strict=True))]
 
     def _changed_mind(self) -> list[Step]:
         """A user holds a job and releases it again, while slurmctld is slow and an answer is lost."""
