@@ -175,6 +175,14 @@ class SlurmJob:
         return self.held and USER_HOLD_MARK in self.marks and HOLD_MARK not in self.marks
 
     @property
+    def is_held_again(self) -> bool:
+        """True for a job that was released and that its user, or another process of Headway, holds now.
+
+        Slurm's own hold of an impossible job and an operator's hold have other reasons.
+        """
+        return self.held and self.phase is Phase.PENDING and self.reason == "JobHeldUser"
+
+    @property
     def is_impossible(self) -> bool:
         """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
@@ -326,8 +334,14 @@ class SlurmClient(Protocol):
         It is a hold that each job's user may release (reason JobHeldUser), as far as job_submit.lua lets them.
         """
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
+        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays.
+
+        `unless_held`: a released job that is held again (JobHeldUser) keeps the token, as NOT_OURS. Another process of Headway may
+        have held it, and without the token nobody would know whose hold it is.
+        """
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add one of our tokens to the admin comment; the rest of it stays."""

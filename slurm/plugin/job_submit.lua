@@ -532,9 +532,12 @@ local function modify(job, record, uid)
     if job.priority == 0 and (by_headway or impossible) then
         return hold_for_user(lease, id)
     end
-    -- Without a controller Slurm keeps such a hold itself, and a file would take the room of holds that Slurm cannot keep.
-    if job.priority == 0 and lease and lease.fresh and wants_gpus(record) and in_managed_partitions(record, {}, lease) then
-        note_hold(lease, id) -- the controller may be about to hold the job itself, which hides this hold
+    -- The controller may be about to hold the job itself, which hides this hold. For a placed job this counts with a stale lease
+    -- too: the controller may work by a clock that was set wrong. Without a controller Slurm keeps the hold of any other job
+    -- itself, and a file would take the room of holds that Slurm cannot keep.
+    local managed = lease and lease.fresh and wants_gpus(record) and in_managed_partitions(record, {}, lease)
+    if job.priority == 0 and (managed or has_mark(comment, PIN_MARK)) then
+        note_hold(lease, id)
     end
     if by_headway and record.priority == 0 and lease and lease.fresh then
         return modify_held_by_headway(lease, job, record)

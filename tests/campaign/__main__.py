@@ -13,7 +13,7 @@ from tests.campaign.many import Tally, be_quiet, run
 from tests.campaign.play import play
 from tests.campaign.plot.generate import make_story
 from tests.campaign.plot.story import Story, read_story
-from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.defects.catalogue import DEFECTS
 from tests.campaign.verdict.model import Promise
 from tests.campaign.verdict.power import STORIES, power, table
 from tests.campaign.verdict.shrink import shrink

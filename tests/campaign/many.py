@@ -14,7 +14,7 @@ from multiprocessing import get_context
 
 from tests.campaign.play import Played, play
 from tests.campaign.plot.generate import make_story
-from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.defects.catalogue import DEFECTS
 
 _STORIES_PER_PROCESS = 200
 

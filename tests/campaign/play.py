@@ -118,7 +118,7 @@ async def _end(cluster: Cluster) -> None:
         cluster.model.broken(
             Promise.LEASE, "", f"the lease is older than {STALE_AFTER_S:g} s, {_CALM_S:g} s after all faults have ended"
         )
-    await _until_still(cluster, lambda job: job.held_by_user_s is None)
+    await _until_still(cluster, lambda job: not _waits_for_a_user(cluster, job))
     for job_id in list(cluster.model.jobs):
         _give_back(cluster, job_id)
     await _until_still(cluster, lambda job: True)
@@ -186,6 +186,14 @@ def _give_back(cluster: Cluster, job_id: str) -> None:
     elif found.held and "headway:" not in found.admin_comment:
         with suppress(SlurmError):
             cluster.slurm.admin_release(job_id)
+
+
+def _waits_for_a_user(cluster: Cluster, job: Expected) -> bool:
+    """Return whether its user holds the job, or one that it depends on: it can only run once that is released."""
+    if job.held_by_user_s is not None:
+        return True
+    before = [cluster.model.jobs[job_id] for _, label in job.spec.after for job_id in cluster.jobs_of(label)]
+    return any(not each.ended and _waits_for_a_user(cluster, each) for each in before)
 
 
 async def _until_still(cluster: Cluster, concerns: Any) -> None:

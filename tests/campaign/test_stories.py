@@ -11,7 +11,7 @@ from tests.campaign.__main__ import main
 from tests.campaign.play import play
 from tests.campaign.plot.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
 from tests.campaign.plot.story import read_story
-from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.defects.catalogue import DEFECTS
 from tests.campaign.verdict.model import Promise
 from tests.campaign.verdict.shrink import shrink
 

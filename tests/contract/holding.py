@@ -91,6 +91,17 @@ class Holding:
         assert await client.hold([key]) == {}
         assert (await seen(bench, key)).admin_comment == f"billing=7 {HOLD_MARK}"
 
+    async def test_a_released_job_that_is_held_again_keeps_its_mark(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        client = bench.client
+        assert await client.hold([key]) == {}
+        failures = await client.unmark([key], HOLD_MARK, PIN_MARK, unless_held=True)
+        assert failures[key].reason is FailureReason.NOT_OURS
+        assert (await seen(bench, key)).admin_comment == HOLD_MARK
+        assert await client.release([key]) == {}
+        assert await client.unmark([key], HOLD_MARK, PIN_MARK, unless_held=True) == {}
+        assert (await seen(bench, key)).admin_comment == PIN_MARK
+
     async def test_running_jobs_can_be_marked_but_not_held(self, bench: SlurmBench) -> None:
         key, _ = await submit_running(bench, Order(gres=1, admin_comment="billing=7"))
         assert set(await bench.client.hold([key])) == {key}

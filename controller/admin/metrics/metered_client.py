@@ -58,9 +58,11 @@ class MeteredClient:
         """Hold the jobs, and mark them as held by Headway."""
         return await self._change("hold", self._inner.hold(keys))
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
         """Remove a token from the admin comment, and add another one."""
-        return await self._change("unmark", self._inner.unmark(keys, mark, instead))
+        return await self._change("unmark", self._inner.unmark(keys, mark, instead, unless_held=unless_held))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token to the admin comment."""

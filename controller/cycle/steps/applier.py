@@ -90,7 +90,7 @@ class Applier:
         released = [key for key in pinned if key not in unreleased]
         for key in released:
             self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
-        await self._verbs.unmark(released, HOLD_MARK, PIN_MARK)
+        await self._verbs.unmark(released, HOLD_MARK, PIN_MARK, unless_held=True)
         for key in pinned:
             self._pin_failures.pop(key, None)
         # After a release without an answer, the next snapshot shows whether the job starts; until then its pin is kept.
@@ -173,7 +173,7 @@ class Applier:
             else:
                 self._ledger.refusals.pop(key, None)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
-        await self._verbs.unmark([key for key in keys if key not in failed])
+        await self._verbs.unmark([key for key in keys if key not in failed], unless_held=True)
         await self._verbs.unmark([key for key in keys if key not in failed and jobs[key].has_pin_mark], PIN_MARK)
         self._journal.save_jobs(self._ledger, keys)
 

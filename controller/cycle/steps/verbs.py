@@ -82,16 +82,20 @@ class JournaledVerbs:
         """Add one of our marks to the admin comment."""
         return await self._in_pieces("mark", dict.fromkeys(keys, mark), lambda piece: self._client.mark(piece, mark))
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK, instead: str = "") -> Failures:
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str = HOLD_MARK, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
         """Remove one of our marks from the admin comment, and add another one if `instead` is given.
 
-        A released job loses HOLD_MARK, because a later hold is not Headway's.
+        A released job loses HOLD_MARK, because a later hold is not Headway's. `unless_held`: see `SlurmClient.unmark`.
         """
         if not keys:
             return {}
-        return await self._in_pieces(
-            "unmark", dict.fromkeys(keys, mark), lambda piece: self._client.unmark(piece, mark, instead)
-        )
+
+        async def unmark(piece: list[JobKey]) -> Failures:
+            return await self._client.unmark(piece, mark, instead, unless_held=unless_held)
+
+        return await self._in_pieces("unmark", dict.fromkeys(keys, mark), unmark)
 
     async def pin(self, pins: Sequence[Pin], described: Mapping[JobKey, str]) -> Failures:
         """Bind held jobs to nodes, in one call."""

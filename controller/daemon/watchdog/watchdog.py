@@ -222,7 +222,7 @@ class Watchdog:
         late = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
         released = [key for key in ready if key not in failures and key not in late]
         # The mark is removed last, because a held job without it would never be found again.
-        await self._unmark(released, HOLD_MARK)
+        await self._unmark(released, HOLD_MARK, unless_held=True)
         placed = {job.key for job in jobs if job.has_pin_mark}
         await self._unmark([key for key in released if key in placed], PIN_MARK)
         log.warning("released", jobs=_few(released), count=len(released), own_request_back=len(pinned) - len(unusable))
@@ -234,8 +234,8 @@ class Watchdog:
             problem = next(iter(failures.values())).message
             log.error("hold_failed", jobs=_few(failures), count=len(failures), problem=problem)
 
-    async def _unmark(self, keys: Sequence[JobKey], mark: str) -> None:
-        left = await self._client.unmark(keys, mark) if keys else {}
+    async def _unmark(self, keys: Sequence[JobKey], mark: str, *, unless_held: bool = False) -> None:
+        left = await self._client.unmark(keys, mark, unless_held=unless_held) if keys else {}
         if left:
             log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
 
@@ -287,7 +287,8 @@ class Watchdog:
         """Remove the mark from jobs that a killed process had released, because a later hold is their user's, not ours."""
         for start in range(0, len(keys), self._batch):
             try:
-                await self._client.unmark(keys[start : start + self._batch], HOLD_MARK, instead)
+                batch = keys[start : start + self._batch]
+                await self._client.unmark(batch, HOLD_MARK, instead, unless_held=True)  # a controller may be back
             except Exception as error:  # noqa: BLE001 - it must not prevent the release of held jobs
                 log.warning("marks_left", count=len(keys) - start, problem=f"{type(error).__name__}: {error}")
                 return

@@ -27,7 +27,7 @@ from controller.slurm.embedded.ctld import commands, pinning
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
-from controller.slurm.updates.changes import ended_first, held_by_others
+from controller.slurm.updates.changes import ended_first, held_again, held_by_others
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
@@ -74,9 +74,18 @@ class EmbeddedClient:
         """Hold pending jobs, and mark them."""
         return await self._each("hold", keys, self._hold)
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
         """Remove a token from the admin comment, and add another one."""
-        return await self._each("unmark", keys, lambda job: self._comment(job, _exchanged(job, mark, instead)))
+
+        def change(job: Job) -> str | Failure | None:
+            shown = view.job_view(job) if unless_held else None
+            if shown is not None and shown.is_held_again:
+                return held_again(shown)
+            return self._comment(job, _exchanged(job, mark, instead))
+
+        return await self._each("unmark", keys, change)
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token to the admin comment."""
@@ -163,7 +172,9 @@ class EmbeddedClient:
             return {key: Failure(fault.message) for key in keys}
         if fault is not None and fault.kind is FaultKind.ENDED_FIRST:
             fault, change = None, self._requeue_ended
-        reached = keys[: fault.jobs_done] if fault is not None and fault.kind is FaultKind.CUT_SHORT else keys
+        reached = keys[: self._faults.most_jobs]
+        if fault is not None and fault.kind is FaultKind.CUT_SHORT:
+            reached = reached[: fault.jobs_done]
         failures: dict[JobKey, Failure] = {}
         for key in reached:
             job = self._find(key)
@@ -171,7 +182,7 @@ class EmbeddedClient:
                 failures[key] = Failure(commands.INVALID_ID, FailureReason.GONE)
             elif complaint := change(job):
                 failures[key] = Failure(complaint) if isinstance(complaint, str) else complaint
-        if fault is not None:
+        if fault is not None or len(reached) < len(keys):
             raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
         return failures
 

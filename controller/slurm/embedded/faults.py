@@ -50,6 +50,8 @@ class Faults:
     def __init__(self) -> None:
         self.calls: deque[Call] = deque(maxlen=_KEEP_CALLS)
         """Every call so far, refused and lost ones too."""
+        self.most_jobs: int | None = None
+        """Jobs for which a changing call has time: it is carried out for the first of them, and no answer comes. None: for all."""
         self._away = 0
         self._delay_s: dict[str, float] = {}
         self._next: defaultdict[str, deque[Fault]] = defaultdict(deque)

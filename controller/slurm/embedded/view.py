@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+
+_shown_facts = attrgetter(
+    "submission", "request", "partition", "submit_time_s", "priority", "time_limit_s", "admin_comment", "requeue", "dependency",
+    "array_job_id", "het_job_id", "raw_id", "reason", "phase", "state", "allocated", "restarts", "eligible_time_s",
+    "start_time_s", "end_time_s", "run",
+)  # fmt: skip
+"""Facts of a record that a client may see. `run` changes with `starts`."""
 
 
 def key_of(job: Job) -> JobKey:
@@ -15,7 +23,18 @@ def key_of(job: Job) -> JobKey:
 
 
 def job_view(job: Job) -> SlurmJob:
-    """Return one job, as `scontrol show job` shows it."""
+    """Return one job, as `scontrol show job` shows it.
+
+    As with the other clients, it is the same object while nothing about the job has changed.
+    """
+    facts = _shown_facts(job)
+    if job.shown is None or job.shown[0] != facts:
+        job.shown = facts, new_view(job)
+    return job.shown[1]
+
+
+def new_view(job: Job) -> SlurmJob:
+    """Return a new view of the job."""
     submission = job.submission
     return SlurmJob(
         key=key_of(job),

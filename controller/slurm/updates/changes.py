@@ -147,13 +147,15 @@ def mark_step(found: Found, mark: str) -> Step:
     return _comment_step(found, with_mark(job.admin_comment, mark))
 
 
-def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
+def unmark_step(found: Found, mark: str, instead: str = "", *, unless_held: bool = False) -> Step:
     """Remove a token, with the space that came with it, from the admin comment, and add another one."""
     if found.job.phase is Phase.ENDED:
         return None  # the mark of an ended job has no effect
     comment = found.job.admin_comment
     wanted = _exchanged(comment, mark, instead)
-    return None if wanted == comment else _comment_step(found, wanted)
+    if wanted == comment:
+        return None
+    return held_again(found.job) if unless_held and found.job.is_held_again else _comment_step(found, wanted)
 
 
 def with_mark(comment: str, mark: str) -> str:
@@ -370,6 +372,11 @@ def held_by_others(job: SlurmJob) -> Failure:
         f"`scontrol release {job.key.job_id}` lets Headway place it",
         FailureReason.NOT_OURS,
     )
+
+
+def held_again(job: SlurmJob) -> Failure:
+    """For a released job that is held again, and so keeps its mark."""
+    return Failure(f"is held again ({job.reason}), so the mark stays", FailureReason.NOT_OURS)
 
 
 def gone(key: JobKey) -> Failure:

@@ -124,9 +124,16 @@ class Verbs(ABC):
                 self._memory.drop(key.job_id)  # its user may have held it since
         return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+    async def unmark(
+        self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False
+    ) -> Failures:
         """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
-        return await self._change(keys, lambda found: changes.unmark_step(found, mark, instead))
+        if unless_held:
+            for key in keys:
+                self._memory.drop(key.job_id)  # it may have been held since
+        return await self._change(
+            keys, lambda found: changes.unmark_step(found, mark, instead, unless_held=unless_held)
+        )
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add one of our tokens to the admin comment; the rest of it stays."""

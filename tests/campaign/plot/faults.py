@@ -156,11 +156,19 @@ def journal_of_another_version(cluster: Cluster, version: int, back_in_s: float)
     cluster.restart_in(back_in_s)
 
 
+def journal_rows_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
+    """The controller is killed, and values in its journal can no longer be read when it starts again."""
+    cluster.process.kill()
+    cluster.damage_journal_rows(seed)
+    cluster.restart_in(back_in_s)
+
+
 FAULTS: dict[str, Fault] = {
     call.__name__: call
     for call in (
         kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes,
         request_lost, reply_lost, cut_short, refused, slow, task_fails, policy_fails, agent_killed, node_crashes,
         clock_jumps, disk_full, journal_damaged, journal_of_another_version,
+        journal_rows_damaged,
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ from tests.campaign.plot.story import JobSpec, Step, Story
 
 OPERATIONS_AT_LEAST = 50
 FAULTS_AT_LEAST = 5
-_SCENES_MOST = 4
+_SCENES_MOST = 5
 _IN_A_CYCLE = 0.2
 """Share of the steps that happen at an await of the controller instead of at a time."""
 _POLICIES = ("fifo-skip", "fifo", "sjf", "las", "srtf", "backfill")
@@ -20,6 +20,11 @@ _ANSWERS_S = (0.002, 0.1, 0.4, 0.4)
 """Rules answer at once; learned policies take up to the deadline."""
 _VERBS = ("snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "requeue_hold", "set_begin_time")
 _TO_JOBS = ("user_hold", "user_hold", "cancel", "requeue")
+_USERS = ("alice", "alice", "bob", "carol")
+_LIMITED = "bob"
+"""User whom Slurm allows the GPUs of one node at a time, in some stories."""
+_ALONE = "dave"
+"""User with few jobs, whom no end of an own job helps out of a refusal."""
 _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
 
 
@@ -29,6 +34,8 @@ def make_story(seed: int) -> Story:
     nodes, gpus = chance.randint(2, 5), chance.choice((2, 4, 8))
     preemption = chance.random() < 0.6
     policy = "srtf" if preemption and chance.random() < 0.3 else chance.choice(_POLICIES)
+    limits = {_LIMITED: gpus} if chance.random() < 0.5 else {}
+    most_at_once = chance.choice((0, 4))
     maker = _Maker(chance, nodes, gpus)
     operations = chance.randint(OPERATIONS_AT_LEAST, OPERATIONS_AT_LEAST + 25)
     faults = chance.randint(FAULTS_AT_LEAST, FAULTS_AT_LEAST + 7)
@@ -39,7 +46,7 @@ def make_story(seed: int) -> Story:
     steps += [step for kind in [*middle, "scene"] for step in makers[kind]()]
     # A generator of its own: stories of earlier versions keep their steps.
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
-    return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s)
+    return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
 
 
 class _Maker:
@@ -72,8 +79,8 @@ class _Maker:
         weights, calls = zip(*makers, strict=True)
         return self._chance.choices(calls, weights)[0]()
 
-    def submit(self, *, trains: bool = False, unfit: bool = False) -> Step:
-        """Return a submission, of every kind. `unfit`: Slurm refuses it on some node."""
+    def submit(self, *, trains: bool = False, unfit: bool = False, **fixed: Any) -> Step:
+        """Return a submission, of every kind. `unfit`: Slurm refuses it on some node. `fixed`: values that are not random."""
         chance = self._chance
         label, self._labels = self._labels, self._labels + 1
         spec: dict[str, Any] = {
@@ -113,6 +120,10 @@ class _Maker:
         elif (unfit or chance.random() < 0.05) and spec.get("nodes", 1) < self._nodes and "gpus_in_all" not in spec:
             most = self._nodes - spec["nodes"] if unfit else 1
             spec["unfit"] = tuple({self._node() for _ in range(most)})
+        spec["user"] = chance.choice(_USERS)
+        spec |= fixed
+        if spec["user"] == _LIMITED and (spec.get("gpus_in_all") or spec["gpus_per_node"] * spec["nodes"]) > self._gpus:
+            spec["user"] = _USERS[0]
         return Step(self._pause(), "submit", asdict(JobSpec(**spec)))
 
     def fault(self, verb: str = "", /, **args: Any) -> Step:
@@ -123,15 +134,19 @@ class _Maker:
 
     def scene(self) -> list[Step]:
         """Return steps that belong together."""
-        return self._chance.choice(
-            (self._wrong_clock, self._ids_again, self._end_of_a_preemption, self._holds, self._away)
-        )()
+        scenes = (
+            self._wrong_clock, self._ids_again, self._ids_again_meanwhile, self._end_of_a_preemption, self._slow_stop,
+            self._holds, self._placed_slowly, self._changed_mind, self._away, self._taken_in, self._limited,
+            self._burst, self._silent_agents,
+        )  # fmt: skip
+        return self._chance.choice(scenes)()
 
     def _wrong_clock(self) -> list[Step]:
         """Return jobs that few nodes accept, while the clock is wrong."""
         seconds, lasts_s = self._chance.choice((3600.0, 3600.0, -3600.0)), round(self._chance.uniform(10, 30), 1)
         jump = self.fault("clock_jumps", seconds=seconds, lasts_s=lasts_s)
-        return [jump, *(self._soon(self.submit(unfit=True)) for _ in range(self._chance.randint(1, 3)))]
+        user = self._chance.choice((_USERS[0], _ALONE))
+        return [jump, *(self._soon(self.submit(unfit=True, user=user)) for _ in range(self._chance.randint(1, 3)))]
 
     def _ids_again(self) -> list[Step]:
         """Let slurmctld lose its newest jobs in the middle of a cycle, and give their ids to other jobs."""
@@ -139,13 +154,78 @@ class _Maker:
         crash = self.fault("slurmctld_crashes", lose_newest=lost, away_s=round(self._chance.uniform(0.2, 5), 2))
         before = [self._soon(self.submit()) for _ in range(lost)]
         after = [self._soon(self.submit()) for _ in range(lost)]
+        verb = self._chance.choice(("pin", "hold", "release", "unmark"))
+        late = [self._slow(verb), *before, self._at(1.0, self._step("wait"))]
+        before = self._chance.choice((before, late))
         return [*before, crash, *after, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(2))]
+
+    def _ids_again_meanwhile(self) -> list[Step]:
+        """The same while the controller is away, and the new job is requeued before it is back."""
+        lost = self._chance.randint(1, 2)
+        before = [self._soon(self.submit(trains=True)) for _ in range(lost)]
+        back_s = round(self._chance.uniform(30, 40), 1)
+        gone = self._chance.choice(
+            (self.fault("kill_controller", awaits=1, back_in_s=back_s), self.fault("stop_controller", seconds=back_s))
+        )
+        crash = self.fault("slurmctld_crashes", lose_newest=lost, away_s=0.5)
+        after = [self._at(1.0, self.submit(trains=True)) for _ in range(lost)]
+        labels = [step.args["label"] for step in after]
+        requeued = [self._at(0.1, self._step("requeue", label=label, task=-1)) for label in labels]
+        requeued[0] = replace(requeued[0], after_s=8.0)
+        return [*before, self._at(6.0, gone), self._at(15.5, crash), *after, *requeued]
 
     def _end_of_a_preemption(self) -> list[Step]:
         """Cancel a job while it is preempted, and lose answers of Slurm."""
         verb = self._chance.choice(("requeue_hold", "requeue_hold", "read", "set_begin_time"))
         trouble = self.fault(self._chance.choice(("reply_lost", "request_lost", "refused", "slow")), verb=verb)
         return [self.submit(trains=True), self._preempt(), self._soon(trouble), self._step("cancel_preempted")]
+
+    def _slow_stop(self) -> list[Step]:
+        """The order to stop a job takes slurmctld long, and meanwhile the job is cancelled or requeued."""
+        seconds = round(self._chance.uniform(3, 12), 1)
+        slow = self.fault("slow", verb="requeue_hold", seconds=seconds, lasts_s=30.0)
+        verb = self._chance.choice(("cancel_preempted", "cancel_preempted", "requeue_preempted"))
+        job = self.submit(trains=True, nodes=1, gpus_per_node=1, gpus_in_all=None, most_nodes=None, array=0)
+        soon = round(self._chance.uniform(1, 3), 2)
+        return [
+            job,
+            self._at(10.0, slow),
+            self._at(0.1, self._step("preempt", pick=-1)),
+            self._at(soon, self._step(verb)),
+        ]
+
+    def _placed_slowly(self) -> list[Step]:
+        """Users hold jobs that are being placed, while slurmctld is slow."""
+        small: dict[str, Any] = {"nodes": 1, "gpus_per_node": 1, "gpus_in_all": None, "most_nodes": None, "hold": False}
+        slow = self._slow(self._chance.choice(("pin", "pin", "release")))
+        jobs = [self._at(0.1, self.submit(**small)) for _ in range(2)]
+        labels = [step.args["label"] for step in jobs]
+        pauses = [round(self._chance.uniform(0.3, 2.0), 2) for _ in labels]
+        held = [self._step("user_hold", label=label, task=-1) for label in labels]
+        return [slow, *jobs, *(self._at(pause, step) for pause, step in zip(pauses, held, strict=True))]
+
+    def _changed_mind(self) -> list[Step]:
+        """A user holds a job and releases it again, while slurmctld is slow and an answer is lost."""
+        waits = self.submit(begin_in_s=float(self._chance.randint(20, 60)), array=0, hold=False)
+        slow, label = self._slow("mark"), waits.args["label"]
+        held = self._at(round(self._chance.uniform(0.5, 3), 2), self._step("user_hold", label=label))
+        free = self._at(round(self._chance.uniform(1, 3), 2), self._step("user_release", label=label))
+        lost = self.fault(self._chance.choice(("request_lost", "request_lost", "reply_lost")), verb="unmark")
+        killed = self.fault("kill_controller", awaits=self._chance.randint(1, 20), back_in_s=1.0)
+        return [waits, slow, held, free, self._at(0.0, self._chance.choice((lost, lost, killed)))]
+
+    def _limited(self) -> list[Step]:
+        """A user has more jobs than may run at a time."""
+        job: dict[str, Any] = {"user": _LIMITED, "nodes": 1, "gpus_in_all": None, "most_nodes": None}
+        size = self._chance.randint(self._gpus // 2 + 1, self._gpus)
+        return [
+            self._soon(self.submit(trains=True, gpus_per_node=size, **job)) for _ in range(self._chance.randint(3, 4))
+        ]
+
+    def _burst(self) -> list[Step]:
+        """Many small jobs at a time."""
+        job: dict[str, Any] = {"nodes": 1, "gpus_per_node": 1, "gpus_in_all": None, "most_nodes": None, "array": 0}
+        return [self._at(0.02, self.submit(**job)) for _ in range(self._chance.randint(6, 10))]
 
     def _holds(self) -> list[Step]:
         """Let a user hold a job, and interrupt Headway while it processes the hold."""
@@ -159,10 +239,42 @@ class _Maker:
         """Kill or stop the controller while users go on; then it runs again."""
         back_s = round(self._chance.uniform(16, 40), 1)
         gone = self._chance.choice(
-            (self.fault("kill_controller", back_in_s=back_s), self.fault("stop_controller", seconds=back_s))
+            (
+                self.fault("kill_controller", back_in_s=back_s),
+                self.fault("stop_controller", seconds=back_s),
+                self.fault(self._chance.choice(_JOURNAL_FAULTS), back_in_s=back_s),
+            )
         )
         jobs = [self.submit() for _ in range(self._chance.randint(2, 4))]
-        return [gone, self._step("wait"), *jobs, *(self._newest(self._chance.choice(_TO_JOBS)) for _ in range(6))]
+        befalls = [self._newest(self._chance.choice(_TO_JOBS)) for _ in range(6)]
+        return [gone, self._step("wait"), *jobs, *befalls]
+
+    def _taken_in(self) -> list[Step]:
+        """Jobs that were submitted without a controller are held while slurmctld is slow, and so by their users."""
+        gone = self.fault("kill_controller", awaits=1, back_in_s=20.0)
+        seconds = round(self._chance.uniform(1, 4), 1)
+        slow = self.fault("slow", verb="hold", seconds=seconds, lasts_s=20.0)
+        jobs = [self.submit(begin_in_s=float(self._chance.randint(20, 60)), hold=False, array=0) for _ in range(2)]
+        held = self._step("user_hold", label=jobs[1].args["label"])
+        held = self._at(round(1.5 + self._chance.uniform(0.2, seconds), 2), held)
+        return [gone, self._at(17.0, jobs[0]), self._at(0.1, jobs[1]), self._at(0.1, slow), held]
+
+    def _silent_agents(self) -> list[Step]:
+        """All agents but one fall silent while a job is stopped."""
+        job = self.submit(trains=True, nodes=1, gpus_per_node=1, gpus_in_all=None, most_nodes=None, array=0)
+        others = [f"n{number}" for number in range(1, self._nodes)]
+        away = [self._at(0.0, self.fault("agent_killed", node=node, seconds=60.0)) for node in others]
+        away[0] = replace(away[0], after_s=round(self._chance.uniform(0.4, 1.2), 2))
+        return [job, self._at(15.0, self._step("preempt", pick=-1)), *away]
+
+    def _slow(self, verb: str) -> Step:
+        """From now on a change takes slurmctld some seconds."""
+        seconds, lasts_s = round(self._chance.uniform(1, 5), 1), round(self._chance.uniform(10, 40), 1)
+        return self._at(0.1, self.fault("slow", verb=verb, seconds=seconds, lasts_s=lasts_s))
+
+    def _at(self, after_s: float, step: Step) -> Step:
+        """The step so many seconds after the one before."""
+        return replace(step, after_s=after_s, awaits=0)
 
     def _soon(self, step: Step) -> Step:
         return replace(step, after_s=round(self._chance.uniform(0.0, 0.5), 4))
@@ -237,7 +349,9 @@ _ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
     "clock_jumps": lambda _, c: {"seconds": c.choice((-3600.0, -20.0, 20.0, 3600.0)), "lasts_s": _seconds(c, 60)},
     "disk_full": lambda _, c: {"seconds": _seconds(c, 40)},
     "journal_damaged": lambda _, c: {"seed": c.randrange(1 << 30), "back_in_s": _seconds(c, 20)},
+    "journal_rows_damaged": lambda _, c: {"seed": c.randrange(1 << 30), "back_in_s": _seconds(c, 20)},
     "journal_of_another_version": lambda _, c: {"version": c.choice((1, 2, 3, 999)), "back_in_s": _seconds(c, 20)},
 }
+_JOURNAL_FAULTS = ("journal_damaged", "journal_rows_damaged", "journal_of_another_version")
 _WEIGHTS = {"kill_controller": 5.0, "stop_controller": 2.0, "reply_lost": 2.0, "cut_short": 2.0}
 assert _ARGUMENTS.keys() == FAULTS.keys()

@@ -51,13 +51,22 @@ def cancel(cluster: Cluster, label: int, task: int = 0) -> None:
 
 def cancel_preempted(cluster: Cluster) -> None:
     """scancel of the jobs that are being preempted."""
-    controller = cluster.controller
-    if controller is None:
-        return
     for job_id in list(cluster.model.jobs):
-        found = cluster.find(job_id)
-        if found is not None and found.raw_id in controller.preemptions.open:
+        if _is_preempted(cluster, job_id):
             _cancel(cluster, job_id)
+
+
+def requeue_preempted(cluster: Cluster) -> None:
+    """root: scontrol requeue, of the jobs that are being preempted."""
+    for label in list(cluster.ids):
+        for task, job_id in enumerate(cluster.jobs_of(label)):
+            if _is_preempted(cluster, job_id):
+                requeue(cluster, label, task)
+
+
+def _is_preempted(cluster: Cluster, job_id: str) -> bool:
+    found, controller = cluster.find(job_id), cluster.controller
+    return controller is not None and found is not None and found.raw_id in controller.preemptions.open
 
 
 def _cancel(cluster: Cluster, job_id: str) -> None:
@@ -186,7 +195,7 @@ def _some(cluster: Cluster, label: int, task: int) -> list[str]:
 OPERATIONS: dict[str, Operation] = {
     call.__name__: call
     for call in (
-        submit, user_hold, user_release, cancel, cancel_preempted, requeue, suspend, resume, preempt, policy_use,
-        reload_settings, drain, undrain, partition_down, partition_up, restart_controller, wait,
+        submit, user_hold, user_release, cancel, cancel_preempted, requeue, requeue_preempted, suspend, resume, preempt,
+        policy_use, reload_settings, drain, undrain, partition_down, partition_up, restart_controller, wait,
     )
 }  # fmt: skip

@@ -68,6 +68,10 @@ class Story:
     steps: tuple[Step, ...]
     answer_s: float = 0.002
     """Time that a policy server takes for an answer."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Users whom Slurm allows so many GPUs at a time."""
+    most_at_once: int = 0
+    """Jobs that slurmctld can change within the time limit of a call; 0 = any number."""
 
     def with_steps(self, steps: tuple[Step, ...]) -> Story:
         """Return the same story with other steps."""

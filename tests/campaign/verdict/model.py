@@ -19,6 +19,7 @@ class Promise(Enum):
     NOT_BEFORE_ITS_TIME = "a job starts after its dependencies and its begin time"
     ITS_RESOURCES = "a job gets the GPUs, nodes and features that it asked for"
     STOPPED_SAVED = "a job that Headway stops stands still at the step that it has saved"
+    NO_SILENT_NODE = "a job that Headway stops does not continue on a node whose agent is silent"
     NOT_HELD_FOR_EVER = "a job that can run ends, once everything works"
     RIGHT_END = "a job ends in the state that its work and its user give it"
     NO_BUG = "no part of Headway fails by an error of its own"
@@ -64,6 +65,8 @@ class Expected:
     """Numbers of GPUs that it may get."""
     releasing_since_s: float = -1.0
     """Time at which the newest release began."""
+    stopped_s: float = float("-inf")
+    """Time of the newest order to stop it."""
     never: bool = False
     """It can never run: a dependency that fails."""
 

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from tests.campaign.many import be_quiet
 from tests.campaign.play import play
 from tests.campaign.plot.generate import make_story
-from tests.campaign.verdict.defects import DEFECTS
+from tests.campaign.verdict.defects.catalogue import DEFECTS, REVIEWS
 
 STORIES = 40
 """Stories for each defect."""
@@ -54,13 +54,22 @@ def look_for(name: str, seeds: range) -> Found:
 
 
 def table(found: Sequence[Found]) -> str:
-    """Return the outcomes as a Markdown table, with a last line that counts them."""
-    lines = ["| defect | what it does | found after | broken promise |", "|---|---|---|---|"]
-    for one in found:
+    """Return the outcomes as a Markdown table, those from reviews first, with a last line that counts them."""
+    lines = ["| defect | what it does | from | found after | broken promise |", "|---|---|---|---|---|"]
+    for one in sorted(found, key=lambda one: one.defect not in REVIEWS):
         after = _stories(one.stories) if one.promise else f"not found ({_stories(one.stories)})"
-        lines.append(f"| {one.defect} | {one.what} | {after} | {one.promise or '-'} |")
-    count = sum(bool(one.promise) for one in found)
-    return "\n".join([*lines, "", f"{count} of {len(found)} defects found"])
+        source = REVIEWS.get(one.defect, "-")
+        lines.append(f"| {one.defect} | {one.what} | {source} | {after} | {one.promise or '-'} |")
+    reviewed = [one for one in found if one.defect in REVIEWS]
+    others = [one for one in found if one.defect not in REVIEWS]
+    counts = [f"{_found(some)} of {what}" for some, what in ((reviewed, "reviews"), (others, "later")) if some]
+    return "\n".join(
+        [*lines, "", f"{_found(found)} defects found" + (f" ({', '.join(counts)})" if others and reviewed else "")]
+    )
+
+
+def _found(some: Sequence[Found]) -> str:
+    return f"{sum(bool(one.promise) for one in some)} of {len(some)}"
 
 
 def _stories(count: int) -> str:

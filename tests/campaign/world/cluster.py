@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
+from controller.slurm.client import ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
     EmbeddedSlurm,
@@ -36,6 +37,7 @@ from policies.serving.runtime.sdnotify import Notifier
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
 from tests.campaign.world.fleet import Fleet
+from tests.campaign.world.orders import Orders
 from tests.campaign.world.policy import StoryEndpoint, StoryServer, make_policy
 from tests.campaign.world.processes import Process
 from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
@@ -51,17 +53,17 @@ class _Client:
     """The Slurm client of one process: every answer takes a moment, and the model is informed before each change."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._orders = Orders(cluster)
         self._client = cluster.slurm.client
 
     def __getattr__(self, name: str) -> Any:
         verb: Callable[..., Any] = getattr(self._client, name)
 
-        async def call(*arguments: Any) -> Any:
-            before = getattr(self._cluster, f"before_{name}", None)
+        async def call(*arguments: Any, **options: Any) -> Any:
+            before = getattr(self._orders, f"before_{name}", None)
             if before is not None:
-                before(arguments[0])
-            answer = await verb(*arguments)
+                before(*arguments)
+            answer = await verb(*arguments, **options)
             await asyncio.sleep(_RETURN_S)
             return answer
 
@@ -74,7 +76,7 @@ class Cluster:
     def __init__(
         self, story: Story, folder: Path, loop: VirtualLoop, limits: Mapping[str, int] | None = None, **settings: Any
     ) -> None:
-        """`limits`: most GPUs of some users; `settings`: of the controller, beside those of every story."""
+        """`limits`: most GPUs of some users, instead of the story's; `settings`: of the controller, beside those of every story."""
         self.story, self.folder, self.loop = story, folder, loop
         self.slurm_clock, self.clock = LoopClock(loop), LoopClock(loop)
         names = [f"n{number}" for number in range(1, story.nodes + 1)]
@@ -99,7 +101,7 @@ class Cluster:
         self._wake_fd: int | None = None
         self.watchdog_every_s = 10.0
         self.slurm = EmbeddedSlurm(
-            _description(story, names, limits or {}),
+            _description(story, names, limits or story.limits),
             self.slurm_clock,
             lease=self._lease,
             wake=self._wake,
@@ -107,6 +109,7 @@ class Cluster:
             accounting=self._account,
             client_clock=self.clock,
         )
+        self.slurm.faults.most_jobs = story.most_at_once or None
         self.fleet = Fleet(names, self.slurm_clock.monotonic, self.slurm_clock.now)
         self.servers = {name: StoryServer(name, story.answer_s) for name in (story.policy, "srtf", "fifo-skip")}
         self.current_policy = story.policy
@@ -187,6 +190,15 @@ class Cluster:
         """Set the schema version of the journal, as another version of Headway would have. Only while no controller runs."""
         with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
+
+    def damage_journal_rows(self, seed: int) -> None:
+        """Make some values of the journal unreadable, in a file that is sound. Only while no controller runs."""
+        chance = random.Random(seed)
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db, db:
+            for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
+                for column, value in zip(("original", "pin", "refusal"), values, strict=True):
+                    if value is not None and chance.random() < 0.5:
+                        db.execute(f"UPDATE job SET {column} = ? WHERE rowid = ?", (value[: len(value) // 2], rowid))
 
     def start_watchdog(self) -> None:
         """Start it as its timer would."""
@@ -293,36 +305,6 @@ class Cluster:
             expected = self.model.jobs.get(job.job_id)
             if expected is not None and expected.spec.trains:
                 self.fleet.started(job)
-
-    # --- changes that Headway is about to make, for the model
-
-    def before_release(self, keys: Sequence[JobKey]) -> None:
-        """Note that a hold may come too late from now on."""
-        for key in keys:
-            expected = self.model.jobs.get(key.job_id)
-            if expected is not None:
-                expected.releasing_since_s = self.model.time_s
-
-    def before_requeue_hold(self, keys: Sequence[JobKey]) -> None:
-        """Headway stops jobs: only those that it was asked to stop, and only where they have saved."""
-        for key in keys:
-            found = self.find(key.job_id)
-            expected = self.model.jobs.get(key.job_id)
-            if found is None or expected is None or not found.phase.occupies_nodes:
-                continue
-            if found.submit_time_s != key.submit_time_s:
-                continue  # a requeued job has a new submit time, so the request belongs to no job, and stops nothing
-            expected.requeues += 1
-            row = self._preemption_of(found)
-            if row is None:
-                self.model.broken(Promise.RUNS_ONCE, key.job_id, "is stopped, though no preemption of it is open")
-            elif not row.force and self.fleet.standing(key.job_id) is False and found.phase is Phase.RUNNING:
-                self.model.broken(Promise.STOPPED_SAVED, key.job_id, "is stopped while it trains on")
-
-    def _preemption_of(self, job: Job) -> Any:
-        if self.controller is None or job.raw_id is None:
-            return None
-        return self.controller.preemptions.open.get(job.raw_id)
 
     # --- what users and operators see
 

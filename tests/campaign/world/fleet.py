@@ -58,6 +58,7 @@ class Fleet:
     def __init__(self, nodes: list[str], monotonic: Callable[[], float], now: Callable[[], float]) -> None:
         self.monotonic, self._now = monotonic, now
         self._connected = dict.fromkeys(nodes, True)
+        self._left_s: dict[str, float] = {}
         self.runs: dict[str, Training] = {}
         self.report_every_s = 5.0
         self._deliver: Deliver | None = None
@@ -96,6 +97,8 @@ class Fleet:
 
     def leave(self, node: str) -> None:
         """Kill the agent of the node."""
+        if self._connected[node]:
+            self._left_s[node] = self.monotonic()
         self._connected[node] = False
 
     def come(self, node: str) -> None:
@@ -103,6 +106,12 @@ class Fleet:
         self._connected[node] = True
         if self._greet is not None:
             self._greet(node)
+
+    def silent_since(self, time_s: float) -> frozenset[str]:
+        """Return the nodes whose agents have been away since then; none if no agent is there."""
+        away = {node for node, there in self._connected.items() if not there}
+        known = len(away) < len(self._connected)
+        return frozenset(node for node in away if self._left_s[node] < time_s) if known else frozenset()
 
     def forget(self, job_id: str) -> None:
         """Note that the job has ended."""

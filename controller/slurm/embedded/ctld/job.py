@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.slurm.client import NodeShare, Phase, ResourceRequest
+from controller.slurm.client import NodeShare, Phase, ResourceRequest, SlurmJob
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
@@ -118,6 +118,8 @@ class Job:
     """Signals delivered so far, all runs."""
     starts: list[tuple[float, tuple[NodeShare, ...]]] = field(default_factory=list)
     """Time and occupied resources of every start, for tests to compare with what a client saw."""
+    shown: tuple[tuple[object, ...], SlurmJob] | None = field(default=None, repr=False, compare=False)
+    """The newest view that clients received, and the facts from which it was made."""
 
     @property
     def held(self) -> bool:

@@ -81,7 +81,8 @@ class SubmitPlugin:
         manages = self._manages(job.submission, job.partition, now_s)
         marks = job.admin_comment.split()
         ours = HOLD_MARK in marks or (job.held and PIN_MARK in marks)
-        if self._holds is not None and (manages or ours):
+        # A placed job's hold is noted with a stale lease too: the controller may work by a clock that was set wrong.
+        if self._holds is not None and (manages or ours or PIN_MARK in marks):
             try:
                 self._holds.write(job.job_id, now_s)
             except OSError:

@@ -17,11 +17,11 @@ def limit(world, most, verbs=VERBS):
     client = world.slurm.client
 
     def slowed(real):
-        async def verb(items, *more):
+        async def verb(items, *more, **options):
             if len(items) <= most:
-                return await real(items, *more)
+                return await real(items, *more, **options)
             part = dict(list(items.items())[:most]) if isinstance(items, dict) else list(items)[:most]
-            await real(part, *more)
+            await real(part, *more, **options)
             raise SlurmUnavailableError("scontrol: no answer within 10 s")
 
         return verb

@@ -187,8 +187,8 @@ async def test_a_controller_that_dies_on_the_way_gives_such_a_job_to_slurm_later
     key = world.sbatch(1000.0, gpus_per_node=1, free_choice_only=True)
     original = getattr(world.slurm.client, verb)
 
-    async def killed(*arguments):
-        await original(*arguments)
+    async def killed(*arguments, **options):
+        await original(*arguments, **options)
         raise KeyboardInterrupt
 
     setattr(world.slurm.client, verb, killed)

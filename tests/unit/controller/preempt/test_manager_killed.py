@@ -57,11 +57,11 @@ class CutClient:
         if name not in CHANGES:
             return verb
 
-        async def cut(*arguments: Any) -> Any:
+        async def cut(*arguments: Any, **options: Any) -> Any:
             self._knife(f"before {name}")
             if name == "requeue_hold":
                 self._before_stop(arguments[0])
-            found = await verb(*arguments)
+            found = await verb(*arguments, **options)
             self._knife(f"after {name}")
             return found
 

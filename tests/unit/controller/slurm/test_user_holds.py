@@ -38,10 +38,10 @@ def when(world, verb, action, *, after=False):
     """Do something once, while the controller's next call of a verb is under way."""
     real, left = getattr(world.slurm.client, verb), [action]
 
-    async def call(*arguments):
+    async def call(*arguments, **options):
         if left and not after:
             left.pop()()
-        answer = await real(*arguments)
+        answer = await real(*arguments, **options)
         if left:
             left.pop()()
         return answer

@@ -113,6 +113,18 @@ def test_a_hold_of_a_job_that_headway_holds_is_written_down_for_the_watchdog_too
     assert (written(plugin), pipe.lines()) == ({"7"}, [])
 
 
+@pytest.mark.parametrize("lease", ["stale", "none"])
+def test_a_hold_of_a_placed_job_is_written_down_for_a_controller_whose_clock_is_wrong(
+    plugin: LuaPlugin, pipe: Pipe, lease: str
+) -> None:
+    plugin.beat(age_s=-3600)
+    if lease == "none":
+        (plugin.runtime_dir / "lease").unlink()
+
+    assert plugin.modify({"admin_comment": "headway:pinned", "priority": 9}, priority=0).code == 0
+    assert (written(plugin), pipe.lines()) == ({"7"}, [])
+
+
 @pytest.mark.parametrize("lease", ["fresh", "stale", "none"])
 def test_a_hold_that_cannot_be_written_down_is_refused_rather_than_lost(plugin: LuaPlugin, lease: str) -> None:
     plugin.holds.rmdir()

@@ -369,7 +369,7 @@ async def test_the_watchdog_works_without_a_journal_that_does_not_answer(
 class Moody(Protocol):
     """A verb of a SlurmClient."""
 
-    async def __call__(self, keys: Sequence[JobKey], *more: str) -> Failures: ...
+    async def __call__(self, keys: Sequence[JobKey], *more: str, **options: bool) -> Failures: ...
 
 
 @pytest.mark.parametrize(
@@ -384,10 +384,10 @@ async def test_a_job_that_cannot_be_released_keeps_no_other_held(
     bad, client = keys[3], house.slurm.client
     good: Moody = getattr(client, verb)
 
-    async def moody(of: Sequence[JobKey], *more: str) -> Failures:
+    async def moody(of: Sequence[JobKey], *more: str, **options: bool) -> Failures:
         if bad in of:
             raise error
-        return await good(of, *more)
+        return await good(of, *more, **options)
 
     monkeypatch.setattr(client, verb, moody)
     await house.die()
@@ -458,6 +458,32 @@ async def test_a_controller_that_is_back_keeps_the_remaining_jobs(house: House) 
 
     assert (report.away, report.released) == (False, tuple(keys[:2]))
     assert [house.slurm.job(key.job_id).held for key in keys] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("released_by", ["watchdog", "controller"])
+async def test_a_job_that_a_controller_holds_again_meanwhile_keeps_its_mark(
+    house: House, monkeypatch: pytest.MonkeyPatch, released_by: str
+) -> None:
+    # given a job that waits for its time, with our mark, and that the watchdog or a dead controller has released
+    key, client = house.submit(begin_time_s=house.clock.now() + 3600), house.slurm.client
+    await house.die()
+    if released_by == "controller":
+        assert await house.clock.run(client.release([key])) == {}
+    unmark: Moody = client.unmark
+
+    # when the next controller holds it before slurmctld takes the mark off
+    async def late(of: Sequence[JobKey], *more: str, **options: bool) -> Failures:
+        if of:
+            house.beat()
+            assert await client.hold(of) == {}
+        return await unmark(of, *more, **options)
+
+    monkeypatch.setattr(client, "unmark", late)
+    await house.look()
+
+    # then that controller finds it as its own
+    job = house.slurm.job(key.job_id)
+    assert (job.held, job.admin_comment) == (True, HOLD_MARK)
 
 
 async def test_an_error_costs_one_run_of_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

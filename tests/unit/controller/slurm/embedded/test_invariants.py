@@ -11,6 +11,7 @@ import pytest
 from controller.base.errors import SlurmError
 from controller.slurm.client import JobKey, Phase, Pin
 from controller.slurm.embedded import ClusterDescription, Delays, sbatch_request
+from controller.slurm.embedded.view import new_view
 from tests.unit.controller.worlds.embedded import Lab
 
 
@@ -20,6 +21,7 @@ async def _books_balance(lab: Lab) -> None:
     for job in snapshot.jobs:
         assert bool(job.allocated) == job.phase.occupies_nodes, job
         assert not (job.held and job.phase is Phase.CONFIGURING), job
+        assert job == new_view(lab.slurm.job(job.key.job_id)), "what clients see is not of before a change"
         for share in job.allocated:
             assert share.gpu_mask.bit_count() == share.gpus
             used[share.node].append(share.gpu_mask)

@@ -29,6 +29,16 @@ async def test_every_phase_in_its_time() -> None:
     assert (await lab.client.snapshot()).jobs == ()
 
 
+async def test_clients_get_the_same_object_while_nothing_about_a_job_has_changed() -> None:
+    lab = Lab()
+    changed, other = (lab.sbatch(hold=True) for _ in range(2))
+    before = {job.key: job for job in (await lab.client.snapshot()).jobs}
+    assert await lab.client.mark([changed], HOLD_MARK) == {}
+    after = {job.key: job for job in (await lab.client.snapshot()).jobs}
+    assert after[other] is before[other]
+    assert (after[changed].marks, before[changed].marks) == ({HOLD_MARK}, frozenset())
+
+
 async def test_history_does_not_depend_on_the_number_of_readings() -> None:
     often, seldom = Lab(), Lab()
     keys = [

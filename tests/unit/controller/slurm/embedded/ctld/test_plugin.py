@@ -13,7 +13,7 @@ import pytest
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmError
 from controller.base.lease import Lease, write_lease
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,
     PartitionDescription,
@@ -199,6 +199,20 @@ async def test_users_holds_are_written_down_and_taken_back(tmp_path: Path) -> No
     assert lab.job(key).held, "the job still waits for Headway"
     with pytest.raises(SlurmError, match="waits for Headway"):
         lab.slurm.user_release(key.job_id)
+
+
+async def test_a_hold_of_a_placed_job_is_written_down_for_a_controller_whose_clock_is_wrong(tmp_path: Path) -> None:
+    holds = HoldFolder(tmp_path / "holds")
+    holds.make()
+    lab = Managed(holds=holds)
+    placed, other = (lab.sbatch(begin_time_s=lab.start_s + 600) for _ in range(2))
+    assert await lab.client.release([placed, other]) == {}
+    assert await lab.client.unmark([placed], HOLD_MARK, PIN_MARK) == {}
+    assert await lab.client.unmark([other], HOLD_MARK) == {}
+    lab.lease = None
+    lab.slurm.user_hold(placed.job_id)
+    lab.slurm.user_hold(other.job_id)
+    assert set(holds.read()) == {placed.job_id}
 
 
 async def test_a_users_hold_that_cannot_be_written_down_is_refused(tmp_path: Path) -> None:
