@@ -340,7 +340,7 @@ class SlurmClient(Protocol):
         """Remove one of our tokens from the admin comment, and add another one; the rest of it stays.
 
         `unless_held`: a released job that is held again (JobHeldUser) keeps the token, as NOT_OURS. Another process of Headway may
-        have held it, and without the token nobody would know whose hold it is.
+        have held it, and without the token the hold would count as its user's.
         """
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.campaign.ageing import Day, levels_off, live
@@ -9,9 +11,10 @@ from tests.campaign.ageing import Day, levels_off, live
 
 @pytest.mark.timeout(600)
 def test_some_days_of_a_cluster() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))  # other tests of the same process may have left some
     days, violations = live(days=2, seed=3, jobs_a_day=80)
     assert list(map(str, violations)) == []
-    assert all(day.jobs > 60 and day.descriptors < 100 for day in days)
+    assert all(day.jobs > 60 and day.descriptors < before + 50 for day in days)
 
 
 @pytest.mark.slow

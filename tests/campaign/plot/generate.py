@@ -24,7 +24,7 @@ _USERS = ("alice", "alice", "bob", "carol")
 _LIMITED = "bob"
 """User whom Slurm allows the GPUs of one node at a time, in some stories."""
 _ALONE = "dave"
-"""User with few jobs, whom no end of an own job helps out of a refusal."""
+"""User with so few jobs that seldom one of them ends and lifts a limit."""
 _MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
 
 

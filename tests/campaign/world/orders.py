@@ -1,4 +1,4 @@
-"""What Headway is about to do, for the model: some promises are about an order, and not about what comes of it."""
+"""Orders that Headway is about to send, for the model: some promises are about an order, and not about its outcome."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.campaign.verdict.defects.patches import patched
 
 
 def mark_fails_hold_forgotten() -> AbstractContextManager[None]:
-    """A user's hold is forgotten once it has been read, whether the job was marked or not."""
+    """A user's hold is forgotten once it has been read, whether or not the job was marked."""
     real = HandOver.hand_over
 
     async def hand_over(self: HandOver, jobs: Any) -> Any:
@@ -37,7 +37,7 @@ def mark_fails_hold_forgotten() -> AbstractContextManager[None]:
 
 
 def hold_while_placed_dropped() -> AbstractContextManager[None]:
-    """A hold that comes while jobs are placed is not looked for before the release, nor after."""
+    """A hold that comes while jobs are placed is not looked for, neither before the release nor after it."""
 
     async def release(self: HandOver, jobs: Any, why: Any) -> Any:
         return await self._verbs.release(why), set()
@@ -46,7 +46,7 @@ def hold_while_placed_dropped() -> AbstractContextManager[None]:
 
 
 def hold_only_wakes() -> AbstractContextManager[None]:
-    """The plugin says a user's hold through the wake pipe alone: without a reader it is gone."""
+    """The plugin reports a user's hold through the wake pipe alone: without a reader it is lost."""
     real = SubmitPlugin.__init__
 
     def init(self: SubmitPlugin, lease: Any, wake: Any = None, holds: Any = None) -> None:
@@ -76,7 +76,7 @@ def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
 
 
 def users_cannot_release() -> AbstractContextManager[None]:
-    """Headway holds as an operator does, so that a user's hold on top of it can never be taken off again."""
+    """Headway holds a job as an operator does, so that a user's own hold of that job can never be ended."""
 
     def hold(self: EmbeddedClient, job: Any) -> Any:
         if job.phase is not Phase.PENDING:
@@ -99,7 +99,7 @@ def both_marks_left() -> AbstractContextManager[None]:
 
 
 def unmarked_holds_are_ours() -> AbstractContextManager[None]:
-    """A held job without a mark is taken for one of Headway's."""
+    """A held job without a mark counts as held by Headway."""
     real = role._held
 
     def held(job: SlurmJob, *, may_begin: bool) -> Any:
@@ -113,7 +113,7 @@ def unmarked_holds_are_ours() -> AbstractContextManager[None]:
 
 
 def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
-    """The watchdog releases every held job with a mark of ours, its users' own too."""
+    """The watchdog releases every held job with a mark of Headway, also jobs that users hold."""
 
     def held(job: SlurmJob) -> bool:
         return job.phase.value == "pending" and job.held and "headway:" in job.admin_comment
@@ -129,7 +129,7 @@ def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
 def users_hold_overridden() -> AbstractContextManager[None]:
     """A job that its user has held since it was last read is marked, placed and released like any other.
 
-    As it was then, a hold is written down only where Headway holds the job: the file alone would keep the hold.
+    As it was then, a hold is recorded only where Headway holds the job: the file alone would keep the hold.
     """
     real = SubmitPlugin.on_user_hold
 

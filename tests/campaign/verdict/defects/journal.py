@@ -43,7 +43,7 @@ def journal_of_another_version_ends_watchdog() -> AbstractContextManager[None]:
 
 
 def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
-    """A journal of another version ends the controller, again and again."""
+    """The controller ends at each start if the journal has another version."""
     from controller.state.journal_schema import JOURNAL
 
     real = JournalFile._open
@@ -60,7 +60,7 @@ def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
 
 
 def damaged_journal_ends_it() -> AbstractContextManager[None]:
-    """A damaged journal ends the controller, again and again."""
+    """The controller ends at each start if the journal is damaged."""
 
     real = JournalFile._replaced
 
@@ -86,7 +86,7 @@ def damaged_value_ends_it() -> AbstractContextManager[None]:
 
 
 def lost_update_on_a_journal_error() -> AbstractContextManager[None]:
-    """What has changed since the snapshot before is forgotten when the journal cannot be written in that cycle."""
+    """Changes since the previous snapshot are forgotten when the journal cannot be written in that cycle."""
     real = LedgerKeeper.update
 
     def update(self: LedgerKeeper, snapshot: Any, settings: Any) -> Any:

@@ -38,7 +38,7 @@ def exponent_overflows() -> AbstractContextManager[None]:
 
 
 def swap_ends_the_controller() -> AbstractContextManager[None]:
-    """`headway policy use` cancels the call under way, and the controller takes that for its own end."""
+    """`headway policy use` cancels the call under way, and the controller treats that as its own end."""
     real = Decider.use
 
     async def use(self: Decider, endpoint: Any, state: Any) -> Any:
@@ -71,7 +71,7 @@ def moved_to_a_silent_node() -> AbstractContextManager[None]:
 
 
 def unfit_node_for_ever() -> AbstractContextManager[None]:
-    """A job is placed on the node that Slurm has just refused it on, and never given to Slurm."""
+    """A job is placed again on the node on which Slurm has just refused it, and is never given to Slurm."""
     return patched(
         patch.object(Refusal, "unfit_nodes", lambda self, now_s: frozenset()),
         patch("controller.cycle.refusals.MOST_PLACES", 10**9),
@@ -79,12 +79,12 @@ def unfit_node_for_ever() -> AbstractContextManager[None]:
 
 
 def impossible_where_placed() -> AbstractContextManager[None]:
-    """A job that Slurm finds impossible on the nodes that Headway chose stays so (BadConstraints)."""
+    """A job that Slurm calls impossible on the nodes that Headway chose stays so (BadConstraints)."""
     return patched(patch.object(SlurmJob, "is_impossible", property(lambda self: False)))
 
 
 def own_request_not_restored() -> AbstractContextManager[None]:
-    """A job that is given to Slurm still asks for the nodes that Headway chose."""
+    """A job that is given to Slurm still requests the nodes that Headway chose."""
 
     async def restore(self: OwnRequests, keys: Any, *, stay: bool = False) -> Any:
         del stay
@@ -96,12 +96,12 @@ def own_request_not_restored() -> AbstractContextManager[None]:
 
 
 def stopped_before_it_has_saved() -> AbstractContextManager[None]:
-    """A job is stopped as soon as it has been asked to save."""
+    """A job is stopped as soon as the request to save was sent."""
     return patched(patch.object(PreemptionAttempt, "to_stop", lambda self, now: self.row.stopped_s is None))
 
 
 def stopped_twice() -> AbstractContextManager[None]:
-    """Where slurmctld did not answer to a stop, the job is stopped again, whatever has become of it."""
+    """If slurmctld did not answer to a stop, the job is stopped again, whatever its state is."""
 
     real = EmbeddedClient._requeue_hold
 
@@ -115,7 +115,7 @@ def stopped_twice() -> AbstractContextManager[None]:
 
 
 def requests_by_id_alone() -> AbstractContextManager[None]:
-    """A change is made to whatever job has the id now: the one that it was meant for may be gone."""
+    """A change is made to the job that has the id now, although the intended job may be lost."""
 
     def find(self: EmbeddedClient, key: Any) -> Any:
         return self._ctld.jobs.get(key.job_id)
@@ -124,7 +124,7 @@ def requests_by_id_alone() -> AbstractContextManager[None]:
 
 
 def tasks_die_silently() -> AbstractContextManager[None]:
-    """A background task that fails is not begun again."""
+    """A background task that fails is not restarted."""
     real = Tasks._keep
 
     async def keep(self: Tasks, name: str, work: Any, **how: Any) -> None:
@@ -138,12 +138,12 @@ def tasks_die_silently() -> AbstractContextManager[None]:
 
 
 def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
-    """After the clock was set back, a refused job waits until the time that was written down before."""
+    """After the clock was set back, a refused job waits until the time that was recorded before."""
     return patched(patch.object(role, "_is_true", lambda refusal, now_s: True))
 
 
 def reissued_id_inherits() -> AbstractContextManager[None]:
-    """A new job with the id of a lost one is taken for it once it has been requeued, and gets its request."""
+    """A new job with the id of a lost job counts as that job once it has been requeued, and gets its request."""
     return patched(
         patch("controller.cycle.ledger_keeper.may_be_same", lambda job, former, ledger: True),
         patch("controller.cycle.changes.is_same_request", lambda one, other: True),
