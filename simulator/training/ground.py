@@ -253,4 +253,5 @@ def _says(scene: TrainingSetup, given: SetupOverrides, cluster: Cluster) -> str:
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))
-    return text.replace("ModelProfile(", "Profile(")  # the name of the class when the first cards were written
+    # The names of the classes when the first cards were written.
+    return text.replace("ModelProfile(", "Profile(").replace("MeasuredInterference(", "Interference(")
