@@ -38,6 +38,8 @@ SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
 USUAL_BRANCH = "C"
 OWN, PAPER = "own", "paper"
 """Recipes of the weights that come with Headway: Headway's own, and the paper's."""
+USUAL = {OWN: USUAL_BRANCH, PAPER: "B"}
+"""Branch of each that is served if none is given; the paper's figures 5 to 7 show B."""
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
 DEFERRED = "deferred by the agent: waiting is {:.0%} of its choice"
@@ -112,15 +114,16 @@ class RlBase:
     def __init__(
         self,
         weights: str | ContentionAgent = "",
-        branch: str = USUAL_BRANCH,
+        branch: str = "",
         preempt_below: float = 0.0,
         preset: str = OWN,
     ) -> None:
         """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway: those of its
-        own recipe, or with `preset=paper` those of the paper's. A job that runs at less than the share `preempt_below` of its speed
-        alone is stopped; 0: none is. Raises WeightsError."""
-        known = choice("branch", branch, tuple(sorted(SHIPPED))), choice("preset", preset, (OWN, PAPER))
-        self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, *known)
+        own recipe (C by default), or with `preset=paper` those of the paper's (B by default). A job that runs at less than the
+        share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
+        of = choice("preset", preset, (OWN, PAPER))
+        known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
+        self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -169,7 +172,7 @@ class RlHybrid(RlBase):
     def __init__(
         self,
         weights: str | ContentionAgent = "",
-        branch: str = USUAL_BRANCH,
+        branch: str = "",
         greedy: str = ALL,
         preempt_below: float = 0.0,
         preset: str = OWN,
