@@ -36,10 +36,13 @@ def reproduce(
     system: Annotated[
         str | None, typer.Argument(help="Name of the system. Without it, all names are listed.", show_default=False)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, within a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, in minutes.")] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
     ] = None,
+    only: Annotated[
+        str, typer.Option(help="Only settings whose names contain this.", metavar="WORDS", show_default="all")
+    ] = "",
     profiles: shared.ProfilesFile = None,
     out: Annotated[
         Path | None,
@@ -61,7 +64,12 @@ def reproduce(
     chosen = registry.reproduction_of(system)
     with Bar(f"reproducing {system}") as bar:
         results = registry.reproduce(
-            chosen, quick=quick, seeds=seeds, profiles=profiles, on_progress=bar.on_progress or (lambda _share: None)
+            chosen,
+            quick=quick,
+            seeds=seeds,
+            profiles=profiles,
+            on_progress=bar.on_progress or (lambda _share: None),
+            only=only,
         )
     if out is not None:
         page = registry.write(out, chosen, results, command_line())

@@ -18,6 +18,7 @@ ELASTIC = "headway/ElasticAllocation-v0"
 SCHED2 = "headway/Sched2-v0"
 
 _BASELINES = {
+    "contention-most-reward": (CONTENTION, "contention_rl.controls:MostReward"),
     "dl2-drf": (ELASTIC, "dl2.baselines:DRF"),
     "dl2-tetris": (ELASTIC, "dl2.baselines:Tetris"),
     "dl2-optimus": (ELASTIC, "dl2.baselines:Optimus"),

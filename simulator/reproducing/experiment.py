@@ -8,17 +8,17 @@ results.findings()   # every claim: the paper's figure, the result here, whether
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
-from policies.api import load_policy, parse_policy
+from policies.api import Policy, load_policy, parse_policy
 from policies.learned.evaluation.statistics import Mean, change
 from policies.model import FloatColumn
 from simulator.cluster.cluster import Cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.errors import SimulatorError
+from simulator.errors import SettingError, SimulatorError
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel, total_of
@@ -110,16 +110,27 @@ def policy(
     measures: Mapping[str, Metric] = METRICS,
 ) -> Contender:
     """Return the policy NAME[:key=value,...] as a contender. With a sampler, its runs are recorded."""
+    return scheduled(name or text, kind, lambda: load_policy(*parse_policy(text)), sampler, measures=measures)
+
+
+def scheduled(
+    name: str,
+    kind: Kind,
+    make: Callable[[], Policy],
+    sampler: Sampler | None = None,
+    *,
+    measures: Mapping[str, Metric] = METRICS,
+) -> Contender:
+    """Return as a contender the policy that `make` makes for each run. With a sampler, its runs are recorded."""
 
     def run(setting: Setting, seed: int, on_progress: OnProgress | None) -> Run:
-        made = load_policy(*parse_policy(text))
         models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
         settings = Settings(record=sampler is not None)
-        simulation = Simulation(setting.trace(seed), setting.cluster, made, settings, models, setting.profiles)
+        simulation = Simulation(setting.trace(seed), setting.cluster, make(), settings, models, setting.profiles)
         drive(simulation, on_progress)
-        return run_of(simulation, f"{text} in {setting.name}, seed {seed}", sampler, measures)
+        return run_of(simulation, f"{name} in {setting.name}, seed {seed}", sampler, measures)
 
-    return Contender(name or text, kind, run)
+    return Contender(name, kind, run)
 
 
 def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures: Mapping[str, Metric] = METRICS) -> Run:
@@ -184,6 +195,20 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     """Remarks for the reader."""
+
+    def only(self, words: str) -> Experiment:
+        """Return the part with the settings whose names contain these words. Raises SettingError, which lists the names."""
+        settings = tuple(each for each in self.settings if words in each.name)
+        if not settings:
+            names = "; ".join(each.name for each in self.settings)
+            raise SettingError(f"{self.name} has no setting with {words!r} in its name; its settings: {names}")
+        names_left = {each.name for each in settings}
+        return replace(
+            self,
+            settings=settings,
+            contenders={name: self.contenders[name] for name in self.contenders if name in names_left},
+            claims=tuple(claim for claim in self.claims if claim.setting in names_left),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,14 +60,20 @@ def reproduction_of(name: str) -> Reproduction:
 
 
 def reproduce(
-    system: Reproduction, *, quick: bool, seeds: int | None, profiles: Path | None, on_progress: OnProgress
+    system: Reproduction,
+    *,
+    quick: bool,
+    seeds: int | None,
+    profiles: Path | None,
+    on_progress: OnProgress,
+    only: str = "",
 ) -> ExperimentResults:
-    """Run the experiment on test seeds. Raises SimulatorError, PolicyError."""
+    """Run the experiment, or its settings with `only` in their names, on test seeds. Raises SimulatorError, PolicyError."""
     from simulator.reproducing.experiment import perform
     from simulator.slowdown.profiles.files import load_profiles
 
     count = seeds or (QUICK_SEEDS if quick else DEFAULT_SEEDS)
-    experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick)
+    experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick).only(only)
     return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
 
 

@@ -251,5 +251,5 @@ def _says(setup: TrainingSetup, overrides: SetupOverrides, cluster: Cluster) -> 
 def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))
-    # The names of the classes when the first cards were written
+    # The names of the classes when the first cards were written.
     return text.replace("ModelProfile(", "Profile(").replace("MeasuredInterference(", "Interference(")

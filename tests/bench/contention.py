@@ -34,7 +34,8 @@ from policies.model import ClusterState
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.papers.contention_rl.experiment import CONTROLS, GREEDY, HEADWAY, NIC_GBS, cluster
+from simulator.papers.contention_rl.contenders import CONTROLS, GREEDY, HEADWAY
+from simulator.papers.contention_rl.experiment import NIC_GBS, cluster
 from simulator.reproducing.registry import FIRST_TEST_SEED
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel

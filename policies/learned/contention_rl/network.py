@@ -1,4 +1,4 @@
-"""The actor-critic: one small network with the same weights for every node.
+"""The actor-critic: one small network with the same weights for every node; and the plain one of the paper's code.
 
 Source: contention_rl, section IV, leaves the network open (its code takes stable-baselines3's default, two layers of 64). Nodes of
 a cluster are alike, so what is learned for one holds for all: renumbering the nodes renumbers the actions, and nothing else.
@@ -13,18 +13,26 @@ a cluster are alike, so what is learned for one holds for all: renumbering the n
 
 At first b prefers few nodes: jobs that start where a spread one ended are spread too, so an agent that begins with spreads learns
 about nothing else. Only cells with features show which cells belong to a candidate; without features, E is left out.
+
+The paper's code has two multilayer perceptrons with tanh, for logits and for values, each with two layers of 64 over all cells.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 
+from policies.errors import EncoderError
+from policies.learned.algorithms.networks import MlpActorCritic
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.features import MANY, rank
 from policies.learned.contention_rl.placement_actions import EVEN, LISTS, NODE_RULES
 from policies.learned.contention_rl.spreads import node_lists, powers
 
+NODES, MLP = "nodes", "mlp"
+NETWORKS = (NODES, MLP)
 PRIOR = 2.0
 """Initial difference in logits between a number of nodes and twice as many."""
 
@@ -103,6 +111,28 @@ class ActorCritic(nn.Module):
         """Return for each candidate the right half without the cells of the others."""
         own = (right[..., 0].unsqueeze(1) - self._ranks.view(1, -1, 1, 1)).abs() < 1e-4
         return (right.unsqueeze(1) * own.unsqueeze(-1)).flatten(2)
+
+
+class PaperActorCritic(MlpActorCritic):
+    """The network of the paper's code: it knows neither nodes nor candidates, only cells."""
+
+    def __init__(self, encoding: Encoding, hidden: int = 64) -> None:
+        cells = encoding.num_nodes * 2 * encoding.gpus_per_node * encoding.depth
+        super().__init__(cells, encoding.actions, (hidden, hidden))
+
+    def forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits (batch, actions), nothing masked, and values (batch)."""
+        return super().forward(seen.flatten(1))
+
+
+AgentNetwork: TypeAlias = ActorCritic | PaperActorCritic
+
+
+def network_of(encoding: Encoding, kind: str, hidden: int, pair: int) -> AgentNetwork:
+    """Return an untrained network of that kind. Raises EncoderError for an unknown one."""
+    if kind not in NETWORKS:
+        raise EncoderError(f"network is {kind!r}; give {' or '.join(NETWORKS)}")
+    return PaperActorCritic(encoding, hidden) if kind == MLP else ActorCritic(encoding, hidden, pair)
 
 
 def _placements(encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:

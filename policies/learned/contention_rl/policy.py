@@ -37,6 +37,10 @@ ALL, ONE = "all", "one"
 SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
 """Names of the weights that come with Headway, for both policies, by branch of the reward's weights."""
 USUAL_BRANCH = "C"
+OWN, PAPER = "own", "paper"
+"""Recipes of the weights that come with Headway: Headway's own, and the paper's."""
+USUAL = {OWN: USUAL_BRANCH, PAPER: "B"}
+"""Branch of each that is served if none is given; the paper's figures 5 to 7 show B."""
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
 DEFERRED = "deferred: the learned policy gives waiting a probability of {:.0%}"
@@ -64,15 +68,15 @@ class ContentionAgent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> ContentionAgent:
-        """Load weights from a training's folder, or those of that branch that come with Headway. Raises WeightsError."""
-        from policies.learned.contention_rl.network import ActorCritic
+    def load(cls, given: str = "", branch: str = USUAL_BRANCH, preset: str = OWN) -> ContentionAgent:
+        """Load weights from a training's folder, or those of that branch and preset that come with Headway. Raises WeightsError."""
+        from policies.learned.contention_rl.network import NODES, network_of
 
-        place, name = weights.located(given, SYSTEM, SHIPPED[branch])
+        place, name = weights.located(given, SYSTEM, shipped(branch, preset))
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
-            network = ActorCritic(encoding, *sizes)
+            network = network_of(encoding, str(card.recipe.get("network", NODES)), *sizes)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(
                 f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
@@ -111,12 +115,18 @@ class RlBase:
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
     def __init__(
-        self, weights: str | ContentionAgent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0
+        self,
+        weights: str | ContentionAgent = "",
+        branch: str = "",
+        preempt_below: float = 0.0,
+        preset: str = OWN,
     ) -> None:
-        """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway. A job that
-        runs at less than the share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
-        known = choice("branch", branch, tuple(sorted(SHIPPED)))
-        self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known)
+        """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway: those of its
+        own recipe (C by default), or with `preset=paper` those of the paper's (B by default). A job that runs at less than the
+        share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
+        of = choice("preset", preset, (OWN, PAPER))
+        known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
+        self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -165,12 +175,13 @@ class RlHybrid(RlBase):
     def __init__(
         self,
         weights: str | ContentionAgent = "",
-        branch: str = USUAL_BRANCH,
+        branch: str = "",
         greedy: str = ALL,
         preempt_below: float = 0.0,
+        preset: str = OWN,
     ) -> None:
         """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
-        super().__init__(weights, branch, preempt_below)
+        super().__init__(weights, branch, preempt_below, preset)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
@@ -188,6 +199,11 @@ class RlHybrid(RlBase):
                 reasons[row] = f"the learned policy did not start it, the rule does; {BEST_FIT.explain(state, fit)}"
             if found:
                 return
+
+
+def shipped(branch: str, preset: str = OWN) -> str:
+    """Return the name of the weights of that branch and preset that come with Headway."""
+    return f"rl-paper-{branch}" if preset == PAPER else SHIPPED[branch]
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:

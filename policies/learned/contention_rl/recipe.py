@@ -11,6 +11,8 @@ not by steps, since a round has as many steps as jobs start in it, and a step ma
 nothing can be started no action is asked for, which saves 86 % of the steps and changes no reward). That makes it a semi-Markov
 decision process: a step of n rounds discounts what follows by gamma^n.
 
+`PAPER` is the paper's own agent: its state of one number for each GPU, its rounds, and the network and settings of its code.
+
 A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
 of `TrainingRun`; the paper uses the word for something else.) Between two stages only network, optimizer and that number matter:
 there a training can be stopped, and continues to the same weights.
@@ -30,12 +32,13 @@ from policies.errors import TrainingError
 from policies.learned.algorithms.ppo import Ppo, PpoSettings
 from policies.learned.algorithms.rollout import Collector, Episode
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import ActorCritic
-from policies.learned.contention_rl.placement_actions import FEWEST
+from policies.learned.contention_rl.features import MANY, SCALAR
+from policies.learned.contention_rl.network import MLP, NETWORKS, NODES, AgentNetwork, network_of
+from policies.learned.contention_rl.placement_actions import ANY, FEWEST
 from policies.learned.training.run.seeding import seeds
 from policies.learned.training.run.training_run import TrainingRun
 
-Validate: TypeAlias = Callable[[ActorCritic], Mapping[str, float]]
+Validate: TypeAlias = Callable[[AgentNetwork], Mapping[str, float]]
 """Returns figures by name of the network on validation traces."""
 
 
@@ -52,6 +55,8 @@ class Recipe:
     fewest GPUs first."""
     candidates: int = 3
     """K."""
+    cells: str = MANY
+    """scalar, one number for each cell as in the paper, or features."""
     mixes: tuple[str, ...] = ("normal", "heavy", "medium", "low")
     """Mixes of models, used in turn."""
     demands: tuple[int, ...] = (2, 4, 8)
@@ -63,10 +68,12 @@ class Recipe:
     """rounds, as in the paper, or events: waiting lasts until something happens, as in service."""
     envs: int = 32
     """Number of environments that are stepped together."""
+    network: str = NODES
+    """nodes, which has the same weights for every node, or mlp: two layers of `hidden` for the actor, and two for the critic."""
     hidden: int = 64
-    """Width of the network's layers for a node, the queue and the cluster."""
+    """Width of the layers for a node, the queue and the cluster, or of those of an mlp."""
     pair: int = 32
-    """Width of the network's layers for a candidate and for a placement."""
+    """Width of the layers for a candidate and for a placement; an mlp has none."""
     steps: int = 256
     """Steps of every environment in a batch."""
     batches: int = 3
@@ -81,13 +88,17 @@ class Recipe:
     """Chosen: many jobs start while one runs, and the effect of each shows at once in the value of the state."""
     clip_range: float = 0.2
     learning_rate: float = 2e-3
-    """Learning rate at the beginning; it falls linearly to 0. Chosen."""
+    """Learning rate at the beginning. Chosen."""
+    anneal: bool = True
+    """The learning rate falls linearly to 0; without it, it stays."""
     entropy_weight: float = 0.003
     """Weight of the entropy; chosen."""
     value_weight: float = 0.5
     """Weight of the value's squared error."""
     max_grad_norm: float = 0.5
     """Norm at which gradients are clipped."""
+    validate_every: int = 1
+    """Stages between two validations, of which the best decides about the weights; the last stage is always validated."""
 
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""
@@ -102,6 +113,7 @@ class Recipe:
             "minibatch",
             "learning_rate",
             "clip_range",
+            "validate_every",
         ):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
@@ -111,6 +123,34 @@ class Recipe:
         for name in ("entropy_weight", "value_weight", "max_grad_norm"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
+        for name, known in (("cells", (SCALAR, MANY)), ("network", NETWORKS)):
+            if (value := getattr(self, name)) not in known:
+                raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")
+
+
+PAPER = Recipe(
+    branch="B",
+    starts=ANY,
+    cells=SCALAR,
+    decide="rounds",
+    envs=8,
+    network=MLP,
+    steps=256,
+    batches=16,
+    stages=8,
+    epochs=10,
+    minibatch=64,
+    gamma=0.99,
+    gae_lambda=0.95,
+    learning_rate=3e-4,
+    anneal=False,
+    entropy_weight=0.0,
+    validate_every=8,
+)
+"""The paper's agent (section IV; footnote 5 of section VI). Its figures 5 to 7 show branch B; the paper names no value of PPO, and
+its code takes stable-baselines3's: batches of 2,048 steps, here of 8 environments. Only the last weights count, as in algorithm 1.
+Chosen: the agent starts any candidate that fits, as the paper's own example does; the number of stages."""
+PRESETS = {"paper": PAPER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +183,7 @@ class PpoTrainer:
         torch.manual_seed(seed)
         self.recipe = recipe
         self.seed = seed
-        self.network = ActorCritic(encoding, recipe.hidden, recipe.pair)
+        self.network = network_of(encoding, recipe.network, recipe.hidden, recipe.pair)
         self.stage = 0
         self._optimizer = torch.optim.Adam(self.network.parameters(), recipe.learning_rate, eps=1e-5, fused=True)
         self._collector = Collector(envs, recipe.steps, masked=True)
@@ -162,7 +202,7 @@ class PpoTrainer:
         losses: list[dict[str, float]] = []
         rounds = 0.0
         for batch in range(recipe.batches):
-            done = (self.stage + batch / recipe.batches) / recipe.stages
+            done = (self.stage + batch / recipe.batches) / recipe.stages if recipe.anneal else 0.0
             for group in self._optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * max(0.0, 1.0 - done)
             rollout = self._collector.collect(self.ppo.act)
@@ -217,13 +257,21 @@ def settings_of(recipe: Recipe) -> PpoSettings:
 
 
 def train(run: TrainingRun, training: PpoTrainer, validate: Validate) -> None:
-    """Carry out the whole training. After every stage the first figure of `validate` decides which weights are best."""
+    """Carry out the whole training. Where weights are validated, the first figure of `validate` decides which are best."""
+    recipe = training.recipe
     run.keep(training=training)
-    for _ in run.rounds(training.recipe.stages):
+    for number in run.rounds(recipe.stages):
         progress = training.run_stage()
-        run.log(steps=progress.steps, **progress.losses)
+        run.log(steps=progress.steps, **progress.losses, **_mean_rewards(progress))
+        if (number + 1) % recipe.validate_every and number + 1 != recipe.stages:
+            continue
         figures = validate(training.network)
         run.evaluate(next(iter(figures.values())), training.network.state_dict(), **figures)
+
+
+def _mean_rewards(report: StageReport) -> dict[str, float]:
+    """Return the mean reward of the episodes that ended, where one did."""
+    return {"episode_reward": float(np.mean([each.reward for each in report.episodes]))} if report.episodes else {}
 
 
 def _check(envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding) -> None:

@@ -8,10 +8,9 @@ import gymnasium
 from torch import nn
 
 from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
-from policies.learned.contention_rl.features import MANY
 from policies.learned.contention_rl.policy import SHIPPED, USUAL_BRANCH, ContentionAgent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.policy import SYSTEM as NAMED
-from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
+from policies.learned.contention_rl.recipe import PRESETS, PpoTrainer, Recipe
 from policies.learned.contention_rl.recipe import train as train_with
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
@@ -50,7 +49,7 @@ def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
         gpus_per_node=max(backend.gpus),
         candidates=recipe.candidates,
         starts=recipe.starts,
-        cells=MANY,
+        cells=recipe.cells,
         usual=usual_of(backend.example()),
     )
 
@@ -70,7 +69,7 @@ def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector
         reward=recipe.reward,
         starts=recipe.starts,
         candidates=recipe.candidates,
-        cells=MANY,
+        cells=recipe.cells,
         decide=recipe.decide,
         skip_forced=True,
     )
@@ -86,7 +85,7 @@ def agent(folder: str) -> AgentInEnvironment:
     return AgentInEnvironment(
         NetworkAgent(lambda seen, _masks: loaded.logits(seen), loaded.encoder.encoding.shape),
         ENVIRONMENT,
-        {**options, "cells": MANY, "skip_forced": True},
+        {**options, "cells": loaded.encoder.encoding.cells, "skip_forced": True},
         needs=(*needs, "cells"),
     )
 
@@ -116,6 +115,7 @@ SYSTEM = TrainableSystem(
     policies=("rl-base", "rl-hybrid"),
     agent=agent,
     rounds="stages",
+    presets=PRESETS,
     gym=Gym(
         envs=environments,
         policy=lambda recipe, backend, network: RlHybrid(ContentionAgent(encoding_of(recipe, backend), network)),

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from typing import Any
 
 from policies.errors import TrainingError
 from policies.learned.training.systems import TrainableSystem
 from policies.learned.weights.renamed_fields import current_names
 
+PRESET = "preset"
+"""The setting that chooses one of the system's presets."""
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
-    """Return the system's recipe with those fields, each as name=value. Raises TrainingError that lists the fields."""
+    """Return the system's recipe, or the preset of preset=NAME, with those fields, each as name=value.
+
+    Raises TrainingError that lists the fields, or the presets.
+    """
     texts = current_names(system.name, dict(_parted(text) for text in settings))
     if rounds is not None:
         if system.rounds in texts:
             raise TrainingError(f"--rounds and --set {system.rounds} set the same field; leave one out")
         texts[system.rounds] = str(rounds)
+    defaults = _preset(system, texts.pop(PRESET, None))
     known: Mapping[str, Field[Any]] = {each.name: each for each in fields(system.recipe)}
     for name in texts:
         if name not in known:
-            raise TrainingError(f"the recipe of {system.name} has no field {name!r}; it has {', '.join(known)}")
-    defaults = system.recipe()
-    return system.recipe(**{name: _value(name, text, getattr(defaults, name)) for name, text in texts.items()})
+            also = f", and presets: {', '.join(system.presets)}" if system.presets else ""
+            raise TrainingError(f"the recipe of {system.name} has no field {name!r}; it has {', '.join(known)}{also}")
+    return replace(defaults, **{name: _value(name, text, getattr(defaults, name)) for name, text in texts.items()})
+
+
+def _preset(system: TrainableSystem, name: str | None) -> Any:
+    if name is None:
+        return system.recipe()
+    if name not in system.presets:
+        there = ", ".join(system.presets) or "none"
+        raise TrainingError(f"{system.name} has no preset {name!r}; its presets: {there}")
+    return system.presets[name]
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -242,6 +242,8 @@ class TrainableSystem:
     devices: tuple[str, ...] = ("cpu",)
     """Kinds of torch devices on which the system can train."""
     gym: Gym | None = None
+    presets: Mapping[str, Any] = field(default_factory=dict)
+    """Recipes by name, for `--set preset=NAME`; other settings change fields of that recipe."""
     agent: Callable[[str], AgentInEnvironment] | None = None
     """Returns the agent in the environment that it was trained in, from a folder of weights ('': those that come with Headway).
     Raises WeightsError."""

@@ -1,4 +1,4 @@
 """Contention-aware scheduling by reinforcement learning (Ryu and Eo): environment and experiment.
-Imports `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of other
-packages `policies`.
+Imports `agents`, `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of
+other packages `policies`.
 """

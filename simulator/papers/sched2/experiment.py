@@ -235,8 +235,8 @@ def pictures(results: ExperimentResults) -> list[Picture]:
         lines("As figure 8: effectiveness by the mean gap", gaps, "effectiveness", ("gap, s", "effectiveness")),
         lines("Average JCT by the mean gap", gaps, "avg_jct_s", ("gap, s", "hours"), 3600.0),
     ]
-    return [
-        *(by_gap if len(gaps) > 1 else []),
+    timelines = [
         over_time("As figure 9: fragmentation over time", calibrated, "fragmentation", "hours", "mean over nodes"),
         over_time("As figure 9: GPUs that waiting jobs request", calibrated, "required", "hours", "GPUs"),
     ]
+    return [*(by_gap if len(gaps) > 1 else []), *(timelines if calibrated in there else [])]

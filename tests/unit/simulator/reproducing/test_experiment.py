@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from policies.learned.evaluation.statistics import Mean, change
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.errors import SimulatorError
+from simulator.errors import SettingError, SimulatorError
 from simulator.reproducing.bound import average_jct_bound_s
 from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Run, Setting, perform, policy, run_of
 from simulator.runs.progress import OnProgress
@@ -126,3 +128,17 @@ def test_the_bound_is_for_jobs_that_come_at_once() -> None:
 
 def _nobody(_share: float) -> None:
     pass
+
+
+def test_a_part_of_an_experiment_has_the_claims_of_its_settings() -> None:
+    whole = replace(
+        experiment(claim(), claim(name="b", setting="large")),
+        settings=(setting(), setting("large")),
+        contenders={name: (policy("fifo", Kind.BASELINE),) for name in ("small", "large")},
+    )
+    part = whole.only("arg")
+    assert [each.name for each in part.settings] == ["large"] == list(part.contenders)
+    assert [each.name for each in part.claims] == ["b"]
+    assert whole.only("") == whole
+    with pytest.raises(SettingError, match=r"toy has no setting with 'huge' in its name; its settings: small; large"):
+        whole.only("huge")

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.papers.contention_rl.experiment import samples
+from simulator.papers.contention_rl.contenders import samples
 from simulator.reproducing import registry, report
 from simulator.reproducing.experiment import METRICS, Experiment, ExperimentResults, Kind, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
@@ -93,6 +93,8 @@ def test_a_system_is_listed_and_made(
     assert {row["policy"] for row in printed["table"]} == {"fifo", "fewest-gpus"}
     assert len(printed["seeds"]) == registry.QUICK_SEEDS == 3
     assert json.loads((out / registry.JSON).read_text())["table"] == printed["table"]
+    assert call(monkeypatch, "reproduce", "toy", "--only", "none-such") == 2
+    assert "toy has no setting with 'none-such' in its name" in capsys.readouterr().err
     assert "<svg" in (out / registry.PAGE).read_text()
 
 

@@ -15,11 +15,21 @@ pytest.importorskip("torch", reason="serving the agent needs torch")
 from policies.api import load_policy
 from policies.errors import EncoderError, PolicyLoadError, WeightsError
 from policies.learned.contention_rl.encoder import NAME
-from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, ContentionAgent, RlBase, RlHybrid
-from policies.learned.contention_rl.recipe import Recipe
+from policies.learned.contention_rl.policy import (
+    PAPER,
+    SHIPPED,
+    SYSTEM,
+    USUAL_BRANCH,
+    ContentionAgent,
+    RlBase,
+    RlHybrid,
+    shipped,
+)
+from policies.learned.contention_rl.recipe import PRESETS, Recipe
 from policies.learned.contention_rl.system import setup
 from policies.learned.training.systems import SetupOverrides
 from policies.learned.weights import weights
+from policies.learned.weights.card import settings_of
 from policies.model import ClusterState, ProfileTable
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
@@ -34,6 +44,7 @@ from tests.unit.policies.states.valid import check
 KINDS = (RlBase, RlHybrid)
 USUAL = SHIPPED[USUAL_BRANCH]
 BRANCHES = sorted(SHIPPED)
+NAMES = [*SHIPPED.values(), *(shipped(branch, PAPER) for branch in SHIPPED)]
 
 
 def files() -> Path:
@@ -65,7 +76,7 @@ def test_card_and_weights_belong_together(branch: str) -> None:
 
 
 def test_all_weights_of_the_system_are_small() -> None:
-    assert sum((files() / f"{name}.safetensors").stat().st_size for name in SHIPPED.values()) < 5e6
+    assert sum((files() / f"{name}.safetensors").stat().st_size for name in NAMES) < 5e6
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
@@ -76,9 +87,45 @@ def test_the_documented_command_has_this_recipe_and_these_data(branch: str) -> N
     told = {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in of_recipe.items()
     }
-    assert {name: card.recipe[name] for name in told} == told
+    # The weights are older than some fields; their defaults change nothing.
+    newer = told.keys() - card.recipe.keys()
+    assert newer == {"network", "anneal", "validate_every"}
+    assert {name: card.recipe[name] for name in told.keys() - newer} == {
+        name: told[name] for name in told.keys() - newer
+    }
     assert card.seed == 0
     assert card.data_sha256 == ground(setup(recipe), SetupOverrides()).data_sha256
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_weights_of_the_papers_recipe_are_those_of_the_documented_command(branch: str) -> None:
+    recipe = replace(PRESETS[PAPER], branch=branch)
+    arrays, card = weights.load(weights.pretrained(), shipped(branch, PAPER), system=SYSTEM, encoder=NAME)
+    assert {name: card.recipe[name] for name in settings_of(recipe)} == settings_of(recipe)
+    assert (card.seed, card.data_sha256) == (0, ground(setup(recipe), SetupOverrides()).data_sha256)
+    assert card.parameters == sum(array.size for array in arrays.values())
+    encoding = ContentionAgent.load(branch=branch, preset=PAPER).encoder.encoding
+    assert (encoding.cells, encoding.shape, encoding.starts) == ("scalar", (4, 16), "any")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_papers_agent_is_served_by_its_preset(kind: type[RlBase]) -> None:
+    policy = load_policy(kind.spec.name, {"preset": "paper"})
+    for state in moments():
+        decision = policy.decide(state)
+        check(state, decision, policy.spec)
+        assert load_policy(kind.spec.name, {"preset": "paper", "branch": "B"}).decide(state) == decision
+    with pytest.raises(PolicyLoadError, match="preset is 'papers'; give own or paper"):
+        load_policy(kind.spec.name, {"preset": "papers"})
+
+
+def test_the_usual_branch_depends_on_the_preset() -> None:
+    chances = {
+        options: next(iter(load_policy("rl-base", dict(options)).decide(moments(every=3)[0]).reasons.values()))
+        for options in ((), (("branch", "C"),), (("preset", "paper"),), (("preset", "paper"), ("branch", "B")))
+    }
+    own, c, paper, b = chances.values()
+    assert own == c != paper == b
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,16 @@ def test_a_wrong_setting_is_an_error(texts: list[str], words: list[str]) -> None
 def test_seeds_are_never_used_twice(training: range, validation: range) -> None:
     with pytest.raises(ValueError, match="overlap"):
         TrainingSetup(workloads=(WorkloadSpec("sched2"),), training_seeds=training, validation_seeds=validation)
+
+
+def test_a_preset_is_a_recipe_of_which_settings_change_fields() -> None:
+    system = replace(SYSTEM, presets={"long": Recipe(rounds=90, mix="heavy")})
+    assert recipe_of(system, ["preset=long", "mix=low"]) == Recipe(rounds=90, mix="low")
+    assert recipe_of(system, ["preset=long"], rounds=4) == Recipe(rounds=4, mix="heavy")
+    assert recipe_of(system) == Recipe()
+    with pytest.raises(TrainingError, match=r"no preset 'short'; its presets: long"):
+        recipe_of(system, ["preset=short"])
+    with pytest.raises(TrainingError, match=r"no field 'speed'; it has rounds, .*, and presets: long"):
+        recipe_of(system, ["speed=1"])
+    with pytest.raises(TrainingError, match=r"no preset 'long'; its presets: none"):
+        recipe_of(SYSTEM, ["preset=long"])

@@ -29,6 +29,10 @@ def shipped(system: str) -> Iterator[str]:
             yield file.read_text()
 
 
+NEWER = {"contention-rl": {"network", "anneal", "validate_every"}}
+"""Fields that are newer than the shipped cards; without them a card means their defaults."""
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_cards_of_an_earlier_version_get_the_present_names(system: str) -> None:
     known = {each.name for each in fields(find_system(system).recipe)}
@@ -36,8 +40,10 @@ def test_cards_of_an_earlier_version_get_the_present_names(system: str) -> None:
     assert texts
     for text in texts:
         before: dict[str, Any] = json.loads(text)["recipe"]
+        if not before.keys() & RENAMED[system].keys():
+            continue  # a card of later weights
         recipe = ModelCard.from_json(text, "card").recipe
-        assert known <= recipe.keys()
+        assert known - recipe.keys() <= NEWER.get(system, set())
         for old, new in RENAMED[system].items():
             assert old in before and new not in before, "the card is one from before"
             assert recipe[new] == before[old]

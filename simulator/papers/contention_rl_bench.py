@@ -1,11 +1,8 @@
-"""Speed of the training of contention RL: `python -m tests.bench.contention_rl [--stages 6] [--workers 2] [--json FILE]`.
+"""Speed of contention RL's training: `python -m simulator.papers.contention_rl_bench [--stages 6] [--workers 2] [--json FILE]`.
 
 Environment steps a second with learning, as `headway-policy train contention-rl` does it: episodes of 256 jobs, each step a
 decision with a choice; rounds without a choice are skipped, and counted separately. The first stage warms up;
 of the others the fastest counts, since other programs can only add time; the median is printed too.
-
-`--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
-test seeds: the baseline of an agent, and the preference of equation 2.
 
 `--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds, and JCT with
 queueing. `--pairs shared_thp_ratio.csv` takes the authors' table of measured pairs, `--slowdown pair-table:single=no` their code's
@@ -21,6 +18,7 @@ import csv
 import gc
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,13 +37,12 @@ from policies.learned.contention_rl.policy import ContentionAgent, RlBase, RlHyb
 from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.training.systems import TEST_SEEDS
 from policies.model import ClusterState
-from policies.state.pair_ratios import Ratios, key_of
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.bench import cpu_s
-from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
+from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.results.result import Result
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
@@ -135,67 +132,6 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
         envs.close()
 
 
-def uniform(env: ContentionEnv, rng: np.random.Generator) -> int:
-    """Return any possible action, including to wait."""
-    return int(rng.choice(np.flatnonzero(env.action_masks())))
-
-
-def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
-    """Return the action after which the reward of a round is highest: the first of equals, and to wait only if that is better."""
-    best, action = -float("inf"), 0
-    if env.loop.running:
-        best, action = rate_after(env, []), 0
-    for number in np.flatnonzero(env.action_masks())[1:].tolist():
-        which, placement = divmod(number - 1, env._choice.size)
-        job = env.candidates[which]
-        where = env._choice.place(job, placement)
-        assert where is not None
-        key = f"{key_of(env.trace.model[job.index])},{job.gpus},{len(where[0])}"
-        if (rate := rate_after(env, [(key, frozenset(where[0]), job.gpus)])) > best + 1e-9:
-            best, action = rate, number
-    return action
-
-
-def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
-    """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.neighbours.pair_table`)."""
-    ratios = Ratios(env.options.profiles.pairs)
-    running = [
-        (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.occupied)
-        for job in env.loop.running
-    ]
-    jobs = [*running, *more]
-    slowed = []
-    for me, (key, nodes, _) in enumerate(jobs):
-        near = [other for it, (other, there, _) in enumerate(jobs) if it != me and nodes & there]
-        slowed.append(1.0 / min([ratios.of(key, other) for other in near], default=1.0))
-    w1, w2 = BRANCHES[env.options.branch]
-    return -w1 * float(np.mean(slowed)) + w2 * sum(held for *_, held in jobs) / env.cluster.num_gpus
-
-
-def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Return means over test seeds of the normal mix, for each player."""
-    env = ContentionEnv(
-        traces=ContentionRL(jobs=JOBS, demands=(2, 4, 8)),
-        cells="features",
-        starts=starts,
-        branch=branch,
-        decide="events",
-        skip_forced=True,
-    )
-    means: dict[str, dict[str, float]] = {}
-    for name, act in {"uniform random": uniform, f"most reward at once, branch {branch}": greedy}.items():
-        outcomes: list[dict[str, float]] = []
-        for seed in seeds:
-            env.reset(options={"trace_seed": seed})
-            rng, total, over = np.random.default_rng(seed), 0.0, False
-            while not over:
-                _, reward, terminated, truncated, info = env.step(np.int64(act(env, rng)))
-                total, over = total + reward, terminated or truncated
-            outcomes.append({**info["outcome"], "reward_per_round": total / env.simulation.now_s * env.world.round_s})
-        means[name] = {key: float(np.mean([each[key] for each in outcomes])) for key in outcomes[0]}
-    return means
-
-
 def measured(path: Path) -> ModelProfiles:
     """Return the paper's profiles with the measured pairs of its authors."""
     with path.open(encoding="utf-8") as file:
@@ -265,18 +201,21 @@ def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
     return taken
 
 
+def say(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(line + "\n")
+
+
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.contention_rl", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m simulator.papers.contention_rl_bench", description=__doc__)
     parser.add_argument("--stages", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2, help="processes of environments; 0: all in one process")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--latency", action="store_true")
-    parser.add_argument("--random", choices=("any", "fewest"), metavar="STARTS", help="any or fewest")
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--slowdown", default="pair-table")
-    parser.add_argument("--branch", default="B", choices=tuple(BRANCHES))
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
     if given.latency:
@@ -284,8 +223,6 @@ def main() -> None:
     elif given.paper:
         profiles = measured(given.pairs) if given.pairs else paper_profiles("contention-rl")
         print_running_times(TEST_SEEDS[: given.seeds], profiles, given.slowdown)
-    elif given.random:
-        print_played(given.random, given.branch, TEST_SEEDS[: given.seeds])
     else:
         print_speed(given)
 
@@ -293,10 +230,10 @@ def main() -> None:
 def print_latencies() -> None:
     """Measure and print the times of decisions."""
     for name, taken in latencies_ms(500).items():
-        print(f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions, load {os.getloadavg()[0]:.1f}")
+        say(f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions, load {os.getloadavg()[0]:.1f}")
         for clock, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
             half, p99 = np.quantile(column, [0.5, 0.99])
-            print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
+            say(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
 
 
 def print_running_times(seeds: Sequence[int], profiles: ModelProfiles, slowdown: str) -> None:
@@ -307,26 +244,19 @@ def print_running_times(seeds: Sequence[int], profiles: ModelProfiles, slowdown:
             f"against {other} {mean_s / found_s[other][0] - 1:+.1%}, p90 {p90_s / found_s[other][1] - 1:+.1%}"
             for other in ("srtf", "las")
         )
-        print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}; with queueing {jct_s:,.0f} s")
-
-
-def print_played(starts: str, branch: str, seeds: Sequence[int]) -> None:
-    """Simulate and print the results of each player."""
-    figures = ("avg_jct_s", "p90_jct_s", "avg_service_s", "utilization", "contention_sensitivity", "reward_per_round")
-    for name, each in played(starts, branch, seeds).items():
-        print(f"{name}, starts={starts}: " + ", ".join(f"{figure} {each[figure]:,.3f}" for figure in figures))
+        say(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}; with queueing {jct_s:,.0f} s")
 
 
 def print_speed(given: argparse.Namespace) -> None:
     """Measure and print the speed of the training."""
     found = speed(Recipe(stages=given.stages), given.stages, given.workers)
-    print(
+    say(
         f"{found.steps_per_s:,.0f} steps/s with learning (median of stages {found.median_steps_per_s:,.0f}), load {found.load:.1f}"
     )
-    print(
+    say(
         f"{found.steps_per_cpu_s:,.0f} steps by each second of CPU on the longest way; {found.rounds_per_s:,.0f} rounds/s"
     )
-    print(f"an episode of {JOBS} jobs: {found.steps_per_episode:.0f} steps, {found.episode_s:.2f} s")
+    say(f"an episode of {JOBS} jobs: {found.steps_per_episode:.0f} steps, {found.episode_s:.2f} s")
     if given.json:
         given.json.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
