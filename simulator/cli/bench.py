@@ -34,9 +34,12 @@ def reproduce(
     system: Annotated[
         str | None, typer.Argument(help="Its name; without one, all are listed.", show_default=False)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, within a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The main settings and few seeds or stored runs, within a minute.")
+    ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
+        int | None,
+        typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick; 30 of dl2"),
     ] = None,
     profiles: shared.ProfilesFile = None,
     out: Annotated[
