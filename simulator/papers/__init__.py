@@ -1,4 +1,4 @@
 """One folder for each published system: its environment, baselines and experiment.
-Imports `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of other
-packages `policies`.
+Imports `agents`, `cluster`, `engine`, `envs`, `errors`, `kernel`, `reproducing`, `results`, `runs`, `slowdown` and `traces`; of
+other packages `policies`.
 """

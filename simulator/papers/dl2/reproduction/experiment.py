@@ -30,7 +30,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 _HOUR_S = 3600.0
 _MARGIN = -0.2
-"""By how much the agent must be better than uniform random; stated here, not in the paper."""
+"""Change of the average JCT against uniform random that the agent must reach; stated here, not in the paper."""
 _ARRIVALS = -0.20
 _EPOCHS = -0.28
 _UTILIZATION = 78 / 62 - 1

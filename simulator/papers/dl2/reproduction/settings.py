@@ -29,7 +29,7 @@ CLUSTER = "36x2"
 JOBS, GAP_S = 30, 1800.0
 """30 jobs, as in its testbed; the mean gap is chosen."""
 CONCURRENT = 20
-"""J for all who act by a rule; a trained agent has its own."""
+"""J of agents that act by a rule; a trained agent has its own."""
 SHOWN = ("avg_jct_s", "p90_jct_s", "makespan_s", "utilization")
 MEASURES = {name: METRICS[name] for name in SHOWN}
 

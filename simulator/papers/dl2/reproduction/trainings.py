@@ -12,7 +12,7 @@ class Training:
     settings: tuple[str, ...]
     """Fields of the recipe that differ from their defaults, as for `--set`."""
     says: str
-    """What it is there for, and where the paper has it."""
+    """The purpose of the training, and the place in the paper."""
 
     def command(self, name: str) -> str:
         """Return the command that makes its weights."""
