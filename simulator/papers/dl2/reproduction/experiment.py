@@ -23,7 +23,7 @@ from simulator.papers.dl2.reproduction.contenders import (
 )
 from simulator.papers.dl2.reproduction.settings import MAIN, MEASURES, OTHERS, SHOWN
 from simulator.papers.dl2.reproduction.stored import from_stored, is_stored
-from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, SUPERVISED
+from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, SUPERVISED, UNEXPLORED
 from simulator.reproducing.experiment import Claim, Contender, Experiment, ExperimentResults, Setting
 from simulator.reproducing.pictures import Picture, scatter
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
@@ -40,6 +40,7 @@ _MAIN = (
     ("against OfflineRL (figure 9)", (OFFLINE,), -0.379, -0.37),
     ("against Tetris (figure 9)", (TETRIS,), None, 0.0),
     ("against the supervised phase alone (figure 10)", (SUPERVISED,), None, 0.0),
+    ("against training without exploration (table 2)", (UNEXPLORED,), 1 / 1.288 - 1, 1 / 1.288 - 1),
     ("against uniform random", (UNIFORM,), None, _MARGIN),
     ("against the best of DRF, the greedy oracle and the searched rule", (DRF, GREEDY, RULE), None, 0.0),
 )

@@ -21,9 +21,10 @@ class Training:
 
 
 OURS = "dl2"
-OFFLINE, SUPERVISED = "offline-rl", "supervised-alone"
+OFFLINE, SUPERVISED, UNEXPLORED = "offline-rl", "supervised-alone", "without-exploration"
 TRAININGS = {
     OURS: Training((), "the supervised phase, then reinforcement learning; its weights come with Headway"),
     OFFLINE: Training(("speeds=analytical",), "OfflineRL: the same, trained at the speeds of Optimus' fit (6.2)"),
     SUPERVISED: Training(("rounds=1",), "the supervised phase alone (figure 10)"),
+    UNEXPLORED: Training(("epsilon=0",), "no job-aware exploration (table 2)"),
 }
