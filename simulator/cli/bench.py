@@ -36,9 +36,12 @@ def reproduce(
     system: Annotated[
         str | None, typer.Argument(help="Name of the system. Without it, all names are listed.", show_default=False)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, in minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The main settings with few seeds, or stored runs, in minutes.")
+    ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
+        int | None,
+        typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick; 30 of dl2"),
     ] = None,
     only: Annotated[
         str, typer.Option(help="Only settings whose names contain this.", metavar="WORDS", show_default="all")

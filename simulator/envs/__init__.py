@@ -25,6 +25,7 @@ _BASELINES = {
     "dl2-fifo": (ELASTIC, "dl2.baselines:FIFO"),
     "dl2-srtf": (ELASTIC, "dl2.baselines:SRTF"),
     "dl2-greedy": (ELASTIC, "dl2.greedy:Greedy"),
+    "dl2-rule": (ELASTIC, "dl2.linear_rule:LinearRule"),
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 

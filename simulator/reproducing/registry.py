@@ -30,6 +30,8 @@ class Reproduction:
     """The system, and the paper that describes it."""
     module: str
     """The module with `experiment(profiles, quick=)` and `pictures(results)`; imported on first use."""
+    quick_seeds: int = QUICK_SEEDS
+    default_seeds: int = DEFAULT_SEEDS
 
     def experiment(self, profiles: ModelProfiles | None, *, quick: bool) -> Experiment:
         """Return the experiment to run. `profiles` replace those that follow from the paper."""
@@ -47,6 +49,12 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "contention-rl": Reproduction(
         "contention-aware scheduling by reinforcement learning (Ryu and Eo), and headway-rl beside it",
         "simulator.papers.contention_rl.experiment",
+    ),
+    "dl2": Reproduction(
+        "DL2 (Peng et al., TPDS 2021); stored runs with --quick",
+        "simulator.papers.dl2.reproduction.experiment",
+        quick_seeds=30,
+        default_seeds=30,
     ),
     "sched2": Reproduction("SCHED2 (Luan et al., GLOBECOM 2019)", "simulator.papers.sched2.experiment"),
 }
@@ -72,7 +80,7 @@ def reproduce(
     from simulator.reproducing.experiment import perform
     from simulator.slowdown.profiles.files import load_profiles
 
-    count = seeds or (QUICK_SEEDS if quick else DEFAULT_SEEDS)
+    count = seeds or (system.quick_seeds if quick else system.default_seeds)
     experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick).only(only)
     return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +42,31 @@ class ActorCriticSettings:
     value_weight: float = 0.5
     max_grad_norm: float = 0.5
     """Norm at which gradients are clipped."""
+    value_baseline: bool = True
+    """Learn from rows by r + gamma V(s') - V(s); False: by r less the moving average of rewards, without a value network."""
+    average_decay: float = 0.99
+    """Weight of the earlier average at each step, where rewards are compared with their average."""
+
+
+class MovingAverage:
+    """Exponential moving average, kept with a training. Invariant: 0 before the first number, else within the numbers' range."""
+
+    def __init__(self) -> None:
+        self._value, self._count = 0.0, 0
+
+    def of(self, number: float, decay: float) -> float:
+        """Take one more number; return the average."""
+        self._value = decay * self._value + (1.0 - decay) * number if self._count else number
+        self._count += 1
+        return self._value
+
+    def state_dict(self) -> dict[str, float]:
+        """Return all that it needs to go on."""
+        return {"value": self._value, "count": self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Go on from such a state."""
+        self._value, self._count = float(state["value"]), int(state["count"])
 
 
 class AdvantageActorCritic:
@@ -56,6 +83,8 @@ class AdvantageActorCritic:
         """`rng` draws actions."""
         self.network = network
         self.settings = settings
+        self.average = MovingAverage()
+        """Average of rewards; changed only where it is the baseline."""
         self._optimizer = optimizer
         self._rng = rng
         self._distribution = distribution
@@ -86,18 +115,31 @@ class AdvantageActorCritic:
         A row has `seen`, `actions`, `rewards`, `next_seen`, `terminated` (bool), and `masks` where actions can be impossible.
         The memory's alpha should be 0, so that all rows are equally likely: weights are not applied.
         """
-        rows = {name: torch.from_numpy(column) for name, column in memory.sample(batch).rows.items()}
+        return self.update_on(memory.sample(batch).rows)
+
+    def update_on(self, columns: Mapping[str, Array]) -> dict[str, float]:
+        """Make one gradient step on these rows, whose names are those of `update_from`. Returns the losses."""
+        rows = {name: torch.from_numpy(np.require(column, requirements=("C", "W"))) for name, column in columns.items()}
+        if not self.settings.value_baseline:
+            return self._learn_from_rewards(rows)
         with torch.no_grad():
             following = self.network(rows["next_seen"])[1].masked_fill(rows["terminated"], 0.0)
             returns = rows["rewards"].float() + self.settings.gamma * following
         return self._learn(rows, returns)
 
-    def _learn(self, rows: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
+    def _learn_from_rewards(self, rows: Mapping[str, Tensor]) -> dict[str, float]:
+        """Make a gradient step of the policy network alone, with the average of rewards in place of values."""
+        rewards = rows["rewards"].float()
+        average = self.average.of(float(rewards.mean()), self.settings.average_decay)
+        return self._learn(rows, rewards, torch.full_like(rewards, average))
+
+    def _learn(self, rows: Mapping[str, Tensor], returns: Tensor, baseline: Tensor | None = None) -> dict[str, float]:
         settings = self.settings
         logits, values = self.network(rows["seen"])
         distribution = self._distribution(logits, rows.get("masks"))
-        policy_loss = -(distribution.log_prob(rows["actions"]) * (returns - values.detach())).mean()
-        value_loss = (values - returns).square().mean()
+        advantages = returns - (values.detach() if baseline is None else baseline)
+        policy_loss = -(distribution.log_prob(rows["actions"]) * advantages).mean()
+        value_loss = (values - returns).square().mean() if baseline is None else torch.zeros(())
         entropy = distribution.entropy().mean()
         loss = policy_loss + settings.value_weight * value_loss - settings.entropy_weight * entropy
         self._optimizer.zero_grad()

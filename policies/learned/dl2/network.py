@@ -32,6 +32,11 @@ class DL2Network(nn.Module):
         seen = self._seen(states)
         return self.actor(seen), self.critic(seen).squeeze(1)
 
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits alone, without the work of the value network."""
+        found: Tensor = self.actor(self._seen(states))
+        return found
+
     def _seen(self, states: Tensor) -> Tensor:
         scaled = states.clone()
         scaled[:, :, self._share] *= _PERCENT

@@ -8,17 +8,30 @@ from policies.errors import TrainingError
 from policies.learned.algorithms.imitation import CROSS_ENTROPY, LOSSES
 from policies.learned.dl2.teachers import DRF, TEACHERS
 
+ENGINE, ANALYTICAL = "engine", "analytical"
+SLOT, JOB = "slot", "job"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Hyper-parameters. The paper gives the networks, both learning rates, the batch, gamma and the ratio of exploration; its
     code an entropy weight of 0.1, J = 40 and a memory of 8,192 samples. All other numbers are chosen here."""
 
-    mean_gap_s: float = 240.0
+    nodes: int = 36
+    """Nodes of the cluster, each with two GPUs like those of the paper's testbed."""
+    measured: bool = True
+    """Speeds by the published measurements (`dl2-measured`); False: by sizes and computing times (`dl2`)."""
+    mean_gap_s: float = 1800.0
     """Mean seconds between two submits in the workload of training."""
-    jobs: int = 200
+    jobs: int = 30
     """Jobs of an episode."""
-    concurrent: int = 40
+    models: int = 8
+    """Models that the jobs of training and validation train, the first of table 1."""
+    speeds: str = ENGINE
+    """engine (speeds depend on placement and neighbours) or analytical (Optimus' fit), in training and validation."""
+    reward: str = SLOT
+    """Reward of each sample: that of the slot, or of the action's own job in it (job)."""
+    concurrent: int = 20
     """J: jobs in a state. More are shown in batches by arrival."""
     neurons: int = 256
     """Neurons of a hidden layer."""
@@ -40,11 +53,11 @@ class Recipe:
     """Samples of a gradient step, in both phases."""
     envs: int = 8
     """Number of environments that are stepped together; each plays an episode in a round."""
-    rounds: int = 40
+    rounds: int = 4
     """Rounds of reinforcement learning."""
-    critic_rounds: int = 3
-    """First rounds of reinforcement learning, in which only the value network learns."""
-    validate_every: int = 2
+    critic_rounds: int = 1
+    """First rounds of reinforcement learning, in which only the value network learns; none without a value baseline."""
+    validate_every: int = 1
     """Rounds of reinforcement learning between two validations."""
     learning_rate: float = 1e-4
     """Adam's learning rate in reinforcement learning."""
@@ -58,16 +71,24 @@ class Recipe:
     """Probability of job-aware exploration in a poor state; 0: none."""
     ratio: float = 10.0
     """Ratio of workers to servers, or servers to workers, above which a state is poor."""
+    replay: bool = True
+    """Take the samples of a gradient step from the replay memory; False: all samples of the slot that has ended."""
     replay_capacity: int = 8192
     """Samples in the replay memory."""
+    value_baseline: bool = True
+    """Subtract the value of the state from the return; False: an exponential moving average of rewards."""
+    clusters: int = 1
+    """Number of clusters of federated training, among which the environments are divided. Each has a memory of its own; all
+    make gradient steps on the same networks."""
     max_grad_norm: float = 0.5
     """Norm at which gradients of reinforcement learning are clipped."""
 
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""
         for name in (
-            "mean_gap_s", "jobs", "concurrent", "neurons", "layers", "supervised_updates", "supervised_learning_rate", "batch",
-            "envs", "rounds", "validate_every", "learning_rate", "reward_scale", "ratio", "replay_capacity", "max_grad_norm",
+            "nodes", "mean_gap_s", "jobs", "models", "clusters", "concurrent", "neurons", "layers", "supervised_updates",
+            "supervised_learning_rate", "batch", "envs", "rounds", "validate_every", "learning_rate", "reward_scale", "ratio",
+            "replay_capacity", "max_grad_norm",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
@@ -77,6 +98,13 @@ class Recipe:
         for name in ("gamma", "epsilon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
-        for name, known in (("teacher", TEACHERS), ("loss", tuple(LOSSES))):
+        if self.clusters > self.envs:
+            raise TrainingError(f"clusters is {self.clusters}; give no more than the {self.envs} environments")
+        for name, known in (
+            ("teacher", TEACHERS),
+            ("loss", tuple(LOSSES)),
+            ("speeds", (ENGINE, ANALYTICAL)),
+            ("reward", (SLOT, JOB)),
+        ):
             if (value := getattr(self, name)) not in known:
                 raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")

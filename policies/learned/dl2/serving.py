@@ -23,7 +23,7 @@ class Served:
 
     def __call__(self, states: Tensor, masks: Tensor) -> Tensor:
         """Return the logits of a batch of states."""
-        logits, _ = self._network(states)
+        logits = self._network.logits(states)
         kinds = masks[:, :-1].reshape(-1, self._columns.jobs, 3)
         workers, servers = states[:, :, self._columns.workers], states[:, :, self._columns.servers]
         trains = ((workers > 0) & ((servers > 0) | ~kinds[:, :, SERVER])).any(1)

@@ -9,6 +9,7 @@ The value of what follows is that of the first state of the next slot, so `gamma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -20,7 +21,7 @@ from policies.learned.algorithms.actor_critic import LOSSES, ActorCriticSettings
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.dl2.exploration import explored, mended
 from policies.learned.dl2.network import DL2Network
-from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.recipe import JOB, Recipe
 from policies.learned.dl2.state_columns import StateColumns, States
 
 
@@ -38,16 +39,24 @@ class SlotLearning:
     ) -> None:
         """The environments begin anew in the step in which they end, and report the end of a slot."""
         self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-        self.memory = PrioritizedReplay(recipe.replay_capacity, seed=seed, alpha=0.0, anneal=1)
+        self.memories = [
+            PrioritizedReplay(recipe.replay_capacity, seed=seed + cluster, alpha=0.0, anneal=1)
+            for cluster in range(recipe.clusters)
+        ]
+        """Samples of each cluster; environment i is of cluster i modulo their number."""
         self._network = network
         self._envs: Any = envs
         self._columns = columns
         self._recipe = recipe
         self._random = torch.Generator()
         settings = ActorCriticSettings(
-            gamma=recipe.gamma, entropy_weight=recipe.entropy_weight, max_grad_norm=recipe.max_grad_norm
+            gamma=recipe.gamma,
+            entropy_weight=recipe.entropy_weight,
+            max_grad_norm=recipe.max_grad_norm,
+            value_baseline=recipe.value_baseline,
         )
         self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random)
+        self.average = self._algorithm.average
 
     def run_round(self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool) -> dict[str, float]:
         """Play an episode in every environment, and learn. Return the number of gradient steps, and their means.
@@ -70,10 +79,12 @@ class SlotLearning:
                 slots[row].add(states[row], actions[row], masks[row])
                 # What follows an episode that was cut off is not in the batch: its last slot is left out.
                 if ended[row] and not truncated[row]:
-                    reward = self._recipe.reward_scale * rewards[row]
-                    self.memory.add(slots[row].rows(reward, following[row], bool(terminated[row])))
+                    # The info of an episode's last step stands apart: its environment has begun anew.
+                    info = infos["final_info"] if terminated[row] else infos
+                    of_actions = self._rewards(rewards[row], info, row)
+                    found = slots[row].rows(of_actions, following[row], terminated=bool(terminated[row]))
                     slots[row] = _Slot()
-                    losses += self._learned()
+                    losses += self._learned(found, self.memories[row % len(self.memories)])
             goes_on &= ~(terminated | truncated)
             states = following
         self._network.actor.requires_grad_(True)
@@ -87,11 +98,19 @@ class SlotLearning:
         instead = mended(self._columns, states, masks, self._recipe.ratio)
         return explored(actions, instead, self._recipe.epsilon, rng)
 
-    def _learned(self) -> list[dict[str, float]]:
-        """Make the slot's gradient step; none while the memory has less than a batch."""
-        if len(self.memory) < self._recipe.batch:
+    def _rewards(self, reward: float, info: Mapping[str, Any], row: int) -> npt.NDArray[np.float32]:
+        """Return the scaled reward of each action of the slot that has ended in that environment."""
+        found = info["action_rewards"][row] if self._recipe.reward == JOB else [reward]
+        return np.array(found, dtype=np.float32) * np.float32(self._recipe.reward_scale)
+
+    def _learned(self, rows: dict[str, npt.NDArray[Any]], memory: PrioritizedReplay) -> list[dict[str, float]]:
+        """Keep the samples of a slot, and make its gradient step; none while the memory has less than a batch."""
+        if not self._recipe.replay:
+            return [self._algorithm.update_on(rows)]
+        memory.add(rows)
+        if len(memory) < self._recipe.batch:
             return []
-        return [self._algorithm.update_from(self.memory, self._recipe.batch)]
+        return [self._algorithm.update_from(memory, self._recipe.batch)]
 
 
 class _Slot:
@@ -108,14 +127,16 @@ class _Slot:
         self._actions.append(action)
         self._masks.append(mask)
 
-    def rows(self, reward: float, following: States, terminated: bool) -> dict[str, npt.NDArray[Any]]:
-        """Return the rows for the memory: each has the slot's reward, and the first state of the next slot."""
+    def rows(
+        self, rewards: npt.NDArray[np.float32], following: States, *, terminated: bool
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return the rows for the memory: each has the slot's reward or its own, and the first state of the next slot."""
         count = len(self._actions)
         return {
             "seen": np.stack(self._states),
             "actions": np.array(self._actions, dtype=np.int64),
             "masks": np.stack(self._masks),
-            "rewards": np.full(count, reward, dtype=np.float32),
+            "rewards": np.broadcast_to(rewards, (count,)),
             "next_seen": np.broadcast_to(following, (count, *following.shape)),
             "terminated": np.full(count, terminated),
         }

@@ -5,6 +5,8 @@ The agent acts in `headway/ElasticAllocation-v0`; Headway's cluster states know 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from policies.errors import TrainingError, WeightsError
 from policies.learned.dl2.network import DL2Network
-from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.recipe import ENGINE, Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
@@ -37,15 +39,18 @@ ENVIRONMENT = "headway/ElasticAllocation-v0"
 TYPES = 8
 """L: the models of the paper's table 1, which the environment distinguishes by default."""
 _NEEDS = ("concurrent",)
+_ACTOR = "actor."
+"""Begin of the names of the policy network's tensors, which are all that is served."""
 
 
 def setup(recipe: Recipe) -> TrainingSetup:
-    """Return 12 nodes of 8 GPUs, and the paper's workload; jobs affect each other by their placement alone."""
+    """Return nodes of two GPUs, and the paper's workload; jobs affect each other by their placement alone."""
+    jobs = {"mean_gap_s": recipe.mean_gap_s, "jobs": recipe.jobs, "models": recipe.models}
     return TrainingSetup(
-        workloads=(WorkloadSpec("dl2", {"mean_gap_s": recipe.mean_gap_s, "jobs": recipe.jobs}),),
-        cluster="12x8",
+        workloads=(WorkloadSpec("dl2", jobs),),
+        cluster=f"{recipe.nodes}x2",
         slowdown=("none",),
-        papers=("dl2",),
+        papers=("dl2-measured" if recipe.measured else "dl2",),
         window=recipe.jobs,
     )
 
@@ -59,7 +64,7 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
     place, name = weights.located(folder, NAME, NAME)
-    _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
+    there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
         network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]))
@@ -67,33 +72,42 @@ def agent(folder: str) -> AgentInEnvironment:
         raise WeightsError(
             f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
         ) from error
-    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
-    weights.fill(network, arrays)
-    return _served(network, columns)
+    # Weights of earlier versions have the value network too.
+    form = {each: tensor for each, tensor in network.state_dict().items() if each.startswith(_ACTOR) or each in there}
+    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=form)
+    weights.fill(
+        network.actor,
+        {each.removeprefix(_ACTOR): array for each, array in arrays.items() if each.startswith(_ACTOR)},
+    )
+    return _served(network, columns, {})
 
 
-def _served(network: DL2Network, columns: StateColumns) -> AgentInEnvironment:
-    return _acting(NetworkAgent(Served(network, columns), columns.shape), columns)
+def _served(network: DL2Network, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
+    return _acting(NetworkAgent(Served(network, columns), columns.shape), columns, options)
 
 
-def _acting(found: NetworkAgent, columns: StateColumns) -> AgentInEnvironment:
-    return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs}, needs=_NEEDS)
+def _acting(found: NetworkAgent, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
+    return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs, **options}, needs=_NEEDS)
 
 
-def teacher_agent(teacher: str, columns: StateColumns) -> AgentInEnvironment:
-    """Return the teacher as an agent."""
+def teacher_agent(teacher: str, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
+    """Return the teacher as an agent in the environment with these options."""
 
     def choose(states: Tensor, masks: Tensor) -> Tensor:
         chosen = torch.from_numpy(actions_of(teacher, columns, states.numpy(), masks.numpy()))
         return torch.nn.functional.one_hot(chosen, columns.actions)
 
-    return _acting(NetworkAgent(choose, columns.shape), columns)
+    return _acting(NetworkAgent(choose, columns.shape), columns, options)
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Imitate the teacher until its performance is reached, then learn by reinforcement."""
     columns = StateColumns(recipe.concurrent, TYPES)
-    envs = backend.envs(ENVIRONMENT, recipe.envs, concurrent=recipe.concurrent)
+    options = {} if recipe.speeds == ENGINE else {"speeds": recipe.speeds}
+    # In this process: a step of all environments takes less time than to wake up other processes.
+    envs = backend.envs(
+        ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent, reward=recipe.reward, **options
+    )
     if envs.single_observation_space.shape != columns.shape:
         raise TrainingError(
             f"the environments show {envs.single_observation_space}, and the recipe {columns.shape}; give the default types"
@@ -102,15 +116,17 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     network = DL2Network(columns, recipe.neurons, recipe.layers)
     supervised = Supervised(envs, columns, network, recipe)
     learning = SlotLearning(envs, columns, network, recipe, run.card.seed)
-    run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, memory=learning.memory)
+    run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, average=learning.average)
+    run.keep(**{f"memory{cluster or ''}": memory for cluster, memory in enumerate(learning.memories)})
+    evaluate = partial(_evaluate, run, backend, network, columns, options)
     if recipe.supervised_rounds:
-        _imitate(run, backend, recipe, supervised, network, columns)
+        _imitate(run, backend, recipe, supervised, teacher_agent(recipe.teacher, columns, options), evaluate)
     for number in run.rounds(recipe.rounds):
-        critic_only = number < recipe.critic_rounds
+        critic_only = recipe.value_baseline and number < recipe.critic_rounds
         run.log(**learning.run_round(run.seeds("episodes", recipe.envs), run.rng("actions"), critic_only=critic_only))
         is_due = (number + 1) % recipe.validate_every == 0 and not critic_only
         if is_due or number + 1 == recipe.rounds:
-            _evaluate(run, backend, network, columns)
+            evaluate()
 
 
 def _imitate(
@@ -118,21 +134,26 @@ def _imitate(
     backend: SimulationBackend,
     recipe: Recipe,
     supervised: Supervised,
-    network: DL2Network,
-    columns: StateColumns,
+    teacher: AgentInEnvironment,
+    evaluate: Callable[[], dict[str, Any]],
 ) -> None:
-    goal = backend.validate(teacher_agent(recipe.teacher, columns))[FIGURE] * (1.0 + recipe.supervised_tolerance)
+    goal = backend.validate(teacher)[FIGURE] * (1.0 + recipe.supervised_tolerance)
     for _ in run.rounds(recipe.supervised_rounds, "supervised"):
         run.log(**supervised.run_round(run.seeds("episodes", recipe.envs), run.rng("batches")))
-        if _evaluate(run, backend, network, columns)[FIGURE] <= goal:
+        if evaluate()[FIGURE] <= goal:
             run.enough()
 
 
 def _evaluate(
-    run: TrainingRun, backend: SimulationBackend, network: DL2Network, columns: StateColumns
+    run: TrainingRun,
+    backend: SimulationBackend,
+    network: DL2Network,
+    columns: StateColumns,
+    options: Mapping[str, object],
 ) -> dict[str, Any]:
-    figures = dict(backend.validate(_served(network, columns)))
-    run.evaluate(figures[FIGURE], network.state_dict(), **figures)
+    figures = dict(backend.validate(_served(network, columns, options)))
+    actor = {name: tensor for name, tensor in network.state_dict().items() if name.startswith(_ACTOR)}
+    run.evaluate(figures[FIGURE], actor, **figures)
     return figures
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from policies.errors import WeightsError
+from policies.errors import TrainingError, WeightsError
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
 from policies.learned.dl2.serving import Served
@@ -98,6 +98,72 @@ def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
     assert figures["updates"] > 0
     changed = {name.split(".")[0] for name, each in network.state_dict().items() if not each.equal(before[name])}
     assert changed == ({"critic"} if critic_only else {"actor", "critic"})
+
+
+def learned(recipe: Recipe) -> tuple[SlotLearning, DL2Network, dict[str, torch.Tensor]]:
+    """Return what learns after one round, its networks, and their weights before it."""
+    found, columns = small_ground(), StateColumns(recipe.concurrent, 8)
+    network = DL2Network(columns, recipe.neurons, recipe.layers)
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    try:
+        envs = found.envs(
+            ENVIRONMENT,
+            recipe.envs,
+            workers=0,
+            concurrent=recipe.concurrent,
+            reward=recipe.reward,
+        )
+        learning = SlotLearning(envs, columns, network, recipe, seed=1)
+        assert learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"] > 0
+    finally:
+        found.close()
+    return learning, network, before
+
+
+def rows_of(learning: SlotLearning, cluster: int = 0) -> dict[str, weights.Array]:
+    columns: dict[str, weights.Array] = learning.memories[cluster].state_dict()["columns"]
+    return columns
+
+
+def test_without_replay_a_step_is_on_the_slot_alone() -> None:
+    learning, *_ = learned(replace(RECIPE, replay=False))
+    assert len(learning.memories[0]) == 0
+
+
+def test_without_a_value_baseline_the_value_network_does_not_learn() -> None:
+    learning, network, before = learned(replace(RECIPE, value_baseline=False))
+    changed = {name.split(".")[0] for name, each in network.state_dict().items() if not each.equal(before[name])}
+    assert changed == {"actor"}
+    assert learning.average.state_dict()["value"] > 0
+
+
+def test_every_cluster_has_a_memory_of_its_own_and_all_train_the_same_networks() -> None:
+    learning, *_ = learned(replace(RECIPE, clusters=2))
+    first, second = (rows_of(learning, cluster)["seen"] for cluster in (0, 1))
+    assert len(first) > RECIPE.batch
+    assert len(second) > RECIPE.batch
+    assert not np.array_equal(first[: RECIPE.batch], second[: RECIPE.batch])
+    with pytest.raises(TrainingError, match="no more than the 2 environments"):
+        replace(RECIPE, clusters=3)
+
+
+@pytest.mark.parametrize("reward", ["slot", "job"])
+def test_samples_have_the_reward_of_their_slot_or_of_their_job(reward: str) -> None:
+    rows = rows_of(learned(replace(RECIPE, reward=reward))[0])
+    void = rows["actions"] == 3 * RECIPE.concurrent
+    assert void.any()
+    assert (rows["rewards"][void] == 0).all() == (reward == "job")
+
+
+def test_weights_with_a_value_network_are_served_too(tmp_path: Path) -> None:
+    actor = trained(tmp_path, recipe=replace(RECIPE, rounds=1, supervised_rounds=1))
+    assert {name.partition(".")[0] for name in actor} == {"actor"}
+    network = DL2Network(StateColumns(RECIPE.concurrent, 8), RECIPE.neurons, RECIPE.layers)
+    _, card = weights.load(tmp_path / "best", "dl2", system="dl2", encoder=ENCODER)
+    weights.save(tmp_path / "best", "dl2", network.state_dict(), card)
+    served = agent(str(tmp_path)).agent
+    state, mask = np.zeros((4, 13), dtype=np.float32), np.ones(13, dtype=np.bool_)
+    assert served.act(state, mask) == NetworkAgent(Served(network, StateColumns(4, 8)), (4, 13)).act(state, mask)
 
 
 def test_an_agent_that_prefers_void_finishes_all_jobs() -> None:

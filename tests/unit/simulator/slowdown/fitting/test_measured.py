@@ -11,6 +11,7 @@ import pytest
 from simulator.slowdown.links import parameter_server
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.placement import locality, scaling
+from simulator.slowdown.profiles.papers import DL2_MEASURED
 
 PERF = Path(__file__).parents[5].parent / "shared" / "data" / "perf"
 
@@ -66,6 +67,8 @@ def test_parameter_servers_of_dl2() -> None:
     found, report = parameter_server.fit([row for row in rows if row.examples_s > 0])
     assert len(found) == 8
     assert report.mean_error < 0.09
+    shipped = {name: profile.servers for name, profile in DL2_MEASURED.items()}
+    assert {name: pytest.approx(servers, rel=1e-3, abs=1e-6) for name, servers in found.items()} == shipped
 
 
 def test_scaling_of_elasticflow() -> None:

@@ -25,6 +25,12 @@ def test_every_papers_models_have_profiles() -> None:
     assert key_of("Transformer-XL,8,2") == "transformerxl,8,2"
 
 
+def test_measured_coefficients_must_be_named() -> None:
+    assert paper_profiles("dl2-measured").of("vgg-16").servers is not None
+    assert paper_profiles("dl2").of("vgg-16").servers is None
+    assert all(profile.servers is None for profile in PROFILES.models.values())
+
+
 def test_bandwidths_of_contention_rl_are_met_by_its_profiles() -> None:
     for name, mean in (("FSDP", 2672.4e6), ("MoE", 929.48e6), ("GraphSage", 24.63e6)):
         profile = CONTENTION_RL[name]

@@ -1,0 +1,52 @@
+"""A linear rule in DL2's environment, whose weights a search has found: a control between the baselines and the learned agent.
+
+In every slot each job first gets a pair. Then a pair goes to the job with the highest score, as long as one is above 0:
+
+    score = a number for its type + a log(1 + hours left) + b (share of GPUs that are free) - log2(1 + workers)
+
+The hours left are those at the requested size by the stated epochs and the average speed of the type, which the baselines see too.
+`python -m simulator.papers.dl2.rule_search` finds the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from policies.learned.training.agents import Mask
+from simulator.papers.dl2.baselines import ElasticAgent
+from simulator.traces.generators.dl2 import MODELS
+
+NUM_WEIGHTS = len(MODELS) + 2
+START = (*(2.0,) * len(MODELS), 0.0, 0.0)
+"""Three pairs for every job."""
+FOUND = (1.39, -1.904, 1.096, 1.778, 1.151, 2.508, 3.748, 1.946, -0.538, -0.763)
+"""Weights that the search found in the setting of `reproduction.settings`, with its defaults."""
+_FIRST = 1e6
+_HOUR_S = 3600.0
+
+
+class LinearRule(ElasticAgent):
+    """Linear rule: a pair for the job with the highest score, by weights that a search has found."""
+
+    def __init__(self, weights: Sequence[float] = FOUND) -> None:
+        """`weights` are one for each type, a and b. Raises ValueError for another number of them."""
+        super().__init__()
+        if len(weights) != NUM_WEIGHTS:
+            raise ValueError(f"the rule has {NUM_WEIGHTS} weights, {len(weights)} were given")
+        self._weights = np.array(weights)
+
+    def choose(self, state: Any, mask: Mask) -> int | None:
+        """Ties go to the job that arrived first."""
+        jobs, types = self.env.shown.batch, len(MODELS)
+        seen = state[: len(jobs)]
+        workers = seen[:, self.env.shown.w]
+        left_h = np.array([self.remaining_s(job) for job in jobs]) / _HOUR_S
+        free = float(self.env.tasks.gpus.sum()) / self.env.cluster.num_gpus
+        hours, room = self._weights[types:]
+        scores = seen[:, :types] @ self._weights[:types] + hours * np.log1p(left_h) + room * free - np.log2(1 + workers)
+        scores = np.where(workers == 0, scores + _FIRST, scores)
+        order = np.argsort(-scores, kind="stable")
+        return self.first(state, mask, order[scores[order] > 0].tolist())

@@ -1,0 +1,47 @@
+"""Contenders of DL2's experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simulator.papers.dl2.bound import average_jct_bound_s
+from simulator.papers.dl2.reproduction.settings import MAIN, acting
+from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, TRAININGS
+from simulator.reproducing.experiment import Contender, Kind, Run, Setting
+from simulator.runs.progress import OnProgress
+
+DRF, TETRIS, OPTIMUS = "dl2-drf", "dl2-tetris", "dl2-optimus"
+GREEDY, RULE, UNIFORM = "dl2-greedy", "dl2-rule", "uniform"
+BASELINES = (DRF, TETRIS, OPTIMUS)
+CONTROLS = (UNIFORM, GREEDY, RULE, "dl2-fifo", "dl2-srtf", "dl2-srtf:workers=2", "dl2-tetris:workers=4")
+BOUND = "lower bound"
+
+
+def live(setting: Setting) -> tuple[Contender, ...]:
+    """Return the contenders that need nothing but what comes with Headway."""
+    ours = acting("agent:system=dl2", Kind.OURS, OURS)
+    if setting.name != MAIN.name:
+        return ours, acting(DRF, Kind.BASELINE), acting(OPTIMUS, Kind.BASELINE)
+    baselines = tuple(acting(name, Kind.BASELINE) for name in BASELINES)
+    controls = tuple(acting(name, Kind.CONTROL) for name in CONTROLS)
+    return (ours, *baselines, *controls, Contender(BOUND, Kind.BOUND, _bound))
+
+
+def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
+    """Return the contenders that need a training, whose weights are in that folder."""
+    if setting.name != MAIN.name:
+        return ()
+    return tuple(
+        acting(f"agent:system=dl2,weights={folder / name}", Kind.BASELINE if name == OFFLINE else Kind.OURS, name)
+        for name in TRAININGS
+        if name != OURS
+    )
+
+
+def contenders_of(setting: Setting, folder: Path) -> tuple[Contender, ...]:
+    """Return all contenders of a setting."""
+    return (*live(setting), *trained(setting, folder))
+
+
+def _bound(setting: Setting, seed: int, _report: OnProgress | None) -> Run:
+    return Run({"avg_jct_s": average_jct_bound_s(setting.trace(seed), setting.cluster, setting.profiles)})

@@ -1,0 +1,101 @@
+"""DL2's experiment: its claims, and stored runs that are those of this version."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from policies.learned.dl2.system import SYSTEM
+from policies.learned.training.recipes import recipe_of
+from policies.learned.training.systems import VALIDATION_SEEDS
+from simulator.errors import SettingError
+from simulator.papers.dl2.reproduction import stored
+from simulator.papers.dl2.reproduction.contenders import contenders_of, live
+from simulator.papers.dl2.reproduction.experiment import experiment
+from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS
+from simulator.papers.dl2.reproduction.trainings import OURS, TRAININGS
+from simulator.reproducing.experiment import Contender, Run, Setting, perform
+from simulator.reproducing.registry import reproduction_of
+from simulator.slowdown.profiles.papers import paper_profiles
+
+SETTINGS = {setting.name: setting for setting in (MAIN, *OTHERS)}
+QUICK_TO_RUN = ("dl2-fifo", "dl2-rule", "lower bound", OURS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"), [*((MAIN.name, name) for name in QUICK_TO_RUN), *((other.name, OURS) for other in OTHERS)]
+)
+def test_stored_runs_are_those_of_this_version(setting: str, name: str) -> None:
+    where, seed = SETTINGS[setting], stored.SEEDS[7]
+    contender = {each.name: each for each in live(where)}[name]
+    assert stored.from_stored(contender).run(where, seed, None).figures == pytest.approx(
+        contender.run(where, seed, None).figures, rel=1e-3
+    )
+
+
+def test_every_contender_is_stored_and_every_claim_is_made() -> None:
+    made = experiment(quick=True)
+    names = {setting: {each.name for each in of} for setting, of in made.contenders.items()}
+    assert names == {name: {each.name for each in contenders_of(where, Path())} for name, where in SETTINGS.items()}
+    assert {claim.name for claim in made.claims} == {claim.name for claim in experiment().claims}
+    assert {"against OfflineRL", "against Optimus", "against DRF"} <= {
+        claim.name.partition(": avg_jct_s ")[2].partition(" (")[0] for claim in made.claims
+    }
+
+
+def test_test_seeds_are_not_those_of_training_and_validation() -> None:
+    assert not {*stored.SEEDS} & {*VALIDATION_SEEDS, *SYSTEM.setup(SYSTEM.recipe()).training_seeds[:100]}
+    assert len(stored.SEEDS) == reproduction_of("dl2").quick_seeds == 30
+
+
+def test_stored_runs_of_other_seeds_are_refused() -> None:
+    with pytest.raises(SettingError, match="give --seeds 30"):
+        perform(experiment(quick=True), [999], lambda _share: None, 1)
+
+
+def test_profiles_of_users_need_new_runs() -> None:
+    profiles = paper_profiles("dl2")
+    with pytest.raises(SettingError, match="leave out --quick"):
+        experiment(profiles, quick=True)
+    made = experiment(profiles)
+    assert all(setting.profiles is profiles for setting in made.settings)
+    assert {each.name for each in made.contenders[MAIN.name]} == {each.name for each in live(MAIN)}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_trainings_are_of_fields_that_the_recipe_has(name: str) -> None:
+    training = TRAININGS[name]
+    assert recipe_of(SYSTEM, training.settings)
+    assert training.command(name).startswith(f"headway-policy train dl2 --seed 0 --out trained/{name}")
+
+
+def test_runs_are_stored_line_by_line_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_where: Setting, seed: int, _report: object) -> Run:
+        return Run({"avg_jct_s": seed + 0.123})
+
+    monkeypatch.setattr(stored, "files", lambda _package: tmp_path)
+    monkeypatch.setattr(stored, "OTHERS", ())
+    monkeypatch.setattr(
+        stored, "contenders_of", lambda where, _folder: [replace(each, run=run) for each in live(where)[:2]]
+    )
+    stored.stored_runs.cache_clear()
+    try:
+        (tmp_path / "runs.json").write_text('{"main": {"other": {"avg_jct_s": [1.0]}}}')
+        stored.main(["--only", "dl2-drf"])
+        found = json.loads((tmp_path / "runs.json").read_text())
+        assert set(found["main"]) == {"other", "dl2-drf"}
+        assert found["main"]["dl2-drf"]["avg_jct_s"][:2] == [1000.1, 1001.1]
+        assert capsys.readouterr().out == "dl2-drf in main\n"
+    finally:
+        stored.stored_runs.cache_clear()
+
+
+def test_a_contender_keeps_its_kind() -> None:
+    contender = live(MAIN)[1]
+    assert isinstance(contender, Contender)
+    assert stored.from_stored(contender).kind is contender.kind
