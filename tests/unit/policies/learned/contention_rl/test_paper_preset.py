@@ -26,10 +26,10 @@ from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.traces.generators.contention_rl import ContentionRL
-from simulator.training.ground import SimulatorGround, ground
-from tests.unit.policies.cluster import Job, Node, cluster
+from simulator.training.ground import SimulatorBackend, ground
 from tests.unit.policies.learned.contention_rl.agents import environments as in_one_process
 from tests.unit.policies.learned.contention_rl.test_system import WORLD
+from tests.unit.policies.states.cluster import Job, Node, cluster
 
 SMALL = replace(PAPER, envs=2, steps=16, batches=1, stages=3, validate_every=3)
 JOBS = ContentionRL(jobs=12, demands=(1, 2, 4), cluster_gpus=8)
@@ -70,9 +70,9 @@ def test_other_presets_are_refused() -> None:
         recipe_of(SYSTEM, ["network=lstm"])
 
 
-def test_a_cell_is_one_number_and_candidates_are_where_figure_2_has_them(small: SimulatorGround) -> None:
+def test_a_cell_is_one_number_and_candidates_are_where_figure_2_has_them(small: SimulatorBackend) -> None:
     encoding = replace(encoding_of(PAPER, small), num_nodes=4, gpus_per_node=8, usual=(0.2, 0.4, 0.6))
-    jobs = [Job(gpus=4, held={0: 2, 2: 2}), Job(gpus=8), Job(gpus=2), Job(gpus=8), Job(gpus=4), Job(gpus=2)]
+    jobs = [Job(gpus=4, occupied={0: 2, 2: 2}), Job(gpus=8), Job(gpus=2), Job(gpus=8), Job(gpus=4), Job(gpus=2)]
     view = Encoder(encoding).observe(cluster([Node()] * 4, jobs))
     profile = scalar((0.2, 0.4, 0.6))
     expected = np.zeros((4, 16))
@@ -103,7 +103,7 @@ def test_a_round_earns_equation_2(branch: str) -> None:
     assert reward == pytest.approx(-w1 * cs + w2 * util)
 
 
-def test_its_environments_are_asked_once_a_round(small: SimulatorGround) -> None:
+def test_its_environments_are_asked_once_a_round(small: SimulatorBackend) -> None:
     envs = environments(SMALL, small)
     training = PpoTrainer(envs, encoding_of(SMALL, small), SMALL, 0)
     training._collector.restart([1, 2])
@@ -114,7 +114,7 @@ def test_its_environments_are_asked_once_a_round(small: SimulatorGround) -> None
     assert {0.0, 1.0} <= set(rollout.elapsed.flatten().tolist())
 
 
-def test_the_network_is_two_layers_of_64_for_logits_and_two_for_values(small: SimulatorGround) -> None:
+def test_the_network_is_two_layers_of_64_for_logits_and_two_for_values(small: SimulatorBackend) -> None:
     encoding = replace(encoding_of(PAPER, small), num_nodes=4, gpus_per_node=8)
     network = network_of(encoding, PAPER.network, PAPER.hidden, PAPER.pair)
     assert isinstance(network, PaperActorCritic)
@@ -136,7 +136,7 @@ def test_the_network_is_two_layers_of_64_for_logits_and_two_for_values(small: Si
 
 @pytest.mark.parametrize(("anneal", "rates"), [(False, [3e-4] * 3), (True, [3e-4, 2e-4, 1e-4])])
 def test_the_learning_rate_stays_unless_it_is_annealed(
-    small: SimulatorGround, anneal: bool, rates: list[float]
+    small: SimulatorBackend, anneal: bool, rates: list[float]
 ) -> None:
     recipe = replace(SMALL, anneal=anneal)
     training = PpoTrainer(
@@ -149,7 +149,7 @@ def test_the_learning_rate_stays_unless_it_is_annealed(
     assert found == pytest.approx(rates)
 
 
-def test_a_training_leaves_its_last_weights_and_they_serve(tmp_path: Path, small: SimulatorGround) -> None:
+def test_a_training_leaves_its_last_weights_and_they_serve(tmp_path: Path, small: SimulatorBackend) -> None:
     details = card_details(SMALL, small)
     card = draft(
         system=SYSTEM.name,

@@ -19,7 +19,7 @@ from simulator.reproducing.experiment import Kind, Setting
 from simulator.results.result import Result
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.simulator.envs.worlds import trace_of
 
 
@@ -43,7 +43,7 @@ def test_a_policy_in_rounds_starts_nothing_between_two_rounds() -> None:
 
 
 def test_a_policy_in_rounds_keeps_running_jobs_and_decides_at_a_multiple() -> None:
-    jobs = [Job(gpus=2, held={1: 2}), Job(gpus=4)]
+    jobs = [Job(gpus=2, occupied={1: 2}), Job(gpus=4)]
     policy = InRounds(load_policy("fifo"))
     assert policy.spec.round_s == 300.0
     assert dict(policy.decide(cluster([Node()] * 2, jobs, time_s=899.0)).allocation) == {0: Placement((1,), (2,))}
@@ -54,7 +54,7 @@ def test_spread_takes_as_many_nodes_as_it_can_and_never_one() -> None:
     jobs = [
         Job(gpus=8),
         Job(gpus=2),
-        Job(gpus=4, held={0: 4, 1: 4}),
+        Job(gpus=4, occupied={0: 4, 1: 4}),
         Job(gpus=4),
         Job(gpus=8),
         Job(gpus=8),
