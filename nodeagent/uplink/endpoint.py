@@ -10,9 +10,9 @@ from typing import Literal
 
 from nodeagent.errors import AgentError
 from nodeagent.uplink.munge import CredentialCodec, Munge, MungeError, MungeFault
+from policies.errors import AddressError
+from policies.serving.runtime.address import grpc_target, socket_path
 
-MAX_SOCKET_PATH = 107
-"""Bytes that the kernel allows for the path of a Unix socket."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 
 MungeMode = Literal["required", "automatic", "off"]
@@ -38,9 +38,7 @@ class Endpoint:
     @property
     def target(self) -> str:
         """The form that gRPC expects."""
-        if self.path is not None:
-            return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in str(self.host) else f"{self.host}:{self.port}"
+        return grpc_target(self.path, self.host, self.port)
 
     @property
     def local(self) -> bool:
@@ -56,7 +54,10 @@ class Endpoint:
 def parse_endpoint(text: str) -> Endpoint:
     """Read unix:///path or host:port. Raises EndpointError."""
     if text.startswith("unix:"):
-        return Endpoint(path=_socket_path(text))
+        try:
+            return Endpoint(path=socket_path(text))
+        except AddressError as error:
+            raise EndpointError(str(error)) from None
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise EndpointError(f"{text!r} is not an address; give HOST:PORT, or unix:///path/to.sock")
@@ -97,14 +98,3 @@ def require_local(endpoint: Endpoint) -> None:
             f"{endpoint} can be reached from other machines, and without MUNGE their identity cannot be checked; use MUNGE, "
             "a Unix socket, or 127.0.0.1:PORT"
         )
-
-
-def _socket_path(text: str) -> Path:
-    path = text.removeprefix("unix:")
-    if path.startswith("//"):
-        path = path[2:]
-    if not path.startswith("/"):
-        raise EndpointError(f"{text!r} is not an absolute path; give unix:///path/to.sock")
-    if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
-        raise EndpointError(f"{text!r}: the kernel allows at most {MAX_SOCKET_PATH} bytes for a socket's path")
-    return Path(path)

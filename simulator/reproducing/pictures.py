@@ -17,7 +17,6 @@ from simulator.reproducing.experiment import ExperimentResults, Kind
 COLOURS = ("#2f6690", "#d1603d", "#5b8e7d", "#7d5ba6", "#c0902f", "#7a869a", "#a8325a", "#3a7ca5")
 GREY = "#5f6b76"
 _SIZE = (5.6, 3.6)
-_BINS = 40
 
 
 @dataclass(frozen=True, slots=True)

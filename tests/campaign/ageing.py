@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controller.base.errors import SlurmError
+from controller.base.sqlite_file import KEPT_ASIDE, asides
 from controller.slurm.client import Phase
 from tests.campaign.play import captured_errors, clear, quiet
 from tests.campaign.plot import operations
@@ -59,7 +60,9 @@ class Day:
     rss_mib: float
     """Largest resident memory of the process so far."""
     files_kib: int
-    """Everything under the controller's state and runtime folders."""
+    """Everything under the controller's state and runtime folders, without what was moved aside."""
+    moved_aside: int
+    """Journals that could not be used, of which only the newest are kept."""
     descriptors: int
     violations: int
 
@@ -247,18 +250,27 @@ class _Months:
             jobs=jobs,
             objects=len(gc.get_objects()),
             rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            files_kib=sum(path.stat().st_size for path in cluster.folder.rglob("*") if path.is_file()) // 1024,
+            files_kib=sum(path.stat().st_size for path in self._present_files()) // 1024,
+            moved_aside=len(asides(cluster.settings.journal_path)),
             descriptors=len(list(Path("/proc/self/fd").iterdir())),
             violations=len(self._violations),
         )
+
+    def _present_files(self) -> list[Path]:
+        aside = [path.name for path in asides(self._cluster.settings.journal_path)]
+        files = (path for path in self._cluster.folder.rglob("*") if path.is_file())
+        return [path for path in files if not path.name.startswith(tuple(aside) or ("\0",))]
 
 
 def _cannot_run(spec: JobSpec) -> bool:
     return bool(spec.unfit) or spec.user == "bob"
 
 
-def levels_off(days: list[Day], tolerance: float = 0.03) -> list[str]:
-    """Return a sentence for each quantity that still grows in the second half of the days; empty: none grows."""
+def levels_off(days: list[Day], tolerance: float = 0.05) -> list[str]:
+    """Return a sentence for each quantity that still grows in the second half of the days; empty: none grows.
+
+    The tolerance is for controllers that were killed: each stays in memory here, with the 500 newest events (0.3 % of all objects).
+    """
     half = len(days) // 2
     earlier, later = days[half // 2 : half], days[-len(days[half // 2 : half]) :]
     found = []
@@ -269,6 +281,8 @@ def levels_off(days: list[Day], tolerance: float = 0.03) -> list[str]:
             found.append(
                 f"{name} grew from {before} to {after} between days {earlier[0].number} and {later[-1].number}"
             )
+    if days[-1].moved_aside > KEPT_ASIDE:
+        found.append(f"{days[-1].moved_aside} journals were moved aside, and at most {KEPT_ASIDE} are to be kept")
     return found
 
 

@@ -26,6 +26,6 @@ def test_sixty_days_of_a_cluster() -> None:
 
 
 def test_what_grows_is_named() -> None:
-    days = [Day(number, 0, 0, 1000 + number * 50, 1.0, 100, 5, 0) for number in range(1, 21)]
+    days = [Day(number, 0, 0, 1000 + number * 50, 1.0, 100, 0, 5, 0) for number in range(1, 21)]
     (found,) = levels_off(days)
     assert found.startswith("objects grew from")

@@ -12,7 +12,7 @@ from pathlib import Path
 from policies.errors import AddressError
 
 MAX_SOCKET_PATH = 107
-"""Bytes that the kernel takes for the path of a Unix socket."""
+"""Bytes that the kernel allows for the path of a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,13 @@ class Address:
     @property
     def target(self) -> str:
         """The form that gRPC takes."""
-        if self.path is not None:
-            return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in str(self.host) else f"{self.host}:{self.port}"
+        return grpc_target(self.path, self.host, self.port)
 
 
 def parse_address(text: str) -> Address:
     """Read unix:///path, or host:port on loopback. Raises AddressError."""
     if text.startswith("unix:"):
-        return Address(path=_socket_path(text))
+        return Address(path=socket_path(text))
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise AddressError(f"{text!r} is not an address; give unix:///path/to.sock or 127.0.0.1:PORT")
@@ -60,12 +58,20 @@ def parse_address(text: str) -> Address:
     return Address(host=host, port=int(port))
 
 
-def _socket_path(text: str) -> Path:
+def grpc_target(path: Path | None, host: str | None, port: int) -> str:
+    """Return the address of a Unix socket, or of a host and port, in the form that gRPC takes."""
+    if path is not None:
+        return f"unix:{path}"
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def socket_path(text: str) -> Path:
+    """Return the path of unix:///path or unix:/path. Raises AddressError."""
     path = text.removeprefix("unix:")
     if path.startswith("//"):
         path = path[2:]
     if not path.startswith("/"):
         raise AddressError(f"{text!r} is not an absolute path; give unix:///path/to.sock")
     if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
-        raise AddressError(f"{text!r}: the kernel takes at most {MAX_SOCKET_PATH} bytes for a socket's path")
+        raise AddressError(f"{text!r}: the kernel allows at most {MAX_SOCKET_PATH} bytes for a socket's path")
     return Path(path)
