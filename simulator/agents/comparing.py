@@ -8,7 +8,7 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from policies.learned.evaluation.statistics import Mean, change
+from policies.learned.evaluation.statistics import Mean, change, mean_as_json
 from policies.learned.training.agents import Agent
 from simulator.agents.episodes import Episode, make, play
 from simulator.runs.process_pool import in_parallel, total_of
@@ -75,8 +75,8 @@ def as_json(found: AgentComparison) -> dict[str, object]:
         "agents": [
             {
                 "agent": name,
-                **{figure: _pair(found.mean(name, figure)) for figure in FIGURES},
-                "change": None if name == first else _pair(found.change(name, first)),
+                **{figure: mean_as_json(found.mean(name, figure)) for figure in FIGURES},
+                "change": None if name == first else mean_as_json(found.change(name, first)),
                 "truncated": found.truncated(name),
             }
             for name in found.episodes
@@ -95,7 +95,3 @@ def _played(env: str, options: Mapping[str, Any], agent: Agent, seed: int) -> Ep
 def _figure(episode: Episode, figure: str) -> float:
     own = {RETURN: episode.total_reward, "steps": float(episode.steps), "deviations": float(episode.deviations)}
     return own[figure] if figure in own else episode.outcome.get(figure, float("nan"))
-
-
-def _pair(mean: Mean | None) -> dict[str, float | None] | None:
-    return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}

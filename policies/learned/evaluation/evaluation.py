@@ -9,7 +9,7 @@ from statistics import fmean
 
 from policies.api import load_policy, option_names, parse_policy
 from policies.errors import TrainingError
-from policies.learned.evaluation.statistics import Mean, changes
+from policies.learned.evaluation.statistics import Mean, changes, mean_as_json
 from policies.learned.training.agents import Scheduler
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import (
@@ -96,17 +96,13 @@ def as_json(answer: Evaluation) -> dict[str, object]:
         "policies": [
             {
                 "policy": name,
-                **{metric: _pair(mean) for metric, mean in figures.items()},
-                "change": _pair(answer.changes.get(name)),
+                **{metric: mean_as_json(mean) for metric, mean in figures.items()},
+                "change": mean_as_json(answer.changes.get(name)),
                 "unfinished": answer.unfinished[name],
             }
             for name, figures in answer.figures.items()
         ],
     }
-
-
-def _pair(mean: Mean | None) -> dict[str, float | None] | None:
-    return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}
 
 
 def _policies(request: EvaluationRequest) -> dict[str, Scheduler]:

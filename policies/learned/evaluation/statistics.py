@@ -33,6 +33,11 @@ class Mean:
         return cls(fmean(values), _quantile(count - 1) * stdev(values) / sqrt(count))
 
 
+def mean_as_json(mean: Mean | None) -> dict[str, float | None] | None:
+    """Return a mean as JSON has it: `mean` and `ci95`."""
+    return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}
+
+
 def _quantile(degrees: int) -> float:
     """Return the 97.5 % quantile; beyond the table by its expansion around the normal distribution, exact to 4 digits there."""
     if degrees <= len(_T):

@@ -26,7 +26,7 @@ from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.traces.generators.contention_rl import ContentionRL
-from simulator.training.ground import SimulatorBackend, ground
+from simulator.training.backend import SimulatorBackend, simulator_backend
 from tests.unit.policies.learned.contention_rl.agents import environments as in_one_process
 from tests.unit.policies.learned.contention_rl.test_system import WORLD
 from tests.unit.policies.states.cluster import Job, Node, cluster
@@ -38,7 +38,7 @@ TOGETHER: dict[str, Any] = {"decide": PAPER.decide, "starts": PAPER.starts, "cel
 
 @pytest.fixture
 def small() -> Any:
-    made = ground(WORLD, SetupOverrides())
+    made = simulator_backend(WORLD, SetupOverrides())
     yield made
     made.close()
 

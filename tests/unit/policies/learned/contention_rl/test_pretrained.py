@@ -37,7 +37,7 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from simulator.training.ground import ground
+from simulator.training.backend import simulator_backend
 from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.states.valid import check
 
@@ -94,7 +94,7 @@ def test_the_documented_command_has_this_recipe_and_these_data(branch: str) -> N
         name: told[name] for name in told.keys() - newer
     }
     assert card.seed == 0
-    assert card.data_sha256 == ground(setup(recipe), SetupOverrides()).data_sha256
+    assert card.data_sha256 == simulator_backend(setup(recipe), SetupOverrides()).data_sha256
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
@@ -102,7 +102,7 @@ def test_weights_of_the_papers_recipe_are_those_of_the_documented_command(branch
     recipe = replace(PRESETS[PAPER], branch=branch)
     arrays, card = weights.load(weights.pretrained(), shipped(branch, PAPER), system=SYSTEM, encoder=NAME)
     assert {name: card.recipe[name] for name in settings_of(recipe)} == settings_of(recipe)
-    assert (card.seed, card.data_sha256) == (0, ground(setup(recipe), SetupOverrides()).data_sha256)
+    assert (card.seed, card.data_sha256) == (0, simulator_backend(setup(recipe), SetupOverrides()).data_sha256)
     assert card.parameters == sum(array.size for array in arrays.values())
     encoding = ContentionAgent.load(branch=branch, preset=PAPER).encoder.encoding
     assert (encoding.cells, encoding.shape, encoding.starts) == ("scalar", (4, 16), "any")

@@ -18,7 +18,7 @@ from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.training.systems import TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
 from policies.learned.weights.card import draft  # noqa: E402
-from simulator.training.ground import SimulatorBackend, ground  # noqa: E402
+from simulator.training.backend import SimulatorBackend, simulator_backend  # noqa: E402
 
 SMALL = Recipe(envs=4, hidden=16, pair=8, steps=24, batches=1, stages=2, minibatch=64, epochs=2)
 WORLD = TrainingSetup(
@@ -32,7 +32,7 @@ WORLD = TrainingSetup(
 
 @pytest.fixture
 def small() -> Any:
-    made = ground(WORLD, SetupOverrides())
+    made = simulator_backend(WORLD, SetupOverrides())
     yield made
     made.close()
 
@@ -56,7 +56,7 @@ def test_environments_show_and_do_what_the_encoding_says(small: SimulatorBackend
 
 
 def test_a_cluster_of_more_lists_than_can_be_learned_is_refused() -> None:
-    made = ground(WORLD, SetupOverrides(cluster="64x8"))
+    made = simulator_backend(WORLD, SetupOverrides(cluster="64x8"))
     with pytest.raises(EncoderError, match="lists"):
         card_details(SMALL, made)
 

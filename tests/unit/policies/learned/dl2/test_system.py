@@ -23,7 +23,7 @@ from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
-from simulator.training.ground import ground
+from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
     jobs=5, mean_gap_s=600.0, concurrent=4, neurons=16, supervised_rounds=2, supervised_updates=20, batch=32, envs=2, rounds=2,
@@ -35,12 +35,12 @@ class LeftError(Exception):
     """Raised in place of a kill."""
 
 
-def small_ground() -> SimulationBackend:
-    return ground(replace(setup(RECIPE), cluster="2x8", validation_seeds=(500,)), SetupOverrides())
+def small_backend() -> SimulationBackend:
+    return simulator_backend(replace(setup(RECIPE), cluster="2x8", validation_seeds=(500,)), SetupOverrides())
 
 
 def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict[str, weights.Array]:
-    found = small_ground()
+    found = small_backend()
     try:
         details = SYSTEM.card(recipe, found)
         card = draft(
@@ -86,7 +86,7 @@ def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
 
 @pytest.mark.parametrize("critic_only", [True, False])
 def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
-    found, columns = small_ground(), StateColumns(RECIPE.concurrent, 8)
+    found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
     network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     before = {name: each.clone() for name, each in network.state_dict().items()}
     try:
@@ -102,7 +102,7 @@ def test_the_value_network_alone_learns_first(critic_only: bool) -> None:
 
 def learned(recipe: Recipe) -> tuple[SlotLearning, DL2Network, dict[str, torch.Tensor]]:
     """Return what learns after one round, its networks, and their weights before it."""
-    found, columns = small_ground(), StateColumns(recipe.concurrent, 8)
+    found, columns = small_backend(), StateColumns(recipe.concurrent, 8)
     network = DL2Network(columns, recipe.neurons, recipe.layers)
     before = {name: each.clone() for name, each in network.state_dict().items()}
     try:
@@ -167,7 +167,7 @@ def test_weights_with_a_value_network_are_served_too(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_prefers_void_finishes_all_jobs() -> None:
-    found, columns = small_ground(), StateColumns(RECIPE.concurrent, 8)
+    found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
     network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     with torch.no_grad():
         network.actor[-1].bias[-1] = 1e6  # type: ignore[operator] # the last action

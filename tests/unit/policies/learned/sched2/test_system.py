@@ -23,7 +23,7 @@ from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend, TrainableSystem, WorkloadSpec
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, draft
-from simulator.training.ground import ground
+from simulator.training.backend import simulator_backend
 from tests.unit.policies.learned.sched2.agents import small_recipe, small_search
 
 RECIPES: dict[str, Recipe | RuleRecipe] = {
@@ -37,10 +37,10 @@ class LeftError(Exception):
     """Raised in place of a kill."""
 
 
-def small_ground(recipe: Recipe | RuleRecipe) -> SimulationBackend:
+def small_backend(recipe: Recipe | RuleRecipe) -> SimulationBackend:
     jobs = WorkloadSpec("sched2", {"jobs": 16, "mean_gap_s": 600.0, "one_gpu_share": 0.9})
     setup = replace(paper_setup(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,))
-    return ground(setup, SetupOverrides())
+    return simulator_backend(setup, SetupOverrides())
 
 
 def card_of(name: str, found: SimulationBackend) -> ModelCard:
@@ -53,7 +53,7 @@ def card_of(name: str, found: SimulationBackend) -> ModelCard:
 
 
 def trained(name: str, folder: Path, resume: bool = False) -> dict[str, weights.Array]:
-    found, made = small_ground(RECIPES[name]), SYSTEMS[name]
+    found, made = small_backend(RECIPES[name]), SYSTEMS[name]
     try:
         with TrainingRun(folder, card_of(name, found), resume=resume, better="lower", point_every_s=0.0) as run:
             made.train(run, found, RECIPES[name])
@@ -93,7 +93,7 @@ def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
 
 
 def test_what_is_stored_is_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = small_ground(RECIPES["sched2"])
+    found = small_backend(RECIPES["sched2"])
     effectiveness = iter([0.5, 0.4])
     monkeypatch.setattr(found, "validate", lambda _: {"avg_jct_s": 9.0, "effectiveness": next(effectiveness)})
     try:

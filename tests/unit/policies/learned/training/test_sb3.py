@@ -31,7 +31,7 @@ from policies.learned.training.systems import (  # noqa: E402
 )
 from policies.learned.weights import weights  # noqa: E402
 from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
-from simulator.training.ground import SimulatorBackend, ground  # noqa: E402
+from simulator.training.backend import SimulatorBackend, simulator_backend  # noqa: E402
 from tests.unit.policies.learned.examples.cards import card  # noqa: E402
 
 ENVS = 8
@@ -52,11 +52,11 @@ def environments(_recipe: Recipe, on: SimulationBackend) -> Any:
     return on.envs("headway/Contention-v0", ENVS, **OPTIONS)
 
 
-def policy(_recipe: Recipe, _ground: SimulationBackend, network: Any) -> Policy:
+def policy(_recipe: Recipe, _backend: SimulationBackend, network: Any) -> Policy:
     return RlBase(ContentionAgent(Encoding(num_nodes=2, gpus_per_node=4, **HALF_HOUR), network))
 
 
-def no_recipe(_run: TrainingRun, _ground: SimulationBackend, _recipe: Recipe) -> None:
+def no_recipe(_run: TrainingRun, _backend: SimulationBackend, _recipe: Recipe) -> None:
     raise AssertionError("the engine trains, not the recipe")
 
 
@@ -73,7 +73,7 @@ SYSTEM = TrainableSystem(
 
 @pytest.fixture
 def world() -> Iterator[SimulatorBackend]:
-    it = ground(SETUP, SetupOverrides())
+    it = simulator_backend(SETUP, SetupOverrides())
     yield it
     it.close()
 

@@ -13,7 +13,7 @@ from policies.learned.evaluation.evaluation import EvaluationRequest, evaluate
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent, UniformAgent
 from policies.learned.training.systems import SetupOverrides, TrainingSetup, WorkloadSpec, trained_agent
 from simulator.agents.policy_agent import PolicyAgent
-from simulator.training.ground import SimulatorBackend, ground
+from simulator.training.backend import SimulatorBackend, simulator_backend
 
 CONTENTION = "headway/Contention-v0"
 SETUP = TrainingSetup(
@@ -39,7 +39,7 @@ class Waiting:
 
 @pytest.fixture
 def backend() -> SimulatorBackend:
-    return ground(SETUP, SetupOverrides())
+    return simulator_backend(SETUP, SetupOverrides())
 
 
 def test_a_policy_that_acts_in_the_environment_has_its_own_validation_figures(backend: SimulatorBackend) -> None:

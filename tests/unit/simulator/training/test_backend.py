@@ -25,8 +25,8 @@ from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace
 from simulator.traces.write import write_trace
+from simulator.training.backend import FIGURES, SimulatorBackend, simulator_backend
 from simulator.training.data_sets import of_files, of_setup
-from simulator.training.ground import FIGURES, SimulatorBackend, ground
 
 SETUP = TrainingSetup(
     workloads=(
@@ -74,7 +74,7 @@ def trace_file(path: Path, jobs: int = 100, largest: int = 4) -> Path:
 
 @pytest.fixture
 def made() -> Iterator[SimulatorBackend]:
-    it = ground(SETUP, SetupOverrides())
+    it = simulator_backend(SETUP, SetupOverrides())
     yield it
     it.close()
 
@@ -96,7 +96,7 @@ def test_the_training_data_is_described_in_a_phrase(made: SimulatorBackend) -> N
     loaded = WorkloadSpec("sched2", {"load": 0.9})
     setup = TrainingSetup(workloads=(loaded, WorkloadSpec("philly", {"jobs": 50})), cluster="15x8")
     said = "sched2, 1000 jobs, bursty (load 0.9) and philly, 50 jobs, poisson; on 15x8; slowdown locality"
-    assert ground(setup, SetupOverrides()).data == said
+    assert simulator_backend(setup, SetupOverrides()).data == said
 
 
 def test_workloads_take_turns(made: SimulatorBackend) -> None:
@@ -118,10 +118,10 @@ def test_workloads_take_turns(made: SimulatorBackend) -> None:
 def test_options_of_users_change_the_training_data_and_its_digest(
     made: SimulatorBackend, other: SetupOverrides
 ) -> None:
-    its = ground(SETUP, other)
+    its = simulator_backend(SETUP, other)
     assert its.data_sha256 != made.data_sha256
     assert its.data != made.data
-    assert ground(SETUP, other).data_sha256 == its.data_sha256
+    assert simulator_backend(SETUP, other).data_sha256 == its.data_sha256
     fifo = load_policy("fifo-skip")
     assert its.validate(fifo)[FIGURE] != made.validate(fifo)[FIGURE]
 
@@ -133,13 +133,13 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
         slowdown=("link-sharing",),
         workloads=(WorkloadSpec("contention-rl", {"jobs": 20, "demands": (6,)}),),
     )
-    before = ground(setup, SetupOverrides())
+    before = simulator_backend(setup, SetupOverrides())
     slow = {
         name: ModelProfile(compute_s=each.compute_s, bytes=each.bytes * 50)
         for name, each in before.profiles.models.items()
     }
     save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
-    after = ground(setup, SetupOverrides(profiles=str(tmp_path / "mine.json")))
+    after = simulator_backend(setup, SetupOverrides(profiles=str(tmp_path / "mine.json")))
     assert after.data_sha256 != before.data_sha256
     assert "mine.json" in after.data
     fifo = load_policy("fifo-skip")
@@ -150,7 +150,7 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
 
 def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "mine.csv")
-    its = ground(SETUP, SetupOverrides(traces=(str(path),)))
+    its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),)))
     data = its.data_of
     parts = [data.training, data.validation, data.tests]
     assert [sum(map(len, part)) for part in parts] == [60, 20, 20]
@@ -161,7 +161,7 @@ def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     assert str(path) in its.data
     assert its.notes == ()
     changed = trace_file(tmp_path / "mine.csv", jobs=101)
-    assert ground(SETUP, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
+    assert simulator_backend(SETUP, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
 
 
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
         for row in range(40)
     ]
     path.write_text("\n".join([SACCT, *rows, "99|1|1|2|0|60|gres/gpu=1||ada|a|p|FAILED|job"]) + "\n")
-    its = ground(SETUP, SetupOverrides(traces=(f"{prefix}{path}",)))
+    its = simulator_backend(SETUP, SetupOverrides(traces=(f"{prefix}{path}",)))
     assert sum(map(len, its.data_of.training)) == 24
     assert its.data_of.training[0].num_gpus.tolist()[:5] == [1, 2, 3, 4, 1]
     assert any("never ran" in note for note in its.notes)
@@ -199,14 +199,14 @@ def test_output_of_sacct_is_training_data(tmp_path: Path, prefix: str) -> None:
 )
 def test_impossible_options_are_an_error_of_training(overrides: SetupOverrides, words: list[str]) -> None:
     with pytest.raises(TrainingError) as caught:
-        ground(SETUP, overrides)
+        simulator_backend(SETUP, overrides)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_a_trace_too_short_for_an_evaluation_is_refused(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "short.csv", jobs=20)
     with pytest.raises(TrainingError, match=r"20 jobs to learn from.*at least 30"):
-        ground(SETUP, SetupOverrides(traces=(str(path),)))
+        simulator_backend(SETUP, SetupOverrides(traces=(str(path),)))
 
 
 def test_environments_run_on_the_training_traces_in_processes(made: SimulatorBackend) -> None:
@@ -232,7 +232,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorBackend) -> None:
     assert list(figures) == list(FIGURES)
     assert next(iter(figures)) == FIGURE
     assert all(np.isfinite(value) for value in figures.values())
-    assert figures == ground(SETUP, SetupOverrides()).validate(load_policy("fifo"))
+    assert figures == simulator_backend(SETUP, SetupOverrides()).validate(load_policy("fifo"))
     assert average_jct_s is FIGURES[FIGURE]
 
 

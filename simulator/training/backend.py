@@ -198,13 +198,13 @@ class SimulatorBackend:
         return simulation
 
 
-def ground(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
+def simulator_backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
     """Make the backend from the user's options, with the setup's values for the rest. Raises TrainingError."""
     with _as_training_errors():
-        return _ground(setup, overrides)
+        return _backend(setup, overrides)
 
 
-def _ground(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
+def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:
     cluster, of_cluster = _cluster(setup, overrides)
     slowdown = overrides.slowdown or setup.slowdown
     profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
