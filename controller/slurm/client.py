@@ -154,7 +154,7 @@ class SlurmJob:
 
     @property
     def marks(self) -> frozenset[str]:
-        """Return Headway's tokens in the admin comment."""
+        """Return which of Headway's two marks of holds are in the admin comment."""
         return frozenset(self.admin_comment.split()) & {HOLD_MARK, USER_HOLD_MARK}
 
     @property
@@ -315,8 +315,7 @@ class SlurmClient(Protocol):
 
     Invariant of every changing verb: it acts only on the job with that id *and* that submit time, and reports a job as done
     only after reading it back or after Slurm's own confirmation. `hold`, `pin` and `release` leave a job alone that is held
-    without
-    a mark of ours (NOT_OURS): its user or an operator holds it, perhaps since the controller last read it.
+    without a mark of ours (NOT_OURS): its user or an operator holds it, perhaps since the controller last read it.
     """
 
     async def facts(self) -> SlurmFacts:

@@ -156,17 +156,28 @@ class EvenLists(_Even[JobT]):
         return None
 
 
-class PackedLists(PlacementActions[JobT]):
-    """Lists of any length, filled from their freest node on."""
+class _Packed(PlacementActions[JobT]):
+    """Any number of nodes, filled one after the other: the GPUs need not be divided equally."""
 
     def __init__(self, grid: GpuGrid) -> None:
         super().__init__(grid, range(1, len(grid.gpus) + 1))
-        self._lists = node_lists(len(grid.gpus), tuple(self._counts))
-        self.size = len(self._lists)
 
     def ever(self, gpus: int) -> bool:
         """Return whether the cluster has so many GPUs."""
         return gpus <= sum(self._grid.gpus)
+
+    def possible(self, job: JobT) -> bool:
+        """Return whether any action can place the job now: the freest nodes take whatever the total allows."""
+        return job.gpus <= self._grid.total
+
+
+class PackedLists(_Packed[JobT]):
+    """Lists of any length, filled from their freest node on."""
+
+    def __init__(self, grid: GpuGrid) -> None:
+        super().__init__(grid)
+        self._lists = node_lists(len(grid.gpus), tuple(self._counts))
+        self.size = len(self._lists)
 
     def mask(self, job: JobT) -> bytes:
         """Return one byte for each list."""
@@ -177,10 +188,6 @@ class PackedLists(PlacementActions[JobT]):
         nodes = self._lists.lists[number]
         shares = packed_shares(job.gpus, nodes, _usable(self._grid))
         return (list(nodes), shares) if shares else None
-
-    def possible(self, job: JobT) -> bool:
-        """Return whether any list can place the job now."""
-        return job.gpus <= self._grid.total
 
 
 class EvenRules(_Even[JobT]):
@@ -213,18 +220,14 @@ class EvenRules(_Even[JobT]):
         return None
 
 
-class PackedRules(PlacementActions[JobT]):
+class PackedRules(_Packed[JobT]):
     """A rule finds as many nodes as needed."""
 
     size = len(NODE_RULES)
 
     def __init__(self, grid: GpuGrid, best_fit: BestFit[JobT]) -> None:
-        super().__init__(grid, range(1, len(grid.gpus) + 1))
+        super().__init__(grid)
         self._best_fit = best_fit
-
-    def ever(self, gpus: int) -> bool:
-        """Return whether the cluster has so many GPUs."""
-        return gpus <= sum(self._grid.gpus)
 
     def mask(self, job: JobT) -> bytes:
         """Return one byte for each rule."""
@@ -237,10 +240,6 @@ class PackedRules(PlacementActions[JobT]):
         if rule == "best-fit":
             return self._best_fit(job)
         return _fill(self._grid, job.gpus, _key(self._grid, rule)) if job.gpus <= self._grid.total else None
-
-    def possible(self, job: JobT) -> bool:
-        """Return whether any rule can place the job now: the freest nodes take whatever the total allows."""
-        return job.gpus <= self._grid.total
 
 
 def _usable(grid: GpuGrid) -> list[int]:
