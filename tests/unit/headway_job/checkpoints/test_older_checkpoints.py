@@ -41,7 +41,7 @@ def test_a_run_resumes_from_an_older_checkpoint_with_the_same_losses(
 ) -> None:
     whole = fork_server.run("train", world, folder=tmp_path / "whole", steps=STEPS, pause_s=0.004)
     first = fork_server.run(
-        "train", world, folder=folder, steps=STEPS, pause_s=0.004, asks={"7": 0}, wait_at=34, die_at=36
+        "train", world, folder=folder, steps=STEPS, pause_s=0.01, asks={"7": 0}, wait_at=34, die_at=36
     )
     assert first.ends == [KILLED] * world
     age(folder)

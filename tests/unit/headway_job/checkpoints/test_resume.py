@@ -34,9 +34,10 @@ def test_a_run_killed_after_a_signal_continues_with_the_same_losses(
 ) -> None:
     whole = fork_server.run("train", world, folder=tmp_path / "whole", steps=STEPS, pause_s=0.004)
 
-    # Only the last rank gets a request. All are killed later, once that is saved.
+    # Only the last rank gets a request. All are killed later, once that is saved: the ranks exchange requests every 100 ms, so
+    # steps of at least 10 ms leave room for two exchanges between steps 7 and 34.
     first = fork_server.run(
-        "train", world, folder=folder, steps=STEPS, pause_s=0.004, asks={"7": world - 1}, wait_at=34, die_at=36
+        "train", world, folder=folder, steps=STEPS, pause_s=0.01, asks={"7": world - 1}, wait_at=34, die_at=36
     )
     second = fork_server.run("train", world, folder=folder, steps=STEPS, pause_s=0.004)
 
