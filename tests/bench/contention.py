@@ -78,9 +78,9 @@ def parts(setting: str) -> dict[str, Any]:
 
 def trace(setting: str, seed: int, jobs: int) -> Trace:
     """Return the trace of that seed."""
-    told: dict[str, Any] = {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33))} | parts(setting)
-    racks = told.pop("racks")
-    return generate(ContentionRL(jobs=jobs, seed=seed, cluster_gpus=32 * racks, **told))
+    reported: dict[str, Any] = {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33))} | parts(setting)
+    racks = reported.pop("racks")
+    return generate(ContentionRL(jobs=jobs, seed=seed, cluster_gpus=32 * racks, **reported))
 
 
 def jcts_s(setting: str, policy: str, seed: int, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -109,7 +109,7 @@ def compared(setting: str, policies: Sequence[str], seeds: Sequence[int], jobs: 
     return sorted(rows, key=lambda row: row.avg_jct_s)
 
 
-def told(row: Row, control: Row, greedy: Row | None) -> str:
+def reported(row: Row, control: Row, greedy: Row | None) -> str:
     """One line of the table."""
     against = [_percent(change(row.by_seed_s, other.by_seed_s)) for other in (control, greedy) if other is not None]
     tail = _percent(change(row.p90_by_seed_s, control.p90_by_seed_s))
@@ -229,7 +229,7 @@ def main() -> None:
             f"{setting}: {given.seeds} seeds x {given.jobs} jobs; against {others}; p90 against the former", flush=True
         )
         for row in rows:
-            print(told(row, control, greedy), flush=True)
+            print(reported(row, control, greedy), flush=True)
         table[setting] = [asdict(row) for row in rows]
     if given.json:
         given.json.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")

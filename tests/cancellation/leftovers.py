@@ -39,7 +39,7 @@ def named_tasks() -> Counter[str]:
 
 
 def complaint(context: Mapping[str, Any]) -> str:
-    """Return what the event loop's exception handler is told, as text."""
+    """Return what the event loop's exception handler receives, as text."""
     about = context.get("task") or context.get("future") or ""
     return f"{context.get('message')}: {context.get('exception')!r} {about}"
 

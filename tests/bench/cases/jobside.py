@@ -4,7 +4,7 @@ It measures the CPU time of one process's training thread, which other programs 
 turns, with and without and without and with, so that a machine that becomes slower favours neither. The result is the median ratio.
 
 Outside a profile window: with the hook among those that torch calls after a step, and without; an agent listens all the time.
-What the hook does beside that thread (one turn a second) is told as the process's other CPU time, against a process of its own.
+What the hook does beside that thread (one turn a second) is reported as the process's other CPU time, against a process of its own.
 Inside: with a window, of as many steps as an agent asks for unless it is configured otherwise, and without; a window's block pays
 for its begin and end. Once as where torch.distributed is in use, with a profiler, and once as where it is not.
 """

@@ -1,7 +1,7 @@
 """Time from sbatch to RUNNING, with Headway and without it, in turns on two idle clusters of the same kind.
 
 slurmctld looks for jobs to start once a second, so that even without Headway a job waits for anything up to a second. That
-is why every job is submitted at a random moment, and why the time for which Headway holds a job is told as well: the part
+is why every job is submitted at a random moment, and why the time for which Headway holds a job is reported as well: the part
 of the delay that slurmctld's second does not blur.
 """
 

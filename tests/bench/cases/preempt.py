@@ -89,7 +89,7 @@ _PHASES: tuple[tuple[str, str, Callable[[Move], float]], ...] = (
     ("preempt to first new step", "", lambda move: move.whole_s),
     (
         "preempt to RESUMED in Headway",
-        "when agents have told of a step; ",
+        "when agents have reported a step; ",
         lambda move: move.between("asked_s", "resumed_s"),
     ),
 )

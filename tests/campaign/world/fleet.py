@@ -148,21 +148,21 @@ class Fleet:
         for share in job.allocated:
             ranks = range(first, first + share.gpus)
             first += share.gpus
-            told = agent_pb2.JobReport(
+            reported = agent_pb2.JobReport(
                 job=agent_pb2.JobName(job_id=job.raw_id or 0, uid=1000, restart=run.restart),
                 ranks=ranks,
                 world_size=size,
                 monotonic_ns=int((1000 + now_s) * NS),
             )
-            told.checkpoint.ranks.extend(ranks)
+            reported.checkpoint.ranks.extend(ranks)
             if run.began_step:
-                told.checkpoint.restored_step = run.began_step
+                reported.checkpoint.restored_step = run.began_step
             if run.saved is not None:
-                told.checkpoint.saved_step = run.saved
+                reported.checkpoint.saved_step = run.saved
             if run.steps(now_s) > run.began_step:
-                told.steps = run.steps(now_s)
-                told.first_step_ns = int((1000 + run.began_s + 1) * NS)
-            self._say(share.node, agent_pb2.AgentReport(time_s=self._now(), job=told))
+                reported.steps = run.steps(now_s)
+                reported.first_step_ns = int((1000 + run.began_s + 1) * NS)
+            self._say(share.node, agent_pb2.AgentReport(time_s=self._now(), job=reported))
 
     def _heard(self, node: str, command: agent_pb2.AgentCommand) -> None:
         if not self._connected.get(node):

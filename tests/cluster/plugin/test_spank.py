@@ -96,7 +96,7 @@ def site(shared: Site) -> Iterator[Site]:
 
 @pytest.mark.parametrize("program", ["sbatch", "salloc", "srun"])
 def test_the_options_are_in_the_help(site: Site, program: str) -> None:
-    told = site.run(program, "--help").stdout
+    reported = site.run(program, "--help").stdout
 
     for option in (
         "--headway-preemptible",
@@ -104,7 +104,7 @@ def test_the_options_are_in_the_help(site: Site, program: str) -> None:
         "--headway-max-gpus=N",
         "--headway-profile=off",
     ):
-        assert option in told
+        assert option in reported
 
 
 @pytest.mark.parametrize(

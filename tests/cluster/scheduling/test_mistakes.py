@@ -47,7 +47,7 @@ def sbatch_still_works(world: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("polcy_address = 'x'", "polcy_address: no such key"),
         ("policy_deadline_s = 'soon'", "policy_deadline_s"),
@@ -56,7 +56,7 @@ def sbatch_still_works(world: Live) -> None:
         ("this is no toml", "not valid TOML"),
     ],
 )
-def test_a_bad_settings_file_names_the_key(world: Live, line: str, told: str) -> None:
+def test_a_bad_settings_file_names_the_key(world: Live, line: str, reported: str) -> None:
     world.headway.configure(world.cluster)
     text = world.headway.config.read_text()
     key = line.split(" ", maxsplit=1)[0]
@@ -65,7 +65,7 @@ def test_a_bad_settings_file_names_the_key(world: Live, line: str, told: str) ->
     done = start(world)
     assert done.returncode == 1
     assert f"{world.headway.config}" in done.stderr
-    assert told in done.stderr
+    assert reported in done.stderr
     assert "Traceback" not in done.stderr
     world.headway.configure(world.cluster)
 

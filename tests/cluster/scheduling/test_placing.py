@@ -26,8 +26,8 @@ def idle(world: Live) -> Iterator[None]:
 
 def chosen(world: Live, job_id: str) -> dict[str, int]:
     """Return the decision of the policy, from `headway why`."""
-    told = world.headway.ask("why", job_id)
-    pairs = (part.split(":") for part in told["decisions"][0]["placement"].split(","))
+    reported = world.headway.ask("why", job_id)
+    pairs = (part.split(":") for part in reported["decisions"][0]["placement"].split(","))
     return {node: int(gpus) for node, gpus in pairs}
 
 

@@ -84,9 +84,9 @@ def test_the_watchdog_finds_such_a_job(world: Live) -> None:
 def test_a_request_that_no_node_can_hold_is_reported_in_slurms_own_words(world: Live) -> None:
     job = world.sbatch("--gres=gpu:9")
     world.until(lambda: world.show(job).get("Reason") == "BadConstraints", "Slurm's verdict")
-    told = world.until(lambda: answer if "BadConstraints" in (answer := said(world, job)) else "", "why says so")
-    assert "scontrol release" not in told
-    assert f"scancel {job}" in told
+    reported = world.until(lambda: answer if "BadConstraints" in (answer := said(world, job)) else "", "why says so")
+    assert "scontrol release" not in reported
+    assert f"scancel {job}" in reported
 
 
 def said(world: Live, job: str) -> str:

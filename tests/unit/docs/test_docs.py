@@ -272,9 +272,9 @@ async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) ->
     # Then the document names the same
     operations = (ROOT / "docs/operations.md").read_text()
     section = operations[operations.index("\n## Metrics") : operations.index("\n## Logs")]
-    told = set(re.findall(r"`(headway_\w+)", section))
+    reported = set(re.findall(r"`(headway_\w+)", section))
 
-    assert told == there
+    assert reported == there
 
 
 def test_every_table_of_the_journal_is_in_architecture() -> None:

@@ -1,4 +1,4 @@
-"""Both clients behind one interface, so that each story is told of both."""
+"""Both clients behind one interface, so that each test runs with both."""
 
 from __future__ import annotations
 

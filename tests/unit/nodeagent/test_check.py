@@ -194,10 +194,10 @@ def test_the_command_prints_every_finding_and_fails_when_something_is_wrong(
     config = tmp_path / "agent.toml"
     config.write_text(f'controller_address = "unix://{tmp_path}/none.sock"\ngpus = "off"\n')
 
-    told = invoke("check", "--config", str(config), "--json")
+    reported = invoke("check", "--config", str(config), "--json")
 
-    rows = json.loads(told.output)["findings"]
-    assert told.exit_code == 1
+    rows = json.loads(reported.output)["findings"]
+    assert reported.exit_code == 1
     assert {"controller", "munge", "job-socket", "job-side", "identity", "usage", "gpus", "nics"} <= {
         row["check"] for row in rows
     }
@@ -209,18 +209,18 @@ def test_settings_that_are_wrong_are_one_message(tmp_path: Path, words: tuple[st
     config = tmp_path / "agent.toml"
     config.write_text("controler_address = 1\n")
 
-    told = invoke(*(("--config", str(config)) if not words else (*words, "--config", str(config))))
+    reported = invoke(*(("--config", str(config)) if not words else (*words, "--config", str(config))))
 
-    assert told.exit_code == 1
-    assert f"headway-agent: {config}: " in told.output
-    assert "controler_address: no such key" in told.output
+    assert reported.exit_code == 1
+    assert f"headway-agent: {config}: " in reported.output
+    assert "controler_address: no such key" in reported.output
 
 
 def test_the_agent_does_not_start_where_it_cannot_be_trusted(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
     config.write_text(f'controller_address = "head:1"\nmunge = "off"\njob_socket = "{tmp_path}/job.sock"\n')
 
-    told = invoke("run", "--config", str(config))
+    reported = invoke("run", "--config", str(config))
 
-    assert told.exit_code == 1
-    assert "headway-agent: head:1 can be reached from other machines" in told.output
+    assert reported.exit_code == 1
+    assert "headway-agent: head:1 can be reached from other machines" in reported.output

@@ -121,9 +121,9 @@ async def test_from_a_job_s_frames_to_a_report(place):
 async def test_systemd_is_notified(place):
     agent = place.agent()
     async with place.running(agent):
-        told = []
-        await until(lambda: told.extend(place.states()) or "WATCHDOG=1" in told)
-        assert told[0] == "READY=1"
+        reported = []
+        await until(lambda: reported.extend(place.states()) or "WATCHDOG=1" in reported)
+        assert reported[0] == "READY=1"
         agent.apply_settings(report_interval_s=100.0)
         await agent_is_late(place, agent)
     assert place.states()[-1] == "STOPPING=1"

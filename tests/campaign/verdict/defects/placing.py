@@ -1,6 +1,6 @@
 """Defects in placing and stopping jobs, and in background tasks.
 
-Each function puts one of them back for as long as its context lasts. What they do is told as the reviews told it.
+Each function puts one of them back for as long as its context lasts. What they do is described as in the reviews.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ async def test_reports_reach_the_store_and_commands_reach_the_agent(store: Profi
     assert (profile.run, profile.kinds) == (RunKey(7, 1), {"all_reduce": 4e6})
     # and the agent the settings
     assert agent.changes == [(2.0, 7)]
-    # when it is told to profile a job that is there, one that is not, and something from the future
+    # when it receives requests to profile a job that runs and one that does not, and a request of a later version
     for number, job_id in enumerate((7, 8)):
         command = agent_pb2.AgentCommand(id=str(number), job=agent_pb2.JobName(job_id=job_id))
         command.profile.steps = 30
@@ -103,7 +103,7 @@ async def test_reports_reach_the_store_and_commands_reach_the_agent(store: Profi
     assert agent.profiled == [(7, 30), (8, 30)]
     assert [(answer.id, answer.accepted) for answer in answers] == [("0", True), ("1", False), ("new", False)]
     assert "not here" in answers[1].problem
-    # when it is told to have a job saved, that is answered once the agent knows what came of it
+    # when it receives a request to save a job, it answers once it knows the outcome
     name = agent_pb2.JobName(job_id=7, uid=1000, restart=2)
     for number, within_s in enumerate((0.0, 60.0), start=1):
         save = agent_pb2.SaveRequest(within_s=within_s, still_s=120.0)

@@ -218,7 +218,7 @@ async def test_the_agent_is_killed(world: World) -> None:
     # when the next one has said all
     second = world.agent(2, 200)
     await second.until("acknowledged", 200)
-    # then of the first there is a beginning without gaps, not less than it was told, and of the second all
+    # then of the first there is a beginning without gaps, with all that was acknowledged, and of the second all
     stored = world.stored(1)
     assert stored == once(len(stored))
     assert len(stored) >= state["acknowledged"]
@@ -315,7 +315,7 @@ async def test_a_caller_that_is_not_root_is_no_agent(world: World) -> None:
     )
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        state_file = Path(folder) / "told"
+        state_file = Path(folder) / "reported"
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(state_file), world.line.address, str(world.munge), "30", "1", "5"],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""From agents' reports over real streams to what policies see and people are told, beside an embedded Slurm."""
+"""From agents' reports over real streams to what policies and people see, beside an embedded Slurm."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_slowdown_of_two_jobs_that_share_nodes_is_shown_everywhere(
         np.testing.assert_allclose(jobs.throughput_steps_per_s, [3.0, 3.0, math.nan], rtol=1e-6)
         assert 0 < jobs.contention_confidence[1] < jobs.contention_confidence[0] < 1
         assert jobs.contention_confidence[2] == 0
-        # and users are told, where they may ask
+        # and users can read it, if they may
         async with asking(folder / "status.sock") as status:
             why = await status.Why(pb.WhyRequest(job_id=first.job_id))
             assert (
@@ -154,7 +154,7 @@ async def test_the_command_line_shows_the_same(folder: Path, monkeypatch: pytest
         assert agents["silent"] == [{"name": "n3", "since_s": 0.0}, {"name": "n4", "since_s": 0.0}]
         listed = await headway("profile", "list", *where)
         assert f"{first.job_id}: 2.00x (alone, " in listed.out
-        assert "BATCH" not in listed.out  # nobody told it
+        assert "BATCH" not in listed.out  # no agent has reported it
         assert f"{second.job_id}: 2.00x (store, " in listed.out
         (kind,) = (await headway("profile", "list", "--json", *where)).json["kinds"]
         assert kind["signature"] == "ab" * 32

@@ -125,7 +125,7 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
             (advice,) = (await status.GetStatus(pb.GetStatusRequest())).advice
             assert (advice.job_id, list(advice.nodes)) == (pair.second, ["n3", "n4"])
             assert (await status.Why(pb.WhyRequest(job_id=pair.second))).facts["advice"] == "move"
-            # where jobs are private, whoever may not ask about them is not told of it either
+            # where jobs are private, users who may not see them do not learn of it either
             pair.world.slurm_says(PrivateData="jobs,users")
             assert not (await status.GetStatus(pb.GetStatusRequest())).advice
 

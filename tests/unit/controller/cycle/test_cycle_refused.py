@@ -84,7 +84,7 @@ async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp
     assert world.cycle._keeper.jobs[key].phase is Phase.PENDING
     # when the next cycle comes
     await world.go_on(2)
-    # then it is told of, the mark is taken off, and the refusal is forgotten
+    # then there is an event, the mark is removed, and the refusal is forgotten
     assert "started" in [event.kind for event in world.events.recent(key.job_id)]
     assert job.admin_comment == ""
     assert key not in world.ledger.refusals

@@ -88,7 +88,7 @@ async def test_damage_costs_a_cycle_and_is_reported(daemon: Daemon) -> None:
     daemon.slurm.cancel(first.job_id)
     second = daemon.sbatch()
     await daemon.cycles(15)
-    # then the next job runs, and operators are told
+    # then the next job runs, and operators see an event
     assert daemon.phase(second) is Phase.RUNNING
     assert any("journal could not be used" in event.text for event in daemon.controller.events.recent())
     assert "journal could not be used" in status(daemon.controller, "1").last_error

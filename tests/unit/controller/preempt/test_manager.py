@@ -1,4 +1,4 @@
-"""A job is asked to save, stopped, placed again and trains on; or it is left where it is, and users are told why."""
+"""A job saves on request, is stopped, placed again and trains on; or it keeps its nodes, and users can read why."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_job_that_does_not_save_in_time_is_left_where_it_is(folder: Path
         assert world.phase(job.key) is Phase.RUNNING
         assert world.slurm.job(job.key.job_id).starts[0][0] == job.start_time_s
 
-        # and all ranks are told to train on
+        # and all ranks receive the order to train on
         async def is_reported() -> bool:
             return all(cluster.agents[node].asked("go_on") for node in ("n1", "n2"))
 
@@ -169,7 +169,7 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
             where = ("--config", str(folder / "controller.toml"))
             ran = await headway("preempt", key.job_id, "--wait", *where)
             await training
-            # then it is told of every step of it, and the job trains again
+            # then there is an event for each of its stages, and the job trains again
             assert (ran.code, ran.err) == (0, "")
             lines = ran.out.splitlines()
             assert lines[0] == f"Preemption 1 of job {key.job_id}: asked to save, within 60 s"
@@ -193,7 +193,7 @@ async def preempt(folder: Path, job_id: str, **more: Any) -> pb.PreemptionRecord
 
 
 async def went_on(cluster: Preempted, *nodes: str) -> None:
-    """Those agents have been told to let their ranks train on."""
+    """Those agents have received the order to let their ranks train on."""
 
     async def is_reported() -> bool:
         return all(cluster.agents[node].asked("go_on") for node in nodes)

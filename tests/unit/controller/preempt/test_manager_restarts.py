@@ -299,7 +299,7 @@ async def test_the_next_controller_lets_ranks_train_on_that_may_still_be_paused(
         if continues:
             (go_on,) = await _go_ons(cluster)
             assert go_on.startswith("p1.1.")
-        # an agent takes what it is told in turn
+        # an agent processes its orders in turn
         begin(cluster, await _seen(cluster, job))
         await cluster.heard("n1", times=2)
         assert bool(cluster.agents["n1"].asked("go_on")) is continues

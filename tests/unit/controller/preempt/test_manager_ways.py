@@ -275,7 +275,7 @@ async def test_tasks_of_arrays_are_preempted_by_their_own_numbers(folder: Path) 
         assert world.slurm.job(f"{key.job_id.split('_')[0]}_0").restarts == 0
 
 
-# --- told
+# --- messages
 
 
 async def test_status_why_and_prometheus_show_the_preemption(folder: Path) -> None:

@@ -396,7 +396,7 @@ def test_jobs_whose_gpus_compute_for_another_time_are_not_compared(store: Profil
         job = training(job_id, (f"a{job_id}", f"b{job_id}"), steps_per_s)
         store.take([agents.arrival(job.nodes[0], job.profile(T0 - 1, {**STEP, "busy_s": busy_s}, {}))])
         store.take(agents.watch([job], T0, T0 + 60))
-    # and two that were never alone, of which one has told how long its GPUs take
+    # and two that were never alone, of which one has reported how long its GPUs take
     together = [training(job_id, ("n1", "n2"), 1.5) for job_id in (7, 8)]
     store.take(agents.watch(together, T0, T0 + 60))
     store.take([agents.arrival("n1", together[0].profile(T0 + 10, {**STEP, "busy_s": 0.041}, {}))])

@@ -75,7 +75,7 @@ def test_a_file_that_is_no_database_is_set_aside_and_a_new_one_takes_its_place(p
     assert stat.S_IMODE(aside.stat().st_mode) == 0o600
     with closing(Journal(path)) as journal:
         assert journal.notice == ""
-        assert journal.may_lack(KEY, seen_here=False), "until a snapshot has told what there is"
+        assert journal.may_lack(KEY, seen_here=False), "until a snapshot has shown the jobs"
         journal.found_all()
         assert not journal.may_lack(KEY, seen_here=False)
 

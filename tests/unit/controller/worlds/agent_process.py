@@ -53,7 +53,7 @@ async def agent(
     state_file: str, address: str, munge: str, silence_s: str, uid: str, reports: str, keep_every: str = "1",
     limit: str = "8000000",
 ) -> None:  # fmt: skip
-    """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends when told."""
+    """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends on request."""
     outbox = Outbox(int(limit))
     settings = StreamSettings(
         address, beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,

@@ -50,8 +50,10 @@ class Ranks:
         )
         saving = self.ranks if self.saving is None else self.saving
         if saving:
-            told = agent_pb2.JobCheckpoint(ranks=saving, restored_step=self.restored_step, saved_step=self.saved_step)
-            job.checkpoint.CopyFrom(told)
+            reported = agent_pb2.JobCheckpoint(
+                ranks=saving, restored_step=self.restored_step, saved_step=self.saved_step
+            )
+            job.checkpoint.CopyFrom(reported)
         if self.first_step_s is not None:
             job.steps = 5
             job.first_step_ns = now_ns - int(self.first_step_s * NS)
@@ -145,8 +147,8 @@ class Preempted:
             ranks = tuple(range(first, first + share.gpus))
             first += share.gpus
             if share.node in self.agents:
-                told = {"restart": job.restarts, **changes}
-                self.agents[share.node].trains(Ranks(job.raw_id or 0, ranks, world_size, **told))
+                reported = {"restart": job.restarts, **changes}
+                self.agents[share.node].trains(Ranks(job.raw_id or 0, ranks, world_size, **reported))
         await self.said()
         return job
 

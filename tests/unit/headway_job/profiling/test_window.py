@@ -285,7 +285,7 @@ def test_no_window_where_a_tool_was_attached_to_the_process(tmp_path: Path, aski
 
 
 def reasons(agent: Agent) -> list[str]:
-    """Return why the program has taken no profile, as it has told the agent."""
+    """Return why the program has taken no profile, as it has reported to the agent."""
     return [frame.reason for frame in agent.connections[0].of(NoProfile)]
 
 

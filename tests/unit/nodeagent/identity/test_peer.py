@@ -147,8 +147,8 @@ class World:
     def stat(self, pid):
         if pid not in self.parents:
             raise FileNotFoundError(pid)
-        told = self.starts.get(pid, [pid])
-        start = told.pop(0) if len(told) > 1 else told[0]
+        reported = self.starts.get(pid, [pid])
+        start = reported.pop(0) if len(reported) > 1 else reported[0]
         return f"{pid} (x) S {self.parents[pid]} " + "0 " * 17 + f"{start} 0 0"
 
     def owner(self, pid):

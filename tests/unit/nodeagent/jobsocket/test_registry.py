@@ -193,23 +193,23 @@ def test_frames_of_an_unknown_process(node):
 
 
 def test_how_a_job_can_come_back(node):
-    told = []
-    node.jobs.subscribe(told.append)
+    reported = []
+    node.jobs.subscribe(reported.append)
     ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
     assert node.row().checkpoint is None
-    assert (node.row().started_ns, told) == (None, [])
+    assert (node.row().started_ns, reported) == (None, [])
 
     node.say(ranks[1], "checkpoint", rank=0, start=40)
     node.say(ranks[0], "checkpoint", rank=1, start=40)
     assert node.row().checkpoint == CheckpointReport((0, 1), 40, None, saving=False)
     node.say(ranks[0], "checkpoint", rank=1, start=40)
-    assert told == [7, 7]
+    assert reported == [7, 7]
     node.say(ranks[0], "checkpoint", rank=1, start=40, saving=True)
     node.say(ranks[0], "checkpoint", rank=1, start=40, saved=60)
     assert node.row().checkpoint == CheckpointReport((0, 1), 40, 60, saving=False)
     node.say(ranks[1], "checkpoint", rank=0, start=0, saving=True, open=False)
     assert node.row().checkpoint == CheckpointReport((1,), None, 60, saving=True)
-    assert len(told) == 5
+    assert len(reported) == 5
 
     for rank in ranks:
         node.close(rank)
@@ -217,8 +217,8 @@ def test_how_a_job_can_come_back(node):
 
 
 def test_when_a_run_began(node):
-    told = []
-    node.jobs.subscribe(told.append)
+    reported = []
+    node.jobs.subscribe(reported.append)
     launcher = node.connect(start=1)
     ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
     node.step(ranks[1], 1)
@@ -230,7 +230,7 @@ def test_when_a_run_began(node):
     node.step(ranks[1], 3)
     row = node.row()
     assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.sent[ranks[1], "first"] * S))
-    assert told == [7]
+    assert reported == [7]
     node.close(launcher)
 
 

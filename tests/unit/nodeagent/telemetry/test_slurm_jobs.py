@@ -23,8 +23,8 @@ S = 1_000_000_000
 
 def gpu(index, processes=(), mig=()):
     nothing = dict.fromkeys(GpuReading.__dataclass_fields__)
-    told = None if processes is None else tuple(GpuProcess(pid, None) for pid in processes)
-    return GpuReading(**nothing | {"index": index, "processes": told, "mig": tuple(mig)})
+    reported = None if processes is None else tuple(GpuProcess(pid, None) for pid in processes)
+    return GpuReading(**nothing | {"index": index, "processes": reported, "mig": tuple(mig)})
 
 
 def job(pids, gpus, job_id=7):
@@ -43,8 +43,8 @@ class World:
         self.slurm_jobs = SlurmJobs(cgroups, processes)
         self.sampler = Sampler(self.node.jobs, cgroups, self.slurm_jobs, NoGpus(), NicCounters(root=root / "sys"))
 
-    def start(self, job_id, pid, step="batch", environment=None, **told):
-        environment = {"SLURM_JOB_ID": str(job_id)} | told | (environment or {})
+    def start(self, job_id, pid, step="batch", environment=None, **reported):
+        environment = {"SLURM_JOB_ID": str(job_id)} | reported | (environment or {})
         plant(self.root / "proc", process(pid, environment=environment))
         procs = self.root / f"cgroup/freezer/slurm/uid_1000/job_{job_id}/step_{step}/cgroup.procs"
         procs.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def test_gpus_of_all_steps_come_together(world):
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("reported", "found"),
     [
         ({}, None),
         ({"SLURM_JOB_GPUS": ""}, frozenset()),
@@ -102,8 +102,8 @@ def test_gpus_of_all_steps_come_together(world):
     ],
     ids=range(7),
 )
-def test_what_a_user_may_have_written_there(told, found):
-    assert step_gpus("batch", told) == found
+def test_what_a_user_may_have_written_there(reported, found):
+    assert step_gpus("batch", reported) == found
 
 
 def test_an_environment_of_another_job_is_not_used(world):
@@ -203,9 +203,9 @@ def test_looks_at_jobs_of_one_user_wait_while_the_readings_of_many_others_hang(w
     assert world.read()[7].restart == 1
 
 
-@pytest.mark.parametrize("told", [{"SLURM_JOB_UID": "0"}, {"SLURM_JOB_UID": "1001"}])
-def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, told):
-    world.start(7, 50, **told, SLURM_JOB_GPUS="0")
+@pytest.mark.parametrize("reported", [{"SLURM_JOB_UID": "0"}, {"SLURM_JOB_UID": "1001"}])
+def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, reported):
+    world.start(7, 50, **reported, SLURM_JOB_GPUS="0")
     assert world.read() == {}
     world.start(7, 51, SLURM_JOB_UID="1000", SLURM_JOB_GPUS="1")
     assert (world.read()[7].uid, world.read()[7].gpus) == (1000, (1,))

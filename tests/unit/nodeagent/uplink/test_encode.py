@@ -88,25 +88,34 @@ def blank(**more: Any) -> JobReport:
 
 def test_a_job() -> None:
     found = job_message(job(), node())
-    told = found.job
-    assert (found.time_s, told.monotonic_ns, told.first_seen_ns) == (1000.5, 99, 5)
-    assert told.job == agent_pb2.JobName(job_id=7, uid=1000, restart=1)
-    assert (told.script, list(told.ranks), told.world_size, told.steps, told.last_step_ns) == (
+    reported = found.job
+    assert (found.time_s, reported.monotonic_ns, reported.first_seen_ns) == (1000.5, 99, 5)
+    assert reported.job == agent_pb2.JobName(job_id=7, uid=1000, restart=1)
+    assert (reported.script, list(reported.ranks), reported.world_size, reported.steps, reported.last_step_ns) == (
         "train.py",
         [0, 1],
         4,
         10,
         77,
     )
-    assert (list(told.gpus.index), list(told.idle_gpus.index), told.HasField("idle_gpus")) == ([0, 3], [], True)
-    assert (told.cpu_s, told.memory_bytes, told.counted_by_kernel) == (12.5, 1 << 30, True)
-    assert (told.num_connected, told.num_ended, told.num_lost, list(told.claimed_job_ids)) == (3, 1, 2, ["9"])
-    assert (told.model.signature, told.model.num_tensors, told.model.HasField("batch_size")) == (
+    assert (list(reported.gpus.index), list(reported.idle_gpus.index), reported.HasField("idle_gpus")) == (
+        [0, 3],
+        [],
+        True,
+    )
+    assert (reported.cpu_s, reported.memory_bytes, reported.counted_by_kernel) == (12.5, 1 << 30, True)
+    assert (reported.num_connected, reported.num_ended, reported.num_lost, list(reported.claimed_job_ids)) == (
+        3,
+        1,
+        2,
+        ["9"],
+    )
+    assert (reported.model.signature, reported.model.num_tensors, reported.model.HasField("batch_size")) == (
         "ab" * 32,
         2**53,
         False,
     )
-    assert told.model.groups[0] == agent_pb2.ProcessGroup(name="g", size=4, backend="nccl")
+    assert reported.model.groups[0] == agent_pb2.ProcessGroup(name="g", size=4, backend="nccl")
 
 
 def test_every_message_has_its_time_on_a_clock_that_is_never_set() -> None:
@@ -122,8 +131,8 @@ def test_every_message_has_its_time_on_a_clock_that_is_never_set() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    told = job_message(blank(), node()).job
-    assert {field.name for field, _ in told.ListFields()} == {"job", "first_seen_ns", "monotonic_ns"}
+    reported = job_message(blank(), node()).job
+    assert {field.name for field, _ in reported.ListFields()} == {"job", "first_seen_ns", "monotonic_ns"}
     telemetry = telemetry_message(node(interval_s=None)).telemetry
     assert {field.name for field, _ in telemetry.ListFields()} == {"job_socket"}
     bare = GpuReading(0, *[None] * 15)  # type: ignore[arg-type]
@@ -133,10 +142,10 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_how_a_job_can_come_back_and_when_it_began() -> None:
     back = CheckpointReport((0, 1), 40, None, saving=True)
-    told = job_message(job(checkpoint=back, started_ns=1, loaded_ns=2, first_step_ns=3), node()).job
-    assert told.checkpoint == agent_pb2.JobCheckpoint(ranks=[0, 1], restored_step=40, saving=True)
-    assert not told.checkpoint.HasField("saved_step")
-    assert (told.started_ns, told.loaded_ns, told.first_step_ns) == (1, 2, 3)
+    reported = job_message(job(checkpoint=back, started_ns=1, loaded_ns=2, first_step_ns=3), node()).job
+    assert reported.checkpoint == agent_pb2.JobCheckpoint(ranks=[0, 1], restored_step=40, saving=True)
+    assert not reported.checkpoint.HasField("saved_step")
+    assert (reported.started_ns, reported.loaded_ns, reported.first_step_ns) == (1, 2, 3)
 
 
 def test_what_came_of_a_save() -> None:
@@ -170,17 +179,17 @@ def test_telemetry() -> None:
     nic = NicReading("mlx5_0/1", "infiniband", 10**11, True, 1.0, 2.0)
     found = telemetry_message(node(gpus=(gpu,), nics=(nic,))).telemetry
     assert (found.interval_s, found.gpus_read, found.job_socket.dropped_sends) == (5.0, True, 7)
-    (told,) = found.gpus
-    assert (told.busy, told.sm, told.memory_busy, told.power_watts, told.processes_read) == (
+    (reported,) = found.gpus
+    assert (reported.busy, reported.sm, reported.memory_busy, reported.power_watts, reported.processes_read) == (
         0.5,
         0.25,
         0.1,
         300.0,
         True,
     )
-    assert told.processes[0] == agent_pb2.GpuProcess(pid=1, job_id=7)
-    assert told.processes[1] == agent_pb2.GpuProcess(pid=2, memory_bytes=9)
-    assert (told.mig[0].uuid, told.mig[0].gpu_instance, told.mig[0].processes_read) == ("MIG-1", 1, False)
+    assert reported.processes[0] == agent_pb2.GpuProcess(pid=1, job_id=7)
+    assert reported.processes[1] == agent_pb2.GpuProcess(pid=2, memory_bytes=9)
+    assert (reported.mig[0].uuid, reported.mig[0].gpu_instance, reported.mig[0].processes_read) == ("MIG-1", 1, False)
     assert (found.nics[0].infiniband, found.nics[0].up, found.nics[0].tx_bytes_per_s) == (True, True, 2.0)
 
 
@@ -207,9 +216,15 @@ def test_a_profile_is_reported_once_and_a_new_one_again() -> None:
     history = JobHistory()
     with_profile = job(profile=PROFILE, ranks=(rank(0), rank(1, profile=PROFILE)))
     (message,) = history.new_messages(node(with_profile))
-    told = message.profile
-    assert (told.rank, told.step_s, told.comm_hidden_s, told.kinds[0].bytes, told.steps) == (1, 0.3, 0.05, 4e6, 2**40)
-    assert told.busy_s == 0.09
+    reported = message.profile
+    assert (reported.rank, reported.step_s, reported.comm_hidden_s, reported.kinds[0].bytes, reported.steps) == (
+        1,
+        0.3,
+        0.05,
+        4e6,
+        2**40,
+    )
+    assert reported.busy_s == 0.09
     assert kinds(history, node(with_profile)) == []
     assert kinds(history, node(job())) == []  # no rank reports it any more
     assert kinds(history, node(with_profile)) == []
@@ -259,6 +274,6 @@ def test_every_reason_has_its_number() -> None:
 
 def test_failed_tasks_of_the_agent() -> None:
     failure = TaskFailure("saves", 5, 2, 1000.0, "OSError: " + 300 * "x")
-    (told,) = telemetry_message(node(failed_tasks=(failure,))).telemetry.failed_tasks
-    assert (told.task, told.failures, told.in_a_row, told.last_s) == ("saves", 5, 2, 1000.0)
-    assert len(told.problem) == 255  # the controller accepts no longer text
+    (reported,) = telemetry_message(node(failed_tasks=(failure,))).telemetry.failed_tasks
+    assert (reported.task, reported.failures, reported.in_a_row, reported.last_s) == ("saves", 5, 2, 1000.0)
+    assert len(reported.problem) == 255  # the controller accepts no longer text

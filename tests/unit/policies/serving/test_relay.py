@@ -24,7 +24,7 @@ async def connected(path: Path) -> tuple[Side, socket.socket]:
 
 
 async def test_data_that_arrives_before_the_other_half_is_connected_is_passed_on(tmp_path: Path) -> None:
-    # given a half that has read before it could be told to wait, as with Python 3.11.2
+    # given a half that has read before it could learn that it has to wait, as with Python 3.11.2
     first, client = await connected(tmp_path / "first")
     first.data_received(b"PRI * HTTP/2.0")
     first.wait()

@@ -331,8 +331,8 @@ def test_list_names_every_policy() -> None:
 async def test_describe_asks_a_running_server(socket_path: Path) -> None:
     async with serving(load_policy("srtf"), socket_path):
         result = await asyncio.to_thread(command, "describe", f"unix://{socket_path}", "--json")
-    told = json.loads(result.stdout)
-    assert (told["name"], told["preempts"], told["needs"], told["healthy"]) == (
+    reported = json.loads(result.stdout)
+    assert (reported["name"], reported["preempts"], reported["needs"], reported["healthy"]) == (
         "srtf",
         True,
         ["duration_estimate"],

@@ -241,8 +241,11 @@ async def test_a_relay_that_is_closed_while_it_dials_keeps_no_connection(turns: 
         with suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(1), 60) == b""
         writer.close()
-        await asyncio.sleep(0.05)
-        assert open_files() <= before
+
+        async def nothing_is_left() -> bool:
+            return open_files() <= before
+
+        await eventually(nothing_is_left)
 
 
 async def test_another_process_cannot_use_the_relay(folder: Path) -> None:
@@ -296,7 +299,7 @@ async def test_large_messages_pass_and_a_slow_reader_holds_back_the_other_side(f
         assert await asyncio.wait_for(reader.readexactly(len(sent)), 120) == sent
         await sending
         writer.close()
-        await asyncio.wait_for(ended.wait(), 60)  # the other side is told that this one has closed
+        await asyncio.wait_for(ended.wait(), 60)  # the other side learns that this one has closed
         await relay.close()
 
 

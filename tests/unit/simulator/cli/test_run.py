@@ -248,8 +248,8 @@ def test_ctrl_c_ends_a_run_cleanly(tmp_path: Path) -> None:
     # Not before it simulates: the start of the interpreter is not ours to make clean.
     program = (
         "from simulator.runs import one as running\nrun = running.run\n"
-        "def told(*words):\n    print('runs', flush=True)\n    return run(*words)\n"
-        "running.run = told\nfrom simulator.cli.main import main; main()"
+        "def reporting(*words):\n    print('runs', flush=True)\n    return run(*words)\n"
+        "running.run = reporting\nfrom simulator.cli.main import main; main()"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True

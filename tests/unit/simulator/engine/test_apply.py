@@ -65,9 +65,9 @@ def by_hand(
     trace: Trace, cluster: str = "2x4", *, cost: float = 0.0, slowdown: object = None, **more: object
 ) -> Simulation:
     """A simulation whose caller decides, at its first instant."""
-    told = Settings(**({"preempt_cost_s": cost, "record": True} | more))  # type: ignore[arg-type]
+    reported = Settings(**({"preempt_cost_s": cost, "record": True} | more))  # type: ignore[arg-type]
     models = [slowdown] if slowdown is not None else None
-    simulation = Simulation(trace, parse_cluster(cluster), None, told, models)  # type: ignore[arg-type]
+    simulation = Simulation(trace, parse_cluster(cluster), None, reported, models)  # type: ignore[arg-type]
     assert simulation.advance()
     simulation.state()
     return simulation

@@ -238,7 +238,7 @@ class TestScripts:
 
 
 class TestEstimates:
-    def told(self, estimates: Estimates, **columns: object) -> tuple[list[float], list[int]]:
+    def reported(self, estimates: Estimates, **columns: object) -> tuple[list[float], list[int]]:
         """The estimates that a policy sees for jobs of 10, 20 and 30 s that arrive at once."""
         trace = trace_of((0, 1, 10), (0, 1, 20), (0, 1, 30), **columns)
         simulation = Simulation(trace, parse_cluster("1x1"), None, Settings(seed=5, estimates=estimates))
@@ -247,11 +247,11 @@ class TestEstimates:
         return jobs.duration_estimate_s.tolist(), jobs.estimate_source.tolist()
 
     def test_true(self) -> None:
-        assert self.told(Estimates()) == ([10, 20, 30], [EstimateSource.TRUTH] * 3)
+        assert self.reported(Estimates()) == ([10, 20, 30], [EstimateSource.TRUTH] * 3)
 
     def test_limits_and_none_where_there_is_none(self) -> None:
         limits = [60 * NS_PER_S, -1, 5 * NS_PER_S]
-        estimates, sources = self.told(Estimates("limit"), limit_ns=limits)
+        estimates, sources = self.reported(Estimates("limit"), limit_ns=limits)
         assert estimates[0] == 60
         assert np.isnan(estimates[1])
         assert estimates[2] == 5

@@ -165,8 +165,8 @@ class TestHistory:
 
     @pytest.mark.parametrize("instants", range(1, 5))
     def test_forks_learn_what_they_see_finish(self, instants: int) -> None:
-        told = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
-        simulation = Simulation(self.trace(), parse_cluster("1x1"), baseline("fifo"), told)
+        reported = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
+        simulation = Simulation(self.trace(), parse_cluster("1x1"), baseline("fifo"), reported)
         fork = advanced(simulation, instants, decided=True).fork().fork()
         while fork.now_s < 70 and fork.advance():
             fork.decide()
@@ -175,8 +175,8 @@ class TestHistory:
         assert simulation.now_s < 70
 
     def test_what_a_fork_learns_stays_with_it(self) -> None:
-        told = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
-        original = advanced(Simulation(self.trace(), parse_cluster("1x1"), baseline("fifo"), told), 1, decided=True)
+        reported = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
+        original = advanced(Simulation(self.trace(), parse_cluster("1x1"), baseline("fifo"), reported), 1, decided=True)
         fork = original.fork()
         fork.run()
         assert original.advance()
@@ -191,8 +191,8 @@ class TestCost:
         submit = [row * 10 * NS_PER_S for row in range(jobs - active)] + [jobs * 10 * NS_PER_S] * active
         users = [f"u{row % 50}" for row in range(jobs)]
         trace = Trace.of("long", [f"j{row}" for row in range(jobs)], submit, [1] * jobs, [NS_PER_S] * jobs, user=users)
-        told = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
-        simulation = Simulation(trace, parse_cluster("4x8"), baseline("srtf"), told, [Sharing()])  # type: ignore[list-item]
+        reported = Settings(preempt_cost_s=0.0, estimates=Estimates("history"))
+        simulation = Simulation(trace, parse_cluster("4x8"), baseline("srtf"), reported, [Sharing()])  # type: ignore[list-item]
         simulation.run(until_s=jobs * 10 - 5)
         assert simulation.advance()
         simulation.decide()

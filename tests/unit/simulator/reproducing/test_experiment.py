@@ -83,9 +83,9 @@ def test_a_claim_is_compared_pair_by_pair_with_the_best() -> None:
     assert first.ours == change(ours, fifo)
     assert first.holds and not unreachable.holds
     assert bound.ours.mean < first.ours.mean
-    told = first.as_json()
-    assert {name: told[name] for name in ("name", "paper", "holds")} == {"name": "a", "paper": -0.1, "holds": True}
-    assert (told["ours"], told["ci95"]) == (first.ours.mean, first.ours.ci95)
+    reported = first.as_json()
+    assert {name: reported[name] for name in ("name", "paper", "holds")} == {"name": "a", "paper": -0.1, "holds": True}
+    assert (reported["ours"], reported["ci95"]) == (first.ours.mean, first.ours.ci95)
 
 
 @pytest.mark.parametrize("metric", ["avg_jct_s", "utilization"])

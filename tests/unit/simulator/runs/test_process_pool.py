@@ -15,17 +15,17 @@ from simulator.runs.progress import OnProgress
 
 
 def test_results_come_in_the_order_of_names() -> None:
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
 
     def work(name: str, tell: OnProgress) -> tuple[str, int]:
         tell(0.5)
         return name, os.getpid()
 
-    found = in_parallel(list("abcde"), work, told.__setitem__, processes=2)
+    found = in_parallel(list("abcde"), work, reported.__setitem__, processes=2)
 
     assert [name for name, _ in found] == list("abcde")
     assert len({process for _, process in found} | {os.getpid()}) == 6
-    assert told == dict.fromkeys("abcde", 1.0)
+    assert reported == dict.fromkeys("abcde", 1.0)
 
 
 @pytest.mark.parametrize("is_there", [True, False])

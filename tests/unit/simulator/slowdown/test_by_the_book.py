@@ -116,11 +116,11 @@ def beside(residents: Sequence[Resident], single: bool) -> dict[int, float]:
 def test_pair_table(single: bool, seed: int) -> None:
     world = World(TOPOLOGIES["racks"](), random.Random(seed))
     model = PairTable(world.topology, PROFILES, single)
-    told: dict[int, float] = {}
+    reported: dict[int, float] = {}
     for step in range(40):
         world.step(model)
         if step % 3:
             continue
-        told = {job: factor for job, factor in told.items() if job in world.running}
-        told.update({job: model.factor(job) for job in model.changed()})
-        assert told == beside(list(world.running.values()), single)
+        reported = {job: factor for job, factor in reported.items() if job in world.running}
+        reported.update({job: model.factor(job) for job in model.changed()})
+        assert reported == beside(list(world.running.values()), single)

@@ -91,17 +91,17 @@ def check_laws(make: Make, topology: Topology, seed: int, most: float = 1.0) -> 
     """Incremental equals from scratch, `changed` returns all changed jobs and none that left, forks are independent."""
     world = World(topology, random.Random(seed))
     model = make(topology)
-    told: dict[int, float] = {}
+    reported: dict[int, float] = {}
     for _ in range(25):
         for _ in range(world.rng.randint(1, 3)):
             world.step(model)
         news = list(model.changed())
         assert len(news) == len(set(news))
         assert set(news) <= set(world.running)
-        told = {job: told[job] for job in world.running if job in told}
-        told.update((job, model.factor(job)) for job in news)
+        reported = {job: reported[job] for job in world.running if job in reported}
+        reported.update((job, model.factor(job)) for job in news)
         now = factors(model, world)
-        assert told == now
+        assert reported == now
         assert now == pytest.approx(factors(fresh(make, world), world), rel=1e-9)
         assert all(0 < factor <= most for factor in now.values())
         yield from now.values()

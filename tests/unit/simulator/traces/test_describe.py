@@ -30,27 +30,27 @@ def small() -> Trace:
 
 
 def test_statistics() -> None:
-    told = describe(small(), cluster_gpus=8)
-    assert (told.jobs, told.span_s, told.gpu_hours, told.mean_gpus) == (4, 90_000, 40, 5.5)
-    assert told.sizes == (
+    reported = describe(small(), cluster_gpus=8)
+    assert (reported.jobs, reported.span_s, reported.gpu_hours, reported.mean_gpus) == (4, 90_000, 40, 5.5)
+    assert reported.sizes == (
         SizeShare(1, 2, 0.5, 0.1),
         SizeShare(4, 1, 0.25, 0.1),
         SizeShare(16, 1, 0.25, 0.8),
     )
-    assert told.duration_s["p50"] == 5400
-    assert (told.duration_s["min"], told.duration_s["mean"], told.duration_s["max"]) == (3600, 6300, 10_800)
-    assert told.duration_p50_by_size_s == {"1": 7200, "2-4": 3600, "more than 8": 7200}
-    assert told.submits_by_hour == (1, 3, *[0] * 22)
-    assert told.gpu_hours_by_hour == pytest.approx((1, 39, *[0] * 22))
-    assert (told.mean_gap_s, told.users, told.most_active) == (30_000, 2, {"ann": 2, "bob": 1})
-    assert told.models == {"bert": 2, "gpt2": 1}
-    assert (told.with_limit, told.not_preemptible, told.elastic) == (1, 1, 1)
-    assert told.load == Load(8, 8 / 25 / 8, 1)
+    assert reported.duration_s["p50"] == 5400
+    assert (reported.duration_s["min"], reported.duration_s["mean"], reported.duration_s["max"]) == (3600, 6300, 10_800)
+    assert reported.duration_p50_by_size_s == {"1": 7200, "2-4": 3600, "more than 8": 7200}
+    assert reported.submits_by_hour == (1, 3, *[0] * 22)
+    assert reported.gpu_hours_by_hour == pytest.approx((1, 39, *[0] * 22))
+    assert (reported.mean_gap_s, reported.users, reported.most_active) == (30_000, 2, {"ann": 2, "bob": 1})
+    assert reported.models == {"bert": 2, "gpt2": 1}
+    assert (reported.with_limit, reported.not_preemptible, reported.elastic) == (1, 1, 1)
+    assert reported.load == Load(8, 8 / 25 / 8, 1)
 
 
 def test_a_single_job_and_jobs_at_once_have_no_gap_and_no_load() -> None:
-    told = describe(small().head(1), cluster_gpus=8)
-    assert (told.mean_gap_s, told.gap_cv, told.load) == (None, None, Load(8, None, 0))
+    reported = describe(small().head(1), cluster_gpus=8)
+    assert (reported.mean_gap_s, reported.gap_cv, reported.load) == (None, None, Load(8, None, 0))
     assert describe(small()).load is None
 
 

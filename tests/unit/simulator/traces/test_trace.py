@@ -56,7 +56,7 @@ def test_from_zero_shifts_and_keeps_the_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "reported"),
     [
         ((["a", "a"], [0, 1], [1, 1], [1, 1]), "not unique"),
         ((["a", "b"], [0, -1], [1, 1], [1, 1]), "submit time below 0"),
@@ -65,8 +65,8 @@ def test_from_zero_shifts_and_keeps_the_gaps() -> None:
         ((["a", "b"], [0, 1], [1], [1, 1]), "num_gpus has 1 entries for 2 jobs"),
     ],
 )
-def test_invalid_columns_are_refused(columns: tuple[list[str], list[int], list[int], list[int]], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_invalid_columns_are_refused(columns: tuple[list[str], list[int], list[int], list[int]], reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         Trace.of("t", *columns)
 
 

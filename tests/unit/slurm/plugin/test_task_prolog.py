@@ -90,9 +90,9 @@ def test_the_tasks_of_a_resized_job_are_those_of_slurmctld(submitted, now, lines
     environment = {"SLURM_NTASKS": str(tasks), "SLURM_NNODES": str(now[0]), "SLURM_TASKS_PER_NODE": now[1]}
     if per_node is not None:
         environment["SLURM_NTASKS_PER_NODE"] = str(per_node)
-    told = dict(line.removeprefix("export ").split("=") for line in restarted(**environment))
-    assert told.pop("SLURM_NPROCS") == told["SLURM_NTASKS"]
-    assert {name: int(value) for name, value in told.items()} == lines
+    reported = dict(line.removeprefix("export ").split("=") for line in restarted(**environment))
+    assert reported.pop("SLURM_NPROCS") == reported["SLURM_NTASKS"]
+    assert {name: int(value) for name, value in reported.items()} == lines
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class Node:
     def ours(self) -> str:
         return f"{self.job_side}:{self.job_side}/before_2_5"
 
-    def told(self, **environment: str) -> dict[str, str]:
+    def reported(self, **environment: str) -> dict[str, str]:
         """Return the lines that slurmstepd reads: at most 4,095 bytes of each."""
         done = subprocess.run(
             [str(self.script)],
@@ -230,14 +230,14 @@ def node(tmp_path: Path) -> Iterator[Node]:
 )
 def test_numbers_that_a_shell_cannot_count_with_keep_no_job_from_headway_job(node: Node, odd: dict[str, str]) -> None:
     environment = {"SLURM_RESTART_COUNT": "1", "SLURM_NNODES": "2", "SLURM_JOB_ID": "12", **odd}
-    assert node.told(**environment)["PYTHONPATH"] == node.ours
+    assert node.reported(**environment)["PYTHONPATH"] == node.ours
     del environment["SLURM_RESTART_COUNT"]
-    assert node.told(**environment)["PYTHONPATH"] == node.ours
+    assert node.reported(**environment)["PYTHONPATH"] == node.ours
 
 
 @pytest.mark.parametrize("gpus", ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_jobs_with_gpus_load_headway_job(node: Node, gpus: str) -> None:
-    assert node.told(**{gpus: "0"}) == {"PYTHONPATH": node.ours, "HEADWAY_JOB_SOCKET": str(node.job_socket)}
+    assert node.reported(**{gpus: "0"}) == {"PYTHONPATH": node.ours, "HEADWAY_JOB_SOCKET": str(node.job_socket)}
 
 
 @pytest.mark.parametrize(
@@ -251,19 +251,19 @@ def test_jobs_with_gpus_load_headway_job(node: Node, gpus: str) -> None:
     ],
 )
 def test_a_users_own_path_stays_behind_ours_as_it_was(node: Node, own: str, behind: str) -> None:
-    assert node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)["PYTHONPATH"] == f"{node.ours}{behind}"
+    assert node.reported(SLURM_JOB_GPUS="0", PYTHONPATH=own)["PYTHONPATH"] == f"{node.ours}{behind}"
 
 
 def test_a_task_that_inherits_ours_gets_it_once(node: Node) -> None:
-    inherited = node.told(SLURM_JOB_GPUS="0", PYTHONPATH="/a")["PYTHONPATH"]
+    inherited = node.reported(SLURM_JOB_GPUS="0", PYTHONPATH="/a")["PYTHONPATH"]
 
-    assert "PYTHONPATH" not in node.told(SLURM_STEP_GPUS="0", PYTHONPATH=inherited)
-    assert "PYTHONPATH" not in node.told(SLURM_STEP_GPUS="0", PYTHONPATH=f"/mine:{inherited}")
+    assert "PYTHONPATH" not in node.reported(SLURM_STEP_GPUS="0", PYTHONPATH=inherited)
+    assert "PYTHONPATH" not in node.reported(SLURM_STEP_GPUS="0", PYTHONPATH=f"/mine:{inherited}")
 
 
 @pytest.mark.parametrize("own", ["/a\n/b", "/" + 3000 * "x", "/" + 1500 * "é"])
 def test_a_path_that_slurmstepd_would_misread_is_left_alone(node: Node, own: str) -> None:
-    assert "PYTHONPATH" not in node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)
+    assert "PYTHONPATH" not in node.reported(SLURM_JOB_GPUS="0", PYTHONPATH=own)
 
 
 @pytest.mark.parametrize(
@@ -275,27 +275,27 @@ def test_a_path_that_slurmstepd_would_misread_is_left_alone(node: Node, own: str
     ],
 )
 def test_jobs_that_are_not_measured_can_import_headway_job_too(node: Node, environment: dict[str, str]) -> None:
-    assert node.told(**environment) == {"PYTHONPATH": node.ours}
+    assert node.reported(**environment) == {"PYTHONPATH": node.ours}
 
 
 def test_a_job_on_a_node_whose_agent_is_away_is_given_the_same(node: Node) -> None:
-    before = node.told(SLURM_JOB_GPUS="0")
+    before = node.reported(SLURM_JOB_GPUS="0")
     node.job_socket.unlink()
 
-    assert node.told(SLURM_JOB_GPUS="0") == before
-    assert node.told() == {"PYTHONPATH": node.ours}
+    assert node.reported(SLURM_JOB_GPUS="0") == before
+    assert node.reported() == {"PYTHONPATH": node.ours}
 
 
 def test_without_the_folder_jobs_are_left_alone(node: Node) -> None:
     (node.job_side / "headway_job" / "__init__.py").unlink()
 
-    assert node.told(SLURM_JOB_GPUS="0") == {}
+    assert node.reported(SLURM_JOB_GPUS="0") == {}
 
 
 def test_a_batch_script_may_need_both(node: Node) -> None:
-    told = node.told(SLURM_JOB_GPUS="0", SLURM_NNODES="2", SLURM_NTASKS="1")
+    reported = node.reported(SLURM_JOB_GPUS="0", SLURM_NNODES="2", SLURM_NTASKS="1")
 
-    assert set(told) == {"SLURM_NTASKS", "SLURM_NPROCS", "PYTHONPATH", "HEADWAY_JOB_SOCKET"}
+    assert set(reported) == {"SLURM_NTASKS", "SLURM_NPROCS", "PYTHONPATH", "HEADWAY_JOB_SOCKET"}
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ async def test_no_label_grows_with_the_jobs(folder):
 
 
 class Scripted:
-    """A Slurm that answers as told."""
+    """A Slurm with given answers."""
 
     def __init__(self, clock, answer):
         self.clock = clock

@@ -56,7 +56,7 @@ def checked(check: Check, names: Names | None = None) -> AgentAddresses:
         # of no node: behind a translator, or a second interface
         ("n1", "ipv4:172.16.0.9:4000", True, False),
         ("n5", "ipv4:172.16.0.9:4000", True, False),
-        # this machine, and nodes that Slurm has not told of
+        # this machine, and nodes that Slurm has not listed
         ("n1", "unix:", True, True),
         ("n1", "ipv4:127.0.0.1:4000", True, True),
         ("n9", "ipv4:10.0.0.1:4000", True, True),

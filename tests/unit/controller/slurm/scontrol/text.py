@@ -1,4 +1,4 @@
-"""Lines as scontrol 22.05 prints them, one field of which can be told from another by name."""
+"""Lines as scontrol 22.05 prints them, with fields that differ by name."""
 
 from __future__ import annotations
 

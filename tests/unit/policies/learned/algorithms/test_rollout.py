@@ -119,8 +119,8 @@ def test_episodes_add_up_over_batches() -> None:
         rewards = np.concatenate([batch["rewards"][:, env] for batch in kept])
         over = np.concatenate([(batch["terminated"] | batch["truncated"])[:, env] for batch in kept])
         sums = [part.sum() for part in np.split(rewards, np.flatnonzero(over) + 1)[:-1]]
-        told = [episode.reward for batch in kept for episode in batch["episodes"] if episode.env == env]
-        assert told == pytest.approx(sums)
+        reported = [episode.reward for batch in kept for episode in batch["episodes"] if episode.env == env]
+        assert reported == pytest.approx(sums)
 
 
 def test_values_of_final_observations_are_those_of_truncated_episodes() -> None:

@@ -84,14 +84,14 @@ def test_the_documented_command_has_this_recipe_and_these_data(branch: str) -> N
     _, card = weights.load(weights.pretrained(), SHIPPED[branch], system=SYSTEM, encoder=NAME)
     recipe = Recipe(branch=branch)
     of_recipe = {each.name: getattr(recipe, each.name) for each in fields(Recipe)}
-    told = {
+    reported = {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in of_recipe.items()
     }
     # The weights are older than some fields; their defaults change nothing.
-    newer = told.keys() - card.recipe.keys()
+    newer = reported.keys() - card.recipe.keys()
     assert newer == {"network", "anneal", "validate_every"}
-    assert {name: card.recipe[name] for name in told.keys() - newer} == {
-        name: told[name] for name in told.keys() - newer
+    assert {name: card.recipe[name] for name in reported.keys() - newer} == {
+        name: reported[name] for name in reported.keys() - newer
     }
     assert card.seed == 0
     assert card.data_sha256 == simulator_backend(setup(recipe), SetupOverrides()).data_sha256

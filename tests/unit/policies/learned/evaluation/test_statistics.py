@@ -34,7 +34,7 @@ def test_intervals_contain_the_mean_in_95_of_100_cases() -> None:
 
 
 def test_changes_are_paired() -> None:
-    # Traces differ by far more than policies do: in pairs the change is told all the same.
+    # Traces differ by far more than policies do: in pairs the change is significant all the same.
     found = change([90.0, 9.0, 900.0], [100.0, 10.0, 1000.0])
     assert found.mean == pytest.approx(-0.1)
     assert found.ci95 == pytest.approx(0.0, abs=1e-12)

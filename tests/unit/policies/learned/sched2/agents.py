@@ -65,7 +65,7 @@ def rule_actions(
 
 def environments(recipe: Recipe | RuleRecipe, **options: Any) -> ProcessVectorEnv:
     """Environments of one process, in the form for training."""
-    told = {
+    reported = {
         "traces": FEW,
         "cluster": "4x4",
         "candidates": recipe.candidates,
@@ -73,5 +73,5 @@ def environments(recipe: Recipe | RuleRecipe, **options: Any) -> ProcessVectorEn
         "reward": recipe.reward,
         "tell_time": True,
     }
-    make = partial(Sched2Env, **{**told, **options})
+    make = partial(Sched2Env, **{**reported, **options})
     return ProcessVectorEnv(make, recipe.envs, workers=0, autoreset=AutoresetMode.SAME_STEP)

@@ -34,7 +34,7 @@ def test_is_read_back_as_it_was_written(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "reported"),
     [
         ("format", 2, "a card of format 2, this Headway reads 1"),
         ("format", "1", "a card of format '1'"),
@@ -59,12 +59,12 @@ def test_is_read_back_as_it_was_written(
         ("parameters", 1.0, "parameters is 1.0"),
     ],
 )
-def test_entry_that_is_not_what_it_must_be_is_refused(key: str, value: object, told: str) -> None:
+def test_entry_that_is_not_what_it_must_be_is_refused(key: str, value: object, reported: str) -> None:
     values = json.loads(card().to_json()) | {key: value}
     with pytest.raises(WeightsError) as refused:
         ModelCard.from_json(json.dumps(values), "a/b.json")
     assert str(refused.value).startswith("a/b.json: ")
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
 
 
 def test_missing_and_unknown_keys_are_refused_by_name() -> None:

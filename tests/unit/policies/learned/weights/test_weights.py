@@ -115,10 +115,10 @@ def test_flipped_bit_anywhere_is_refused(folder: Path, data: st.DataObject) -> N
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-    told = refused(folder)
+    reported = refused(folder)
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-    assert "copy both files again" in told
+    assert "copy both files again" in reported
 
 
 def test_a_flipped_bit_among_the_numbers_is_reported_as_damage(folder: Path) -> None:
@@ -134,8 +134,8 @@ def test_swapped_files_are_refused(folder: Path, tmp_path: Path, tensors: Tensor
     other = tmp_path / "other"
     save(other, "toy", tensors, card(seed=8))
     (folder / "toy.safetensors").write_bytes((other / "toy.safetensors").read_bytes())
-    told = refused(folder)
-    assert "weights of toy toy/1 seed 8 beside a card of toy toy/1 seed 7: files were swapped" in told
+    reported = refused(folder)
+    assert "weights of toy toy/1 seed 8 beside a card of toy toy/1 seed 7: files were swapped" in reported
 
 
 def test_weights_of_another_system_are_refused(folder: Path) -> None:

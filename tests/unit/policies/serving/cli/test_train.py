@@ -63,12 +63,12 @@ def test_a_training_leaves_weights_card_and_figures_and_says_how_to_judge_them(a
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(
     alone: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
-    told = headway_policy("train", *SMALL, "--out", "again", "--json", env=env, cwd=tmp_path)
+    reported = headway_policy("train", *SMALL, "--out", "again", "--json", env=env, cwd=tmp_path)
     assert best(tmp_path / "again") == best(alone)
-    facts = json.loads(told.stdout)
+    facts = json.loads(reported.stdout)
     assert facts["weights"] == "again/best/learned-order.safetensors"
     assert facts["card"] == json.loads(best(alone)[1])
-    assert "training 2/3: validation" in told.stderr
+    assert "training 2/3: validation" in reported.stderr
     headway_policy("train", *SMALL[:-1], 6, "--out", "other", env=env, cwd=tmp_path)
     assert best(tmp_path / "other")[0] != best(alone)[0]
 
@@ -86,8 +86,8 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(
     process.communicate(timeout=30)
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "run/state/point").exists()
-    told = headway_policy(*command, "--resume", env=env, cwd=tmp_path)
-    assert "continues after round" in told.stderr
+    reported = headway_policy(*command, "--resume", env=env, cwd=tmp_path)
+    assert "continues after round" in reported.stderr
     assert best(tmp_path / "run") == best(alone)
 
 
@@ -102,14 +102,14 @@ def test_several_seeds_at_once_give_the_weights_of_each_alone(env: dict[str, str
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "continue with --resume" in said
-    told = headway_policy(*command, "--point-every", 0, "--resume", "--json", env=env, cwd=tmp_path)
-    facts = json.loads(told.stdout)
+    reported = headway_policy(*command, "--point-every", 0, "--resume", "--json", env=env, cwd=tmp_path)
+    facts = json.loads(reported.stdout)
     assert [each["seed"] for each in facts["trainings"]] == [5, 6]
     assert [each["folder"] for each in facts["trainings"]] == ["runs/seed-5", "runs/seed-6"]
     assert facts["validation"]["ci95"] is not None
     assert best(tmp_path / "runs/seed-5") == best(alone)
     assert best(tmp_path / "runs/seed-6") != best(alone)
-    assert "seed 6: " in told.stderr
+    assert "seed 6: " in reported.stderr
 
 
 def test_a_seed_that_fails_is_reported(env: dict[str, str], tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
 
 def test_policies_are_evaluated_on_the_same_traces(alone: Path, env: dict[str, str], tmp_path: Path) -> None:
     command = ("evaluate", "fifo", "sjf", "learned-order", "--weights", alone, "--seeds", 3)
-    told = json.loads(headway_policy(*command, "--json", env=env, cwd=tmp_path).stdout)
-    assert told["traces"] == ["sched2-1000", "sched2-1001", "sched2-1002"]
-    rows = {row["policy"]: row for row in told["policies"]}
+    reported = json.loads(headway_policy(*command, "--json", env=env, cwd=tmp_path).stdout)
+    assert reported["traces"] == ["sched2-1000", "sched2-1001", "sched2-1002"]
+    rows = {row["policy"]: row for row in reported["policies"]}
     assert list(rows) == ["fifo", "sjf", "learned-order"]
     assert rows["fifo"]["change"] is None
     assert rows["sjf"]["change"]["mean"] < -0.05
@@ -282,8 +282,8 @@ def test_a_policy_that_leaves_jobs_unfinished_gets_no_figures(tmp_path: Path) ->
     rows = ["job_id,submit_time_s,num_gpus,duration_s", *(f"{job},{job * 60},1,600" for job in range(40))]
     (tmp_path / "mine.csv").write_text("\n".join(rows) + "\n")
     command = ("evaluate", "fifo", "lazy", "--traces", "mine.csv", "--cluster", "1x8")
-    told = json.loads(headway_policy(*command, "--json", env=env, cwd=tmp_path).stdout)
-    assert told["policies"][1]["unfinished"] == 8
-    assert told["policies"][1]["avg_jct_s"] is None
-    assert told["policies"][1]["change"] is None
+    reported = json.loads(headway_policy(*command, "--json", env=env, cwd=tmp_path).stdout)
+    assert reported["policies"][1]["unfinished"] == 8
+    assert reported["policies"][1]["avg_jct_s"] is None
+    assert reported["policies"][1]["change"] is None
     assert "lazy never started 8 jobs" in headway_policy(*command, env=env, cwd=tmp_path).stdout

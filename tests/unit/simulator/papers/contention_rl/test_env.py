@@ -77,7 +77,7 @@ def test_cells_may_hold_features() -> None:
     assert seen[:, 0].tolist() == np.array([spread, spread], dtype=np.float32).tolist()
     assert seen[0, 1].tolist() == np.array(alone, dtype=np.float32).tolist()
     assert not seen[1, 1].any()
-    # The first candidate of three: its place in the queue is told in the first number.
+    # The first candidate of three: its place in the queue is in the first number.
     assert seen[0, 2].tolist() == np.array([1.0, *features.of("FSDP"), 0.0], dtype=np.float32).tolist()
 
 
@@ -158,13 +158,13 @@ def test_skipped_rounds_are_rewarded() -> None:
 
 def test_a_step_returns_how_many_rounds_it_took() -> None:
     trace = trace_of((0, 4, 900), (0, 4, 600))
-    for skip, told in ((False, [0, 1, 1, 1, 2]), (True, [3, 2])):
+    for skip, reported in ((False, [0, 1, 1, 1, 2]), (True, [3, 2])):
         env = ContentionEnv(traces=[trace], cluster="1x4", skip_forced=skip)
         env.reset()
         elapsed = []
         while not env._over:
             elapsed.append(env.step(np.int64(first_action(env)))[4]["elapsed"])
-        assert elapsed == told
+        assert elapsed == reported
 
 
 def test_of_those_that_fit_the_one_of_the_fewest_gpus_may_have_to_start_first() -> None:

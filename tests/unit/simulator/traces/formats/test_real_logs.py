@@ -67,9 +67,9 @@ def test_a_header_of_pai_names_the_columns_that_are_read() -> None:
 @pytest.mark.parametrize(("name", "jobs", "days"), [("philly_full", 111_597, 137), ("microsoft_itp2021", 69_351, 60)])
 def test_whole_traces(name: str, jobs: int, days: int) -> None:
     trace = read_trace(DATA / "traces" / f"{name}.csv.gz")
-    told = describe(trace)
-    assert told.jobs == jobs
-    assert told.span_s / 86_400 == pytest.approx(days, abs=1)
+    reported = describe(trace)
+    assert reported.jobs == jobs
+    assert reported.span_s / 86_400 == pytest.approx(days, abs=1)
     assert len(read_trace(DATA / "traces" / f"{name}.csv.gz", limit=100)) == 100
 
 

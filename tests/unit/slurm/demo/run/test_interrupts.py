@@ -11,15 +11,15 @@ from slurm.demo.run.interrupts import Interrupts
 
 
 def test_the_first_signal_interrupts_and_the_next_are_only_answered() -> None:
-    told: list[str] = []
-    with Interrupts(told.append) as interrupts:
+    reported: list[str] = []
+    with Interrupts(reported.append) as interrupts:
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
     assert interrupts.received == signal.SIGTERM
-    assert told == ["clearing up; please wait"] * 2
+    assert reported == ["clearing up; please wait"] * 2
 
 
 def test_once_settled_no_signal_interrupts_but_it_is_remembered() -> None:
@@ -38,14 +38,14 @@ def test_the_handlers_from_before_come_back() -> None:
 
 
 def test_a_deferred_signal_interrupts_afterwards() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     reached = False
-    with Interrupts(told.append) as interrupts, pytest.raises(Interrupted), interrupts.deferred("a moment"):
+    with Interrupts(reported.append) as interrupts, pytest.raises(Interrupted), interrupts.deferred("a moment"):
         signal.raise_signal(signal.SIGINT)
         reached = True
 
     assert reached
-    assert told == ["a moment"]
+    assert reported == ["a moment"]
 
 
 def test_without_a_signal_there_is_nothing_to_defer() -> None:

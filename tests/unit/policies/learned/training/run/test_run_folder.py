@@ -208,10 +208,10 @@ def test_a_training_ends_when_patience_is_used_up_and_keeps_the_best_weights(
     with begin(folder, better=better, patience=2) as run:
         rounds = list(evaluated(run, figures))
     assert len(rounds) == done
-    kept, told = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
+    kept, reported = load(run.best_folder, "toy", system="toy", encoder="toy/1", network=weights(0.0))
     assert kept["a"].tolist() == [best]
-    assert told.results == {"validation": best, "jct_s": 10 * best}
-    assert told.recipe == card().recipe
+    assert reported.results == {"validation": best, "jct_s": 10 * best}
+    assert reported.recipe == card().recipe
     with begin(folder, better=better, patience=2, resume=True) as run:
         assert list(run.rounds(100)) == []
 
@@ -308,7 +308,7 @@ def test_a_folder_without_a_training_is_refused(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"seed": 8}, "card.seed was 7, is 8"),
         ({"card": replace(card(), recipe={**card().recipe, "rate": 0.1})}, "card.recipe.rate was 0.01, is 0.1"),
@@ -320,13 +320,13 @@ def test_a_folder_without_a_training_is_refused(folder: Path, tmp_path: Path) ->
     ],
 )
 def test_a_training_continues_with_the_settings_that_it_began_with(
-    folder: Path, changes: dict[str, Any], told: str
+    folder: Path, changes: dict[str, Any], reported: str
 ) -> None:
     with begin(folder):
         pass
     with pytest.raises(TrainingError) as refused:
         begin(folder, resume=True, **changes).__enter__()
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert str(folder / "settings.json") in str(refused.value)
 
 
@@ -382,9 +382,9 @@ def test_torch_is_left_as_it_was(folder: Path) -> None:
 def test_settings_are_those_that_the_training_was_given(folder: Path) -> None:
     with begin(folder, patience=4):
         pass
-    told = json.loads((folder / "settings.json").read_text())
-    assert told["patience"] == 4
-    assert told["card"] == json.loads(card().to_json())
+    reported = json.loads((folder / "settings.json").read_text())
+    assert reported["patience"] == 4
+    assert reported["card"] == json.loads(card().to_json())
 
 
 # Progress

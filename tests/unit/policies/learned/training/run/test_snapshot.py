@@ -71,7 +71,7 @@ class Colour(IntEnum):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [
         ({"a": [1, {"b": Path("x")}]}, r"a\[1\]\.b is a PosixPath"),
         ({"a": Colour.RED}, "a is a Colour"),
@@ -80,8 +80,8 @@ class Colour(IntEnum):
         ({"a": np.array([object()])}, "a is an array of object"),
     ],
 )
-def test_values_that_cannot_be_read_back_are_refused_by_name(value: Any, told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_values_that_cannot_be_read_back_are_refused_by_name(value: Any, reported: str) -> None:
+    with pytest.raises(TypeError, match=reported):
         to_bytes(value)
 
 

@@ -97,10 +97,10 @@ async def test_a_failure_after_a_long_run_without_failures_begins_a_new_streak()
 
 async def test_a_vital_task_is_not_begun_again() -> None:
     clock, tasks = watched()
-    told: list[Exception] = []
-    async with tasks.running("lease", fails, failed=told.append):
+    reported: list[Exception] = []
+    async with tasks.running("lease", fails, failed=reported.append):
         await clock.advance(100)
-    assert [str(error) for error in told] == ["oh"]
+    assert [str(error) for error in reported] == ["oh"]
     assert tasks.failures["lease"] == 1
 
 
