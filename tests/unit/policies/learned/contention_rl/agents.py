@@ -10,6 +10,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import ActorCritic
 from policies.learned.contention_rl.policy import ContentionAgent
+from policies.learned.contention_rl.recipe import Recipe
+from policies.learned.contention_rl.system import SYSTEM, card_details
+from policies.learned.training.systems import SimulationBackend
+from policies.learned.weights.card import ModelCard, draft
 from simulator.papers.contention_rl.env import ContentionEnv
 
 
@@ -34,3 +38,17 @@ def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> Co
 def environments(count: int, **options: Any) -> SyncVectorEnv:
     """Environments of one process, in the form for training."""
     return SyncVectorEnv([lambda: ContentionEnv(**options)] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def card_of(recipe: Recipe, backend: SimulationBackend) -> ModelCard:
+    """Return the card of a training of contention-rl with that recipe."""
+    details = card_details(recipe, backend)
+    return draft(
+        system=SYSTEM.name,
+        recipe=details.settings or {},
+        seed=3,
+        encoder=details.encoder,
+        shapes=details.shapes,
+        data=backend.data,
+        data_sha256=backend.data_sha256,
+    )

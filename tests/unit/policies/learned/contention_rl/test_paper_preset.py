@@ -18,15 +18,15 @@ from policies.learned.contention_rl.features import scalar
 from policies.learned.contention_rl.network import PaperActorCritic, network_of
 from policies.learned.contention_rl.policy import RlBase
 from policies.learned.contention_rl.recipe import PAPER, PpoTrainer, Recipe, settings_of, train
-from policies.learned.contention_rl.system import SYSTEM, agent, card_details, encoding_of, environments
+from policies.learned.contention_rl.system import SYSTEM, agent, encoding_of, environments
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides
 from policies.learned.weights import weights
-from policies.learned.weights.card import draft
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.training.backend import SimulatorBackend, simulator_backend
+from tests.unit.policies.learned.contention_rl.agents import card_of
 from tests.unit.policies.learned.contention_rl.agents import environments as in_one_process
 from tests.unit.policies.learned.contention_rl.test_system import WORLD
 from tests.unit.policies.states.cluster import Job, Node, cluster
@@ -150,16 +150,7 @@ def test_the_learning_rate_stays_unless_it_is_annealed(
 
 
 def test_a_training_leaves_its_last_weights_and_they_serve(tmp_path: Path, small: SimulatorBackend) -> None:
-    details = card_details(SMALL, small)
-    card = draft(
-        system=SYSTEM.name,
-        recipe=details.settings or {},
-        seed=3,
-        encoder=details.encoder,
-        shapes=details.shapes,
-        data=small.data,
-        data_sha256=small.data_sha256,
-    )
+    card = card_of(SMALL, small)
     encoding = encoding_of(SMALL, small)
     training = PpoTrainer(environments(SMALL, small), encoding, SMALL, 3)
     validated: list[int] = []

@@ -17,8 +17,8 @@ from policies.learned.contention_rl.system import SYSTEM, card_details, encoding
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
 from policies.learned.training.systems import TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
-from policies.learned.weights.card import draft  # noqa: E402
 from simulator.training.backend import SimulatorBackend, simulator_backend  # noqa: E402
+from tests.unit.policies.learned.contention_rl.agents import card_of  # noqa: E402
 
 SMALL = Recipe(envs=4, hidden=16, pair=8, steps=24, batches=1, stages=2, minibatch=64, epochs=2)
 WORLD = TrainingSetup(
@@ -63,17 +63,7 @@ def test_a_cluster_of_more_lists_than_can_be_learned_is_refused() -> None:
 
 def trained(folder: Path, on: SimulatorBackend) -> dict[str, bytes]:
     """The best weights of a training in that folder, and their card."""
-    known = card_details(SMALL, on)
-    card = draft(
-        system=SYSTEM.name,
-        recipe=known.settings or {},
-        seed=3,
-        encoder=known.encoder,
-        shapes=known.shapes,
-        data=on.data,
-        data_sha256=on.data_sha256,
-    )
-    with TrainingRun(folder, card, resume=False, better=SYSTEM.better) as run:
+    with TrainingRun(folder, card_of(SMALL, on), resume=False, better=SYSTEM.better) as run:
         train(run, on, SMALL)
     return {path.name: path.read_bytes() for path in run.best_folder.iterdir()}
 

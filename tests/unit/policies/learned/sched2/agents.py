@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode
+from torch import Tensor
 
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.networks import FeatureNetwork
 from policies.learned.sched2.policy import QAgent
+from policies.learned.sched2.state.feature_columns import FeatureColumns
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
 from simulator.envs.vector import ProcessVectorEnv
@@ -21,6 +25,13 @@ from simulator.traces.generators.sched2 import Sched2 as Workload
 
 SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)
 FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
+
+
+def candidates_of(columns: StateColumns, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
+    """Features of the candidates of one state, and the server that packing takes first of each."""
+    rows = torch.from_numpy(Features(columns).rows(state[None]))
+    _, own, first, _ = FeatureColumns(columns).split(rows)
+    return own[0], first[0]
 
 
 def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> FeatureNetwork:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from policies.learned.algorithms.distribution import IMPOSSIBLE
 from policies.learned.sched2.encoder import Encoding
@@ -19,19 +18,11 @@ from policies.learned.sched2.state.feature_columns import (
 )
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
-from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.demonstrations import actions_of
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
-from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of, rule_actions
+from tests.unit.policies.learned.sched2.agents import FEW, SMALL, candidates_of, network_of, rule_actions
 from tests.unit.simulator.papers.sched2.test_env import random_agent
-
-
-def candidates_of(columns: StateColumns, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
-    """Features of the candidates of one state, and the server that packing takes first of each."""
-    rows = torch.from_numpy(Features(columns).rows(state[None]))
-    _, own, first, _ = FeatureColumns(columns).split(rows)
-    return own[0], first[0]
 
 
 def moments(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.state.feature_columns import (
@@ -18,14 +17,7 @@ from policies.learned.sched2.state.feature_columns import (
     FeatureColumns,
 )
 from policies.learned.sched2.state.features import Features
-from policies.learned.sched2.state.state_columns import StateColumns
-
-
-def candidates_of(columns: StateColumns, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
-    """Features of the candidates of one state, and the server that packing takes first of each."""
-    rows = torch.from_numpy(Features(columns).rows(state[None]))
-    _, own, first, _ = FeatureColumns(columns).split(rows)
-    return own[0], first[0]
+from tests.unit.policies.learned.sched2.agents import candidates_of
 
 
 def test_features_by_hand() -> None:
