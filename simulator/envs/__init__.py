@@ -19,13 +19,13 @@ SCHED2 = "headway/Sched2-v0"
 
 _BASELINES = {
     "contention-most-reward": (CONTENTION, "contention_rl.controls:MostReward"),
-    "dl2-drf": (ELASTIC, "dl2.baselines:DRF"),
-    "dl2-tetris": (ELASTIC, "dl2.baselines:Tetris"),
-    "dl2-optimus": (ELASTIC, "dl2.baselines:Optimus"),
-    "dl2-fifo": (ELASTIC, "dl2.baselines:FIFO"),
-    "dl2-srtf": (ELASTIC, "dl2.baselines:SRTF"),
-    "dl2-greedy": (ELASTIC, "dl2.greedy:Greedy"),
-    "dl2-rule": (ELASTIC, "dl2.linear_rule:LinearRule"),
+    "dl2-drf": (ELASTIC, "dl2.rules.baselines:DRF"),
+    "dl2-tetris": (ELASTIC, "dl2.rules.baselines:Tetris"),
+    "dl2-optimus": (ELASTIC, "dl2.rules.baselines:Optimus"),
+    "dl2-fifo": (ELASTIC, "dl2.rules.baselines:FIFO"),
+    "dl2-srtf": (ELASTIC, "dl2.rules.baselines:SRTF"),
+    "dl2-greedy": (ELASTIC, "dl2.rules.greedy:Greedy"),
+    "dl2-rule": (ELASTIC, "dl2.rules.linear_rule:LinearRule"),
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 

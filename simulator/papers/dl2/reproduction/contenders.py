@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulator.papers.dl2.bound import average_jct_bound_s
+from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.settings import MAIN, acting
 from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting

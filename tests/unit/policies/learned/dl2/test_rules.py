@@ -16,7 +16,7 @@ from policies.learned.dl2.slots import _Slot
 from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 from policies.learned.dl2.teachers import actions_of
 from simulator.agents.episodes import steps
-from simulator.papers.dl2.baselines import DRF
+from simulator.papers.dl2.rules.baselines import DRF
 from simulator.traces.generators.dl2 import DL2
 
 COLUMNS = StateColumns(3, 8)

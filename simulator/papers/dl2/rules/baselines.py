@@ -2,7 +2,7 @@
 
 Each gives one task after the other in every slot, by a rule; a **pair** is a worker and a server, or a worker alone of an
 all-reduce job. Without the bundle action, a pair is given as a server and then a worker. Every baseline sees the stated epochs and
-the average speed of a job's type, as an agent does; only `simulator.papers.dl2.greedy` knows the true speeds.
+the average speed of a job's type, as an agent does; only `simulator.papers.dl2.rules.greedy` knows the true speeds.
 """
 
 from __future__ import annotations

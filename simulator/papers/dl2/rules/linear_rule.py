@@ -5,7 +5,7 @@ In every slot each job first gets a pair. Then a pair goes to the job with the h
     score = a number for its type + a log(1 + hours left) + b (share of GPUs that are free) - log2(1 + workers)
 
 The hours left are those at the requested size by the stated epochs and the average speed of the type, which the baselines see too.
-`python -m simulator.papers.dl2.rule_search` finds the weights.
+`python -m simulator.papers.dl2.reproduction.rule_search` finds the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from policies.learned.training.agents import Mask
-from simulator.papers.dl2.baselines import ElasticAgent
+from simulator.papers.dl2.rules.baselines import ElasticAgent
 from simulator.traces.generators.dl2 import MODELS
 
 NUM_WEIGHTS = len(MODELS) + 2

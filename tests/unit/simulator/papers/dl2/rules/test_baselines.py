@@ -15,10 +15,10 @@ from simulator.agents.episodes import make, play
 from simulator.agents.named import agent_of
 from simulator.envs import CONTENTION, ELASTIC, baselines
 from simulator.errors import SettingError
-from simulator.papers.dl2.baselines import DRF, FIFO, SRTF, ElasticAgent, Optimus, Tetris
 from simulator.papers.dl2.env import ElasticAllocationEnv
-from simulator.papers.dl2.greedy import Greedy
-from simulator.papers.dl2.slot_value import SlotValue
+from simulator.papers.dl2.rules.baselines import DRF, FIFO, SRTF, ElasticAgent, Optimus, Tetris
+from simulator.papers.dl2.rules.greedy import Greedy
+from simulator.papers.dl2.rules.slot_value import SlotValue
 from simulator.traces.generators.dl2 import DL2
 from simulator.traces.trace import Trace
 from tests.unit.simulator.papers.dl2.test_env import FREE, both, elastic, random_agent, server, void, worker

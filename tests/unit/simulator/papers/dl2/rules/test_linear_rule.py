@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.papers.dl2.linear_rule import FOUND, NUM_WEIGHTS, LinearRule
+from simulator.papers.dl2.reproduction.rule_search import costs
 from simulator.papers.dl2.reproduction.settings import MAIN, acting
-from simulator.papers.dl2.rule_search import costs
+from simulator.papers.dl2.rules.linear_rule import FOUND, NUM_WEIGHTS, LinearRule
 from simulator.reproducing.experiment import Kind
 from simulator.traces.generators.dl2 import MODELS
-from tests.unit.simulator.papers.dl2.test_baselines import first_slot
+from tests.unit.simulator.papers.dl2.rules.test_baselines import first_slot
 from tests.unit.simulator.papers.dl2.test_env import both, elastic
 
 TRACE = elastic((0, 1, 6000), (0, 2, 600), models=(MODELS[0], MODELS[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.cluster.cluster import parse_cluster
-from simulator.papers.dl2.bound import average_jct_bound_s
+from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.contenders import BASELINES, GREEDY
 from simulator.papers.dl2.reproduction.settings import MAIN, acting
 from simulator.reproducing.experiment import Kind

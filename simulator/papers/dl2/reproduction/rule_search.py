@@ -1,4 +1,6 @@
-"""Search for the weights of `linear_rule`, as a program: `python -m simulator.papers.dl2.rule_search [--rounds N] [--traces N]`.
+"""Search for the weights of `linear_rule`, as a program.
+
+`python -m simulator.papers.dl2.reproduction.rule_search [--rounds N] [--traces N]`
 
 CMA-ES over whole episodes of the frozen setting, on training seeds. It prints the weights, and what they reach on the seeds of
 validation; test seeds are not used.
@@ -16,8 +18,8 @@ from policies.learned.algorithms.evolution import Evolution
 from policies.learned.training.run.seeding import generator
 from policies.learned.training.systems import TRAINING_SEEDS, VALIDATION_SEEDS
 from policies.model import FloatColumn
-from simulator.papers.dl2.linear_rule import NUM_WEIGHTS, START, LinearRule
 from simulator.papers.dl2.reproduction.settings import MAIN, run_agent
+from simulator.papers.dl2.rules.linear_rule import NUM_WEIGHTS, START, LinearRule
 
 _DEVIATION = (*(1.0,) * (NUM_WEIGHTS - 2), 0.5, 1.0)
 
@@ -30,7 +32,9 @@ def costs(weights: FloatColumn, seeds: Sequence[int]) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search and print."""
-    parser = argparse.ArgumentParser(prog="python -m simulator.papers.dl2.rule_search", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.papers.dl2.reproduction.rule_search", description=__doc__
+    )
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the search")
     parser.add_argument("--rules", type=int, default=10, help="rules of a round")
     parser.add_argument("--traces", type=int, default=6, help="traces of a round, other ones each time")

@@ -9,8 +9,8 @@ import gymnasium
 from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
 from policies.learned.training.agents import Mask
 from simulator.kernel.job import ActiveJob
-from simulator.papers.dl2.baselines import ElasticAgent
-from simulator.papers.dl2.slot_value import SlotValue
+from simulator.papers.dl2.rules.baselines import ElasticAgent
+from simulator.papers.dl2.rules.slot_value import SlotValue
 
 _LEAST_GAIN = 1e-12
 """A smaller gain is rounding."""
