@@ -72,7 +72,7 @@ class PreemptionManager:
         """Set while `orders` has something for the cycle."""
         self.called_off = CalledOff(journal.preemptions, clock)
         self._agents = JobAgents()
-        self._open = OpenPreemptions(journal, ledger, events, clock.now(), monotonic())
+        self._open = OpenPreemptions(journal, ledger, events, clock, monotonic)
         self._saving = Saving(settings, self._open, self._agents, self.called_off, clock, monotonic, self.wanted)
         self._orders = StopOrders(self._open, clock, monotonic, self.wanted)
 
@@ -196,7 +196,9 @@ class PreemptionManager:
 
     def kept_off(self, jobs: Iterable[SlurmJob], snapshot: SlurmSnapshot) -> dict[JobKey, frozenset[str]]:
         """Return the nodes that stopped jobs must avoid for now, because the agents there are silent."""
-        return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._open else {}
+        now, now_s = self._monotonic(), self._clock.now()
+        just_stopped = {attempt.row.raw_id for attempt in self._open.all if attempt.is_just_stopped(now, now_s)}
+        return kept_off(jobs, just_stopped, self.silent(snapshot)) if just_stopped else {}
 
     # --- time
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from controller.agents.commands import AgentCommands, PendingCommand
 from controller.preempt.attempts.checkpoint_quorum import may_pass, problem, saved_step
+from controller.preempt.reports.silent_nodes import KEPT_OFF_S
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from policies.serving.runtime.tasks.backoff import Backoff
 from protos.headway.v1 import agent_pb2
@@ -58,6 +59,8 @@ class PreemptionAttempt:
     """Problem of the last call that may be repeated."""
     refused: str = ""
     """Slurm's refusal; the next snapshot shows the state of the job."""
+    stopped_at: float = math.inf
+    """Time at which the job was noted as stopped; infinite before."""
     over: str = ""
     """Reason why the attempt is over, whatever Slurm shows: kept until the journal has it."""
 
@@ -106,6 +109,18 @@ class PreemptionAttempt:
             node in request.reconnected and may_pass(answer) for node, answer in refusing.items()
         )
         return SaveOutcome(problem=found, again=again)
+
+    def is_just_stopped(self, now: float, now_s: float) -> bool:
+        """Return whether the job continues from a checkpoint and was stopped so recently that it avoids silent nodes.
+
+        It still does so when its new nodes fail before its first step. `now_s` is the time by the wall clock. It counts too,
+        because a controller that started while that clock was ahead knows no other time of the stop.
+        """
+        row = self.row
+        if row.way is not PreemptionMethod.CHECKPOINT or row.stage not in {Stage.STOPPED, Stage.STARTED}:
+            return False
+        by_wall_s = math.inf if row.stopped_s is None else now_s - row.stopped_s
+        return 0 <= now - self.stopped_at < KEPT_OFF_S or 0 <= by_wall_s < KEPT_OFF_S
 
     def due(self, now: float) -> bool:
         """Return whether the job is to be stopped or signalled now."""

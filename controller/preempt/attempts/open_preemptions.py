@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import structlog
 
+from controller.base.clock import Clock
 from controller.base.events import EventLog
 from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.text import event_text
@@ -24,18 +26,18 @@ Listener = Callable[[Preemption], None]
 class OpenPreemptions:
     """Invariant: at most one open preemption per job, and the journal has the stage of each before Headway acts on it."""
 
-    def __init__(self, journal: Journal, ledger: Ledger, events: EventLog, now_s: float, monotonic_s: float) -> None:
+    def __init__(
+        self, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock, monotonic: Callable[[], float]
+    ) -> None:
         """Continue the preemptions that are open in the journal."""
         self._journal = journal
         self._ledger = ledger
         self._events = events
+        self._monotonic = monotonic
         self.listeners: list[Listener] = []
         self.changed = asyncio.Event()
         """Set by every change of a stage."""
-        self._attempts = {
-            row.raw_id: PreemptionAttempt(row, deadline=monotonic_s + left_s(row, now_s))
-            for row in journal.preemptions.open()
-        }
+        self._attempts = {row.raw_id: _continued(row, clock.now(), monotonic()) for row in journal.preemptions.open()}
 
     def __bool__(self) -> bool:
         return bool(self._attempts)
@@ -69,6 +71,8 @@ class OpenPreemptions:
     def change(self, attempt: PreemptionAttempt, row: Preemption, *, silent: bool = False) -> None:
         """Write the row into the journal, and then make it the present one; `silent`: without an event. Raises JournalError."""
         self._journal.preemptions.save(row)
+        if row.stopped_s is not None and attempt.row.stopped_s is None:
+            attempt.stopped_at = self._monotonic()
         attempt.row = row
         if not row.open:
             del self._attempts[row.raw_id]
@@ -87,3 +91,11 @@ class OpenPreemptions:
         for listener in self.listeners:
             listener(row)
         self.changed.set()
+
+
+def _continued(row: Preemption, now_s: float, now: float) -> PreemptionAttempt:
+    """Return the attempt of a row that an earlier controller left open."""
+    stopped_at = math.inf
+    if row.stopped_s is not None:
+        stopped_at = now - max(now_s - row.stopped_s, 0.0)
+    return PreemptionAttempt(row, deadline=now + left_s(row, now_s), stopped_at=stopped_at)

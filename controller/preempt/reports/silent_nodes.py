@@ -7,11 +7,10 @@ avoids these nodes for at most KEPT_OFF_S; then it may be placed on any node. An
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from controller.base.text import listed
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 KEPT_OFF_S = 300.0
 """Time after its stop for which a job avoids nodes whose agents are silent, seconds."""
@@ -24,22 +23,15 @@ def silent_nodes(nodes: Iterable[str], connected: Collection[str]) -> frozenset[
 
 
 def kept_off(
-    jobs: Iterable[SlurmJob], stopped: Mapping[int, Preemption], silent: frozenset[str], now_s: float
+    jobs: Iterable[SlurmJob], just_stopped: Collection[int], silent: frozenset[str]
 ) -> dict[JobKey, frozenset[str]]:
-    """Return the nodes to avoid for each waiting job that was stopped and continues from a checkpoint.
+    """Return the nodes to avoid for each waiting job that was just stopped and continues from a checkpoint.
 
-    `stopped`: open preemptions by Slurm's own number of the job.
+    `just_stopped`: these jobs by Slurm's own number.
     """
-    due = {number for number, row in stopped.items() if _is_due(row, now_s)} if silent else set()
-    if not due:
+    if not silent or not just_stopped:
         return {}
-    return {job.key: silent for job in jobs if job.raw_id in due and job.phase is Phase.PENDING}
-
-
-def _is_due(row: Preemption, now_s: float) -> bool:
-    if row.way is not PreemptionMethod.CHECKPOINT or row.stage is not Stage.STOPPED:
-        return False
-    return row.stopped_s is None or 0 <= now_s - row.stopped_s < KEPT_OFF_S
+    return {job.key: silent for job in jobs if job.raw_id in just_stopped and job.phase is Phase.PENDING}
 
 
 def kept_off_text(nodes: Collection[str]) -> str:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from controller.base.clock import RealClock
+from controller.base.clock import Clock, RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.decision.plan import Plan, Stop
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.decision.stop_groups import StopGroup
 from controller.observe.observer import Observer
+from controller.preempt.attempts.attempt import PreemptionAttempt
 from controller.preempt.preemptibility import Preemptibility
 from controller.preempt.reports.silent_nodes import KEPT_OFF_S, kept_off, silent_nodes
 from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
@@ -54,13 +55,28 @@ def test_nodes_are_silent_only_where_agents_are_in_use() -> None:
 def test_stopped_jobs_avoid_silent_nodes_for_a_bounded_time() -> None:
     waiting = replace(job("5"), raw_id=5)
     silent = frozenset({"n2"})
-    assert kept_off([waiting, replace(job("6"), raw_id=6)], {5: STOPPED}, silent, 1001.0) == {waiting.key: silent}
-    assert kept_off([waiting], {5: STOPPED}, silent, 1000.0 + KEPT_OFF_S) == {}
-    assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: no job waits for that
-    assert kept_off([waiting], {5: STOPPED}, frozenset(), 1001.0) == {}
-    for other in (replace(STOPPED, way=PreemptionMethod.SIGNAL), replace(STOPPED, stage=Stage.STARTED)):
-        assert kept_off([waiting], {5: other}, silent, 1001.0) == {}
-    assert kept_off([replace(waiting, phase=Phase.RUNNING)], {5: STOPPED}, silent, 1001.0) == {}
+    assert kept_off([waiting, replace(job("6"), raw_id=6)], {5}, silent) == {waiting.key: silent}
+    assert kept_off([waiting], {5}, frozenset()) == {}
+    assert kept_off([replace(waiting, phase=Phase.RUNNING)], {5}, silent) == {}
+    attempt = PreemptionAttempt(STOPPED, deadline=0.0, stopped_at=7.0)
+    assert attempt.is_just_stopped(8.0, 1001.0)
+    assert not attempt.is_just_stopped(7.0 + KEPT_OFF_S, 1000.0 + KEPT_OFF_S)
+    assert replace(attempt, row=replace(STOPPED, stage=Stage.STARTED)).is_just_stopped(8.0, 1001.0)
+    for other in (replace(STOPPED, way=PreemptionMethod.SIGNAL), replace(STOPPED, stage=Stage.SAVED)):
+        assert not replace(attempt, row=other).is_just_stopped(8.0, 1001.0)
+
+
+@pytest.mark.parametrize("now_s", [999.0, 1000.0 - 3600.0, 1000.0 + 3600.0])
+def test_a_clock_that_was_set_does_not_end_that_time(now_s: float) -> None:
+    attempt = PreemptionAttempt(STOPPED, deadline=0.0, stopped_at=7.0)
+    assert attempt.is_just_stopped(8.0, now_s)
+    assert not attempt.is_just_stopped(7.0 + KEPT_OFF_S, now_s)
+
+
+def test_a_controller_that_started_while_the_clock_was_ahead_goes_by_the_clock_that_was_set_right() -> None:
+    attempt = PreemptionAttempt(STOPPED, deadline=0.0, stopped_at=7.0 - 3600.0)
+    assert not attempt.is_just_stopped(7.0, 1000.0 + 3600.0)
+    assert attempt.is_just_stopped(8.0, 1001.0)
 
 
 async def test_a_moved_job_waits_for_a_bounded_time_rather_than_go_where_the_agent_is_silent(folder: Path) -> None:
@@ -93,6 +109,32 @@ async def test_a_moved_job_waits_for_a_bounded_time_rather_than_go_where_the_age
         assert world.phase(mine.key) is Phase.PENDING
         await world.go_on(40)
         assert list(world.nodes(mine.key)) == ["n4"]
+
+
+class _Ahead(RealClock):
+    """The clock of a machine on which it is an hour later than it is."""
+
+    def __init__(self, right: Clock) -> None:
+        self._right = right
+
+    def now(self) -> float:
+        return self._right.now() + 3600.0
+
+
+async def test_a_job_that_was_stopped_while_the_clock_was_ahead_goes_to_no_silent_node(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder, ("n1", "n2", "n3")) as cluster, asking(folder / "admin.sock") as admin:
+        world = cluster.world
+        mine, *_ = [await cluster.running(8, nodes=1) for _ in range(3)]
+        await admin.Preempt(pb.PreemptRequest(job_id=mine.key.job_id, away=True))
+        await cluster.comes_to(Stage.SAVED)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.preemptions._orders, "_clock", _Ahead(world.clock))
+            await world.cycle.errands()
+        assert cluster.row().stage is Stage.STOPPED
+        await world.go_on(20)
+        assert world.phase(mine.key) is Phase.PENDING
 
 
 async def test_a_job_may_use_a_node_as_soon_as_its_agent_is_back(folder: Path) -> None:
