@@ -16,6 +16,7 @@ from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import may_be_same
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
@@ -70,7 +71,7 @@ class LedgerKeeper:
                 self._settle_absence(snapshot)
                 self._rebuild(snapshot, jobs)
             found = changes(before, jobs, lambda job, former: may_be_same(job, former, self._ledger))
-            touched = self._apply_changes(found, snapshot)
+            touched = self._apply_changes(found, before, snapshot)
             runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
             if found.gone or self._first:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
@@ -90,14 +91,23 @@ class LedgerKeeper:
         self._report(found)
         return found
 
-    def _apply_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
+    def _apply_changes(
+        self, found: JobChanges, before: Mapping[JobKey, SlurmJob], snapshot: SlurmSnapshot
+    ) -> set[JobKey]:
         """Update the ledger for jobs that were requeued or have started. Returns the keys whose facts have changed."""
         touched: set[JobKey] = set()
         for former, job in found.requeued:
+            if is_outdated(former, job, self._ledger):
+                del self._ledger.originals[former.key]
             self._ledger.succeed(former.key, job.key, served_after(former, job, self._ledger, snapshot.time_s))
+            remember_after_run(job, former, self._ledger, snapshot.nodes)
             touched |= {former.key, job.key}
+        for job in found.new:
+            if remember_after_run(job, None, self._ledger, snapshot.nodes):
+                touched.add(job.key)
         for job in found.started:
-            if self._ledger.refusals.pop(job.key, None) is not None:
+            remembered = remember_before_run(job.key, before.get(job.key), self._ledger)
+            if self._ledger.refusals.pop(job.key, None) is not None or remembered:
                 touched.add(job.key)
         return touched
 

@@ -126,7 +126,7 @@ def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
     if job.held:
         refused = job.is_impossible and _is_ours(job, ledger)
         return _STRAY if refused or job.marks == {HOLD_MARK} else _FOREIGN
-    return _ADOPT if job.key in ledger.originals else _FOREIGN
+    return _ADOPT if _lacks_own_request(job, ledger) else _FOREIGN
 
 
 def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
@@ -161,7 +161,12 @@ def _is_ours(job: SlurmJob, ledger: Ledger) -> bool:
     """Return whether a job on hold has a request that Headway wrote, or a mark of ours that is not from its user."""
     if USER_HOLD_MARK in job.marks:
         return False
-    return job.has_pin_mark or HOLD_MARK in job.marks or job.key in ledger.originals
+    return job.has_pin_mark or HOLD_MARK in job.marks or _lacks_own_request(job, ledger)
+
+
+def _lacks_own_request(job: SlurmJob, ledger: Ledger) -> bool:
+    """Return whether Slurm may have a request by Headway. A job that was given to Slurm has its own."""
+    return job.key in ledger.originals and ledger.yielded.get(job.key) != job.restarts
 
 
 def _is_true(refusal: Refusal, now_s: float) -> bool:

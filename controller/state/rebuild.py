@@ -28,7 +28,9 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
             continue
         if not may_lack(job.key):
             continue
-        ledger.originals[job.key] = replace(job.request, required_nodes=())
+        # Once the job has run, Slurm no longer shows the maximum of nodes, which is that of the pin.
+        most = job.request.max_nodes or len(job.request.required_nodes)
+        ledger.originals[job.key] = replace(job.request, required_nodes=(), max_nodes=most)
         if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.relocations:
             ledger.relocations[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
         found.append(job.key)

@@ -31,6 +31,7 @@ from controller.slurm.client import (
     Pin,
     SlurmJob,
 )
+from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
 
@@ -172,6 +173,8 @@ class Applier:
                 self._ledger.yielded.pop(key, None)
             else:
                 self._ledger.refusals.pop(key, None)
+                if is_hidden_later(jobs[key].request) and is_complete(jobs[key]):
+                    self._ledger.originals.setdefault(key, jobs[key].request)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
         await self._verbs.unmark([key for key in keys if key not in failed], unless_held=True)
         await self._verbs.unmark([key for key in keys if key not in failed and jobs[key].has_pin_mark], PIN_MARK)

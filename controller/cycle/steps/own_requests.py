@@ -10,12 +10,13 @@ from controller.base.events import EventLog
 from controller.cycle.refusals import refused_again
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.slurm.client import Failures, JobKey
+from controller.state.hidden_bounds import is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 
 
 class OwnRequests:
-    """Undoes pins. Invariant: the ledger keeps a job's own request until Slurm has all of it again."""
+    """Undoes pins. Invariant: the ledger keeps a job's own request until Slurm has all of it again, and will show it."""
 
     def __init__(self, verbs: JournaledVerbs, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock) -> None:
         self._verbs = verbs
@@ -30,15 +31,12 @@ class OwnRequests:
         if not originals:
             return {}
         failed = await self._verbs.unpin(originals)
-        for key in originals:
-            if key not in failed and not (stay and self._is_hidden(key)):
+        for key, original in originals.items():
+            # A waiting job that has not run shows all of its request, also what its user changes.
+            shown = stay and key not in self._ledger.served
+            if key not in failed and (shown or not is_hidden_later(original)):
                 del self._ledger.originals[key]
         return failed
-
-    def _is_hidden(self, key: JobKey) -> bool:
-        """Return whether Slurm keeps a maximum of nodes that it no longer shows, because the job has run; the next pin needs
-        it."""
-        return key in self._ledger.served and self._ledger.originals[key].max_nodes > 0
 
     async def undo_pins(
         self,

@@ -176,8 +176,9 @@ async def test_a_job_that_slurm_cannot_run_where_it_was_placed_is_given_to_slurm
     key = world.sbatch(1000.0, gpus_per_node=1, free_choice_only=True)
     await world.go_on(5)
     assert world.phase(key) is Phase.RUNNING
-    assert world.slurm.job(key.job_id).admin_comment == ""
-    assert world.ledger.originals == {}
+    job = world.slurm.job(key.job_id)
+    assert job.admin_comment == ""
+    assert job.request == world.ledger.originals[key]  # kept, because Slurm no longer shows all of it once the job has run
     assert any("BadConstraints" in event.text for event in world.events.recent())
 
 
