@@ -2,7 +2,7 @@
 
 A refused job is held again and waits, for longer after every refusal. If the nodes may be the reason, it is placed on other
 nodes for a while, and after some refusals of that kind Slurm places it, so that no job waits for ever for nodes that only look
-free.
+free. These refusals are counted by themselves: a job that waited long for a limit does not have to wait as long for nodes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
             continue  # its pin was undone in this cycle, because its user holds it
         waited_s = now_s - pin.pinned_at_s
         refusal = ledger.refusals.get(job.key)
-        # With a long queue Slurm may consider a job seldom, so each attempt waits longer. A wait below zero: the clock was set
-        # back.
-        patience_s = patience.pause_s(refusal.count if refusal else 0)
+        # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
+        # wait longer. A wait below zero: the clock was set back.
+        patience_s = patience.pause_s(refusal.places if refusal else 0)
         reason = job.reason.split(",")[0]
         why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
@@ -79,14 +79,15 @@ def refused_again(
 ) -> Refusal:
     """Return the refusal of a job that Slurm has refused once more; `unfit`: the nodes, if they may be the reason."""
     count = before.count + 1 if before else 1
+    places = (before.places if before else 0) + blames_nodes
     known = before.unfit_nodes(now_s) if before else frozenset()
     return Refusal(
         reason=why,
         refused_at_s=now_s,
-        retry_at_s=now_s + _RETRY.pause_s(count - 1),
+        retry_at_s=now_s + _RETRY.pause_s((places if blames_nodes else count) - 1),
         count=count,
         unfit=",".join(sorted(known | set(unfit))),
-        places=(before.places if before else 0) + blames_nodes,
+        places=places,
         slurm_reason=slurm_reason,
     )
 

@@ -305,3 +305,22 @@ async def test_a_job_that_has_run_keeps_its_maximum_of_nodes_when_it_is_refused(
     assert world.phase(again) is Phase.RUNNING
     assert len(world.nodes(again)) == 1
     assert job.request.max_nodes == 1
+
+
+async def test_a_job_that_waited_long_for_a_limit_is_soon_placed_on_other_nodes(tmp_path):
+    # given a job that Slurm has refused for days because of a limit
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}), begin_time_s=world.clock.now() + 5)
+    await world.go_on(2)
+    world.ledger.refusals[key] = Refusal(
+        "Slurm refuses it: AssocGrpGRES", world.clock.now() - 300, world.clock.now(), 5000, slurm_reason="AssocGrpGRES"
+    )
+    # when the limit allows it, and it is placed on a node that only looks free
+    await world.go_on(20)
+    # then it waits there, and until the next attempt, no longer than a job that was never refused
+    refusal = world.ledger.refusals[key]
+    assert (refusal.unfit, refusal.places, refusal.count) == ("n1", 1, 5001)
+    assert refusal.retry_at_s - refusal.refused_at_s == 5.0
+    await world.go_on(8)
+    assert list(world.nodes(key)) != ["n1"]
+    assert world.phase(key) is Phase.RUNNING
