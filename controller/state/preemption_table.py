@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
@@ -114,7 +115,7 @@ class PreemptionTable:
         found = []
         for row in self._read_rows(f"{_SELECT} {where}", values):
             try:
-                found.append(decode_preemption(dict(zip(_COLUMNS, row, strict=True))))
+                found.append(_decode(row))
             except RowError as error:  # it stays in the file
                 self._log_once(row[0], row[1], error)
         return found
@@ -124,6 +125,12 @@ class PreemptionTable:
         if isinstance(number, int) and number not in self._logged and len(self._logged) <= _NAMED:
             self._logged.add(number)
             log.error("journal_row_not_understood", column="preemption", job=str(job_id)[:24], problem=str(error))
+
+
+@lru_cache(maxsize=4096)
+def _decode(row: tuple[object, ...]) -> Preemption:
+    """Return the preemption of a row. Each cycle reads the same rows, and hardly any of them has changed. Raises RowError."""
+    return decode_preemption(dict(zip(_COLUMNS, row, strict=True)))
 
 
 def prune_preemptions(db: sqlite3.Connection, older_than_s: float) -> None:
