@@ -51,11 +51,22 @@ def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             waiting = {pool.submit(_play_seed, seed, defect): seed for seed in seeds[first : first + at_once]}
             for future in as_completed(waiting):
-                tally.add(waiting[future], future.result())
+                seed, played = waiting[future], future.result()
+                tally.add(seed, played)
+                if not quiet:
+                    for violation in played.violations:
+                        print(f"seed {seed}: {str(violation)[:600]}", file=sys.stderr, flush=True)
                 if not quiet and sys.stderr.isatty():
                     left_s = (time.monotonic() - begun_s) / tally.runs * (len(seeds) - tally.runs)
                     text = f"{tally.runs}/{len(seeds)} stories, {len(tally.violations)} violations, {left_s:.0f} s left"
                     print(f"\r{text} ", end="", file=sys.stderr)
+        if not quiet and not sys.stderr.isatty():
+            played_s = time.monotonic() - begun_s
+            print(
+                f"{tally.runs} stories, {len(tally.violations)} violations, {played_s:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     return tally
 
 

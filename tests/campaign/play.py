@@ -42,15 +42,13 @@ class Played:
     """Result of a story."""
 
     violations: list[Violation]
-    operations: int
-    faults: Counter[str]
-    jobs: int
-    virtual_s: float
-    awaits: int
+    operations: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    jobs: int = 0
+    virtual_s: float = 0.0
+    awaits: int = 0
     """Awaits of controllers, all incarnations."""
-    starts: int
-    preemptions: int = 0
-    log: list[str] = field(default_factory=list)
+    starts: int = 0
 
 
 def play(story: Story) -> Played:
@@ -63,6 +61,9 @@ def play(story: Story) -> Played:
             try:
                 asyncio.set_event_loop(loop)
                 return loop.run_until_complete(_play(story, Path(folder), loop, errors))
+            except Exception:  # noqa: BLE001 - it is reported, and the next stories are played
+                text = f"the story could not be played to its end: {traceback.format_exc()}"
+                return Played([Violation(Promise.NO_BUG, loop.time(), "", text)])
             finally:
                 clear(loop)
                 asyncio.set_event_loop(None)

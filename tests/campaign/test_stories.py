@@ -10,7 +10,7 @@ import pytest
 from tests.campaign.__main__ import main
 from tests.campaign.play import play
 from tests.campaign.plot.generate import FAULTS_AT_LEAST, OPERATIONS_AT_LEAST, make_story
-from tests.campaign.plot.story import read_story
+from tests.campaign.plot.story import Step, Story, read_story
 from tests.campaign.verdict.defects.catalogue import DEFECTS
 from tests.campaign.verdict.model import Promise
 from tests.campaign.verdict.shrink import shrink
@@ -93,3 +93,9 @@ def test_every_defect_can_be_put_back(name: str) -> None:
 
 def test_every_promise_says_what_it_is() -> None:
     assert all(promise.value for promise in Promise)
+
+
+def test_an_error_of_the_campaign_itself_is_a_violation_of_its_story() -> None:
+    played = play(Story(1, 2, 2, "fifo-skip", preemption=False, steps=(Step(0.1, "submit", {"nonsense": 1}),)))
+    assert [violation.promise for violation in played.violations] == [Promise.NO_BUG]
+    assert "could not be played to its end" in str(played.violations[0])

@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,13 +189,16 @@ class Cluster:
 
     def set_journal_version(self, version: int) -> None:
         """Set the schema version of the journal, as another version of Headway would have. Only while no controller runs."""
-        with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db:
+        with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(self.settings.journal_path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
 
     def damage_journal_rows(self, seed: int) -> None:
         """Make some values of the journal unreadable, in a file that is sound. Only while no controller runs."""
         chance = random.Random(seed)
-        with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db, db:
+        # After `journal_damaged` even a message of SQLite need not be UTF-8.
+        broken = (sqlite3.Error, UnicodeDecodeError)
+        with suppress(*broken), closing(sqlite3.connect(self.settings.journal_path)) as db, db:
+            db.text_factory = partial(str, encoding="utf-8", errors="replace")
             for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
                 for column, value in zip(("original", "pin", "refusal"), values, strict=True):
                     if value is not None and chance.random() < 0.5:

@@ -60,7 +60,7 @@ def bursts_are_taken_back() -> AbstractContextManager[None]:
         return await work(found) if (found := list(dict.fromkeys(keys))) else {}
 
     async def pins_failed(self: Applier, observation: Any, failed: Any) -> None:
-        await self._own_requests.take_back(_reasons("could not be pinned", failed))
+        await self._own_requests.undo_pins(_reasons("could not be pinned", failed))
 
     return patched(patch.object(Pieces, "run", run), patch.object(Applier, "_pins_failed", pins_failed))
 
