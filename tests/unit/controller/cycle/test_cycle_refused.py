@@ -178,7 +178,8 @@ async def test_a_job_that_slurm_cannot_run_where_it_was_placed_is_given_to_slurm
     assert world.phase(key) is Phase.RUNNING
     job = world.slurm.job(key.job_id)
     assert job.admin_comment == ""
-    assert job.request == world.ledger.originals[key]  # kept, because Slurm no longer shows all of it once the job has run
+    # It is kept, because Slurm no longer shows all of it once the job has run.
+    assert job.request == world.ledger.originals[key]
     assert any("BadConstraints" in event.text for event in world.events.recent())
 
 
