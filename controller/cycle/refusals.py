@@ -2,7 +2,13 @@
 
 A refused job is held again and waits, for longer after every refusal. If the nodes may be the reason, it is placed on other
 nodes for a while, and after some refusals of that kind Slurm places it, so that no job waits for ever for nodes that only look
-free. These refusals are counted by themselves: a job that waited long for a limit does not have to wait as long for nodes.
+free. Refusals are counted by their kind: a job that waited long for a limit does not have to wait as long for nodes.
+
+Behind a job that waits for nodes, Slurm gives every job of the same partition the reason Priority, whatever its nodes are like
+(observed on 22.05: also a job that is bound to a node without free cores has it). Only backfill looks further, at the first jobs
+of the queue, and it starts those that do not delay the jobs before them. So Priority says nothing about the nodes. The next
+attempt is made on other nodes, because Slurm may keep these for the job before, but they are not blamed. Slurm places the job
+after more than an hour of such attempts: each of them puts it at the end of Slurm's queue, where it might wait for ever.
 """
 
 from __future__ import annotations
@@ -21,9 +27,13 @@ MOST_PLACES = 4
 """Number of refusals on nodes that looked free after which Slurm places the job."""
 _RETRY = Backoff(first_s=5.0, longest_s=LAST_RETRY_S)
 """Pause before a refused job is placed again."""
-_NO_ROOM = frozenset({"", "None", "Priority", "Resources"})
+MOST_BEHIND = 12
+"""Number of refusals behind other jobs of Slurm's queue after which Slurm places the job."""
+_NOT_TRIED = frozenset({"", "None", "Priority"})
+"""Reasons of a job that Slurm has not considered yet, or that comes after others: they say nothing about the nodes."""
+_NO_ROOM = "Resources"
 _NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
-_STILL_DECIDING = _NO_ROOM | {"BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
+_STILL_DECIDING = _NOT_TRIED | {_NO_ROOM, "BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
 """Reasons of a released job that Slurm may still start; with every other reason Slurm does not start it for now."""
 _NEVER = frozenset({"DependencyNeverSatisfied"})
 
@@ -36,6 +46,8 @@ class Verdict:
     """Reason, as text for users."""
     blames_nodes: bool = False
     """True if the nodes may be the reason, so that the job may start on others."""
+    behind: bool = False
+    """True if other jobs of Slurm's queue come first, which says nothing about the nodes."""
     never: bool = False
     """True if it will start on no nodes."""
     slurm_reason: str = ""
@@ -55,7 +67,7 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         refusal = ledger.refusals.get(job.key)
         # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
         # wait longer. A wait below zero: the clock was set back.
-        patience_s = patience.pause_s(refusal.places if refusal else 0)
+        patience_s = patience.pause_s(refusal.places + refusal.behind if refusal else 0)
         reason = job.reason.split(",")[0]
         why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
@@ -63,32 +75,39 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         elif reason not in _STILL_DECIDING and waited_s > 0.5:
             why, slurm_reason = f"Slurm refuses it: {job.reason}", job.reason
         if why:
-            blames_nodes = reason in _NO_ROOM or reason.startswith(_NODES_AWAY)
-            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER, slurm_reason)
+            late[job.key] = Verdict(
+                why,
+                blames_nodes=waited_s >= 0 and (reason == _NO_ROOM or reason.startswith(_NODES_AWAY)),
+                behind=waited_s >= 0 and reason in _NOT_TRIED,
+                never=reason in _NEVER,
+                slurm_reason=slurm_reason,
+            )
     return late
 
 
-def refused_again(
-    before: Refusal | None,
-    why: str,
-    now_s: float,
-    unfit: tuple[str, ...] = (),
-    *,
-    blames_nodes: bool = False,
-    slurm_reason: str = "",
-) -> Refusal:
-    """Return the refusal of a job that Slurm has refused once more; `unfit`: the nodes, if they may be the reason."""
-    count = before.count + 1 if before else 1
-    places = (before.places if before else 0) + blames_nodes
-    known = before.unfit_nodes(now_s) if before else frozenset()
+def refused_again(before: Refusal | None, verdict: Verdict, now_s: float, nodes: tuple[str, ...]) -> Refusal:
+    """Return the refusal of a job that Slurm has refused once more on these nodes; `nodes` is empty if they are not known."""
+    count, places, behind, tried, known = 1, 0, 0, frozenset[str](), frozenset[str]()
+    if before is not None:
+        count, places, behind, known = before.count + 1, before.places, before.behind, before.unfit_nodes(now_s)
+        tried = frozenset(before.tried.split(",")) - {""}
+    here = frozenset(nodes)
+    places += verdict.blames_nodes and bool(nodes)
+    behind += verdict.behind
+    of_its_kind = places if verdict.blames_nodes else behind if verdict.behind else count
+    if verdict.behind:
+        # On nodes that were tried before, the job was placed again because there were no others.
+        tried = here if here & tried else here | tried
     return Refusal(
-        reason=why,
+        reason=verdict.why,
         refused_at_s=now_s,
-        retry_at_s=now_s + _RETRY.pause_s((places if blames_nodes else count) - 1),
+        retry_at_s=now_s + _RETRY.pause_s(of_its_kind - 1),
         count=count,
-        unfit=",".join(sorted(known | set(unfit))),
+        unfit=",".join(sorted(known | here if verdict.blames_nodes else known)),
         places=places,
-        slurm_reason=slurm_reason,
+        slurm_reason=verdict.slurm_reason,
+        behind=behind,
+        tried=",".join(sorted(tried)),
     )
 
 
@@ -105,5 +124,9 @@ def hopeless(verdicts: Mapping[JobKey, Verdict], ledger: Ledger) -> dict[JobKey,
             found[key] = (
                 f"it was placed {refusal.places} times on nodes that looked free ({listed(refusal.unfit.split(','))}), "
                 f"and Slurm did not start it; the last time: {verdict.why}"
+            )
+        elif refusal.behind >= MOST_BEHIND:
+            found[key] = (
+                f"{refusal.behind} times other jobs of Slurm's queue came before it; the last time: {verdict.why}"
             )
     return found

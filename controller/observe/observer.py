@@ -144,7 +144,7 @@ class Observer:
 
     def _drop_changed_rows(self, ledger: Ledger, now_s: float) -> None:
         """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
-        unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
+        unfit = {key: away for key, one in ledger.refusals.items() if (away := one.avoided_nodes(now_s))}
         constraints = ledger.constraints()
         if constraints == self._constraints and unfit == self._unfit:
             return

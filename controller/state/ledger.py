@@ -16,6 +16,8 @@ from controller.state.preemption import RelocationConstraint
 MOST_ESTIMATES = 100_000
 UNFIT_S = 600.0
 """Time after the last refusal during which a job is not placed on nodes where Slurm did not start it, in seconds."""
+ELSEWHERE_S = 60.0
+"""Time after a pause during which a job that waited behind other jobs of Slurm's queue is placed on other nodes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,23 @@ class Refusal:
     """Number of refusals for which the nodes may be the cause."""
     slurm_reason: str = ""
     """Slurm's own word, such as AssocGrpGRES; empty when it gave none, and in journals of earlier versions."""
+    behind: int = 0
+    """Number of refusals for which other jobs of Slurm's queue are the cause."""
+    tried: str = ""
+    """Nodes of the last refusals of that kind, each node once: "n1,n3"."""
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Return the nodes on which the job must not be placed for now."""
         if not self.unfit or not 0 <= now_s - self.refused_at_s < UNFIT_S:
             return frozenset()
         return frozenset(self.unfit.split(","))
+
+    def avoided_nodes(self, now_s: float) -> frozenset[str]:
+        """Return the nodes on which the job is not placed for now, where it fits on others."""
+        unfit = self.unfit_nodes(now_s)
+        if not self.tried or not self.refused_at_s <= now_s < self.retry_at_s + ELSEWHERE_S:
+            return unfit
+        return unfit | frozenset(self.tried.split(","))
 
 
 @dataclass(frozen=True, slots=True)

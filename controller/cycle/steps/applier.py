@@ -33,10 +33,11 @@ from controller.slurm.client import (
 )
 from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
-from controller.state.ledger import Ledger, PinRecord
+from controller.state.ledger import Ledger, PinRecord, Refusal
 
 _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
+_NOT_REFUSED = Refusal("", 0.0, 0.0, 0)
 
 
 class Applier:
@@ -145,19 +146,18 @@ class Applier:
         """Hold the released jobs that Slurm does not start, restore their own requests, and let them wait for a while."""
         reasons = {key: verdict.why for key, verdict in verdicts.items()}
         failed = await self._verbs.hold(reasons)
-        unfit = {key for key, verdict in verdicts.items() if verdict.blames_nodes}
         refused = {key: (why, True) for key, why in reasons.items() if key not in failed}
-        slurm_reasons = {key: verdict.slurm_reason for key, verdict in verdicts.items()}
-        await self._own_requests.undo_pins(refused, unfit, slurm_reasons)
+        await self._own_requests.undo_pins(refused, verdicts)
 
     def refuse_alike(self, alike: Mapping[JobKey, JobKey]) -> None:
         """Let jobs wait as long as the job with the same limit. This is not journaled, because it can be computed again."""
         for key, like in alike.items():
             refusal = self._ledger.refusals.get(like)
             if refusal is not None:
-                own = self._ledger.refusals.get(key)
-                unfit, places = (own.unfit, own.places) if own is not None else ("", 0)
-                self._ledger.refusals[key] = replace(refusal, like=like.job_id, unfit=unfit, places=places)
+                own = self._ledger.refusals.get(key, _NOT_REFUSED)
+                self._ledger.refusals[key] = replace(
+                    refusal, like=like.job_id, unfit=own.unfit, places=own.places, behind=own.behind, tried=own.tried
+                )
 
     async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
         """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from controller.base.clock import Clock
 from controller.base.events import EventLog
-from controller.cycle.refusals import refused_again
+from controller.cycle.refusals import Verdict, refused_again
 from controller.cycle.steps.verbs import JournaledVerbs
 from controller.slurm.client import Failures, JobKey
 from controller.state.hidden_bounds import is_hidden_later
@@ -41,12 +41,11 @@ class OwnRequests:
     async def undo_pins(
         self,
         reasons: Mapping[JobKey, tuple[str, bool]],
-        unfit: Set[JobKey] = frozenset(),
-        slurm_reasons: Mapping[JobKey, str] = MappingProxyType({}),
+        verdicts: Mapping[JobKey, Verdict] = MappingProxyType({}),
     ) -> None:
         """Undo the pins of held jobs. A job that Slurm has refused (True) waits before the next attempt.
 
-        `unfit`: jobs that are to be placed on other nodes for a while. `slurm_reasons`: Slurm's own words for the refusals.
+        `verdicts`: assessments of the jobs that Slurm itself did not start.
         """
         if not reasons:
             return
@@ -56,13 +55,11 @@ class OwnRequests:
             pin = self._ledger.pins.pop(key, None)
             if not refused:
                 continue
-            blamed = key in unfit and pin is not None
-            nodes = pin.nodes if blamed and pin is not None else ()
-            slurm_reason = slurm_reasons.get(key, "")
-            before = self._ledger.refusals.get(key)
-            refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=slurm_reason)
+            verdict = verdicts.get(key, Verdict(reason))
+            nodes = pin.nodes if pin is not None else ()
+            refusal = refused_again(self._ledger.refusals.get(key), verdict, now_s, nodes)
             self._ledger.refusals[key] = refusal
-            without = f", not on {refusal.unfit}" if blamed else ""
+            without = f", not on {refusal.unfit}" if verdict.blames_nodes and nodes else ""
             self._events.add(
                 "held", key.job_id, f"{reason}; next attempt in {refusal.retry_at_s - now_s:.0f} s{without}"
             )

@@ -13,7 +13,7 @@ import pytest
 from controller.slurm.client import HOLD_MARK, PIN_MARK, JobKey, ResourceRequest
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord
-from tests.cluster.live import Live, live
+from tests.cluster.live import COMES_S, Live, live
 
 TWO_OF_ONE_TYPE = "--gpus=g0:2"
 """Every node has one GPU of that type: Slurm alone takes two nodes, and calls the job impossible when it is bound to one."""
@@ -106,3 +106,24 @@ def test_a_job_is_placed_on_another_node_when_the_first_has_no_cores_for_its_gpu
     assert placed[0] == "n3:5"
     assert len(placed) > 1
     assert len(set(placed)) == len(placed)
+
+
+def test_behind_a_job_that_was_given_to_slurm_a_job_is_placed_on_other_nodes_and_none_is_blamed() -> None:
+    # The second attempt waits for longer than backfill pauses.
+    with live(start_grace_s=4.0, spec={"nodes": 3, "cpus": 8}) as world:
+        # given a job that waits in Slurm's own queue for n1, which is busy, and n2
+        first = world.sbatch("-w", "n1", "--gres=gpu:8", "--time=60", seconds=600)
+        world.until_state(first, "RUNNING")
+        head = world.sbatch("-N2", "-w", "n1", "-x", "n3", "--gres=gpu:8", "--time=60", seconds=600)
+        world.until(lambda: world.show(head).get("Reason") == "Resources", "Slurm is to place it")
+        # when a job is placed on n2, where it would delay that one, and Slurm does not start it
+        job = world.sbatch("--gres=gpu:8", seconds=600)
+        world.until(lambda: "Priority" in said(world, job) and world.show(job)["Priority"] == "0", "it was refused")
+        answer = world.headway.ask("why", job)
+        assert [decision["placement"] for decision in answer["decisions"]] == ["n2:8"]
+        assert "not placed on" not in answer["sentence"]
+        # then it runs on the node that is left, and the other job still waits for its own
+        world.until_state(job, "RUNNING", timeout_s=3 * COMES_S)
+        assert world.nodes(job) == {"n3": 8}
+        assert world.headway.ask("why", job)["decisions"]
+        assert world.state(head) == "PENDING"

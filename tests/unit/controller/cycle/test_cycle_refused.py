@@ -9,10 +9,10 @@ import pytest
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import explain
-from controller.cycle.refusals import MOST_PLACES
+from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.observe.role import Role
-from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase
+from controller.slurm.client import HOLD_MARK, PIN_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.state.journal import read_originals
 from controller.state.ledger import UNFIT_S, Refusal
@@ -166,6 +166,72 @@ async def test_after_a_refusal_for_a_limit_no_nodes_are_avoided(tmp_path):
     assert refusal.count > MOST_PLACES
     assert (refusal.unfit, refusal.places) == ("", 0)
     assert world.slurm.job(refused.job_id).held
+
+
+# ---- other jobs of Slurm's queue
+
+
+async def behind_a_yielded_job(tmp_path, nodes: int) -> tuple[World, JobKey, JobKey, JobKey]:
+    """Return a world, a job that runs on n1, a yielded job that waits for n1 and others, and a job that is behind it."""
+    world = World(tmp_path, policy="fifo-skip")
+    first = world.sbatch(100_000.0, gpus_per_node=8, time_limit_s=36_000.0)
+    await world.go_on(5)
+    assert list(world.nodes(first)) == ["n1"]
+    request = sbatch_request(gpus_per_node=8, nodes=nodes, nodelist=("n1",))
+    head = world.sbatch(100.0, request=request, time_limit_s=3600.0)
+    await world.go_on(5)
+    assert (await world.turn()).observation.standings[head].role is Role.YIELDED
+    assert world.slurm.job(head.job_id).reason == "Resources"
+    return world, first, head, world.sbatch(10_000.0, gpus_per_node=8)
+
+
+async def test_behind_a_yielded_job_no_nodes_are_blamed_and_no_job_is_given_to_slurm(tmp_path):
+    # given a yielded job that needs all nodes, and a job that would delay it on any of them
+    world, first, head, key = await behind_a_yielded_job(tmp_path, nodes=4)
+    # when Slurm has refused it more often than nodes are tried
+    await world.go_on(900)
+    refusal = world.ledger.refusals[key]
+    assert refusal.behind > MOST_PLACES
+    assert "Priority" in refusal.reason
+    # then it still waits for Headway, no node counts as unfit, and the yielded job was not delayed
+    assert (refusal.unfit, refusal.places) == ("", 0)
+    assert key not in world.ledger.yielded
+    world.slurm.cancel(first.job_id)
+    await world.go_on(50)
+    assert world.phase(head) is Phase.RUNNING
+    # and it runs when the yielded job has ended
+    await world.go_on(500)
+    assert world.phase(key) is Phase.RUNNING
+    assert any(event.kind == "placed" for event in world.events.recent(key.job_id))
+
+
+async def test_a_job_behind_a_yielded_job_is_tried_on_other_nodes(tmp_path):
+    # given a yielded job for which Slurm keeps two nodes, and a job that is first placed on them
+    world, _, head, key = await behind_a_yielded_job(tmp_path, nodes=3)
+    # then it runs on the one that is left, soon, also with a controller that was restarted meanwhile
+    await world.go_on(30)
+    world.restart()
+    await world.go_on(90)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.phase(head) is Phase.PENDING
+    assert len(world.journal.decisions_of(key)) > 1
+
+
+async def test_a_job_that_is_behind_others_for_too_long_is_given_to_slurm(tmp_path):
+    # given a yielded job that waits for hours
+    world, first, head, key = await behind_a_yielded_job(tmp_path, nodes=4)
+    await world.go_on(3600, step_s=5.0)
+    assert key not in world.ledger.yielded
+    # then Slurm places the job in the end, with its own request, in its order
+    await world.go_on(3600, step_s=5.0)
+    assert world.ledger.yielded == {head: 0, key: 0}
+    assert len(world.journal.decisions_of(key)) == MOST_BEHIND
+    job = world.slurm.job(key.job_id)
+    assert (job.held, job.reason, job.request.required_nodes) == (False, "Priority", ())
+    world.slurm.cancel(first.job_id)
+    await world.go_on(150)
+    assert world.phase(head) is Phase.ENDED
+    assert world.phase(key) is Phase.RUNNING
 
 
 # ---- what Slurm cannot carry out
