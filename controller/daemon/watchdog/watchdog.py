@@ -198,8 +198,7 @@ class Watchdog:
         """Restore the own requests of pinned jobs, release the jobs, and remove the mark. Returns the released jobs.
 
         Jobs that their users hold are handed over to them instead. A hold may come between the reading of the folder and the
-        release,
-        so the folder is read again right after the release, and jobs that have not started by then are held again.
+        release, so jobs whose users hold them by then, and that have not started, are held again right after the release.
         """
         if not jobs:
             return []
@@ -215,11 +214,15 @@ class Watchdog:
         ready = [key for key in keys if key not in unusable and key not in theirs]
         released_by_users = {job.key for job in jobs if USER_HOLD_MARK in job.marks}
         await self._unmark([key for key in ready if key in released_by_users], USER_HOLD_MARK)
-        failures = await self._client.release(ready)
+        try:
+            failures = await self._client.release(ready)
+        except SlurmUnavailableError:  # it may have been carried out all the same
+            await self._hold_again(jobs, ready)
+            raise
         problems = {key: failure.message for key, failure in failures.items() if not failure.gone}
         if problems:
             log.error("release_failed", jobs=_few(problems), count=len(problems), problem=next(iter(problems.values())))
-        late = await self._hand_over(await self._held_by_users([key for key in ready if key not in failures]))
+        late = await self._hold_again(jobs, [key for key in ready if key not in failures])
         released = [key for key in ready if key not in failures and key not in late]
         # The mark is removed last, because a held job without it would never be found again.
         await self._unmark(released, HOLD_MARK, unless_held=True)
@@ -256,11 +259,25 @@ class Watchdog:
         holds = self._holds.read()
         return found if self._holds.is_complete else [job for job in found if is_held_by_user(job, holds)]
 
-    async def _held_by_users(self, keys: Sequence[JobKey]) -> list[SlurmJob]:
-        """Return the jobs among these that their users hold, and that have not started."""
-        if self._holds is None or not self._holds.read():
-            return []
-        return [job for job in (await self._client.read(keys)).values() if is_to_hand_over(job)]
+    async def _hold_again(self, before: Iterable[SlurmJob], released: Sequence[JobKey]) -> set[JobKey]:
+        """Hold the jobs that their users held while they were released, and that have not started. Returns them.
+
+        `before`: the jobs as they were read before the release. A controller that is back may have handed a job over meanwhile:
+        then no file is left of the hold, and the job has got the mark of its user.
+        """
+        if self._holds is None or not (self._holds.read() or not self._stale_now()):
+            return set()
+        found = [job for job in (await self._client.read(released)).values() if is_to_hand_over(job)]
+        theirs = await self._hand_over(found)
+        marked = {job.key for job in before if USER_HOLD_MARK in job.marks}
+        undone = [
+            job.key
+            for job in found
+            if USER_HOLD_MARK in job.marks and not job.held and job.key not in theirs and job.key not in marked
+        ]
+        await self._hold(undone)
+        await self._unmark(undone, HOLD_MARK)
+        return theirs | set(undone)
 
     async def _unpin(self, pinned: Mapping[JobKey, ResourceRequest]) -> set[JobKey]:
         """Return the jobs that must not be released: their request could not be restored, and the present one has fewer GPUs.

@@ -207,6 +207,37 @@ async def test_a_hold_that_comes_while_another_one_is_seen_to_is_kept(
     assert names == [third]
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_hold_that_a_controller_handed_over_while_the_watchdog_released_is_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """The order to release is carried out late, when the next controller has handed the job over and removed the file."""
+    key, other = house.submit(), house.submit()
+    await house.die()
+    client, release = house.slurm.client, house.slurm.client.release
+
+    async def late(keys: Sequence[JobKey]) -> Failures:
+        house.beat()
+        house.slurm.user_hold(key.job_id)
+        await client.mark([key], USER_HOLD_MARK)
+        await client.unmark([key], HOLD_MARK)
+        house.holds.remove([key.job_id])
+        failures = await release(keys)
+        if not answered:
+            raise SlurmUnavailableError("no answer in time")
+        return failures
+
+    monkeypatch.setattr(client, "release", late)
+    await house.look()
+    monkeypatch.undo()
+    await house.clock.advance(30)
+
+    job = house.slurm.job(key.job_id)
+    assert (job.held, job.admin_comment) == (True, USER_HOLD_MARK)
+    assert house.slurm.job(other.job_id).phase is Phase.RUNNING
+    house.slurm.user_release(key.job_id)  # it is its user's own
+
+
 async def test_a_job_that_became_its_users_own_while_slurm_did_not_answer_stays_held(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
