@@ -1,0 +1,1 @@
+"""Random stories that `make test` plays: forty in each file, because pytest-xdist gives each file to one process."""
