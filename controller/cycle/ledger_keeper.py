@@ -106,7 +106,7 @@ class LedgerKeeper:
             if remember_after_run(job, None, self._ledger, snapshot.nodes):
                 touched.add(job.key)
         for job in found.started:
-            remembered = remember_before_run(job.key, before.get(job.key), self._ledger)
+            remembered = remember_before_run(job, before.get(job.key), self._ledger)
             if self._ledger.refusals.pop(job.key, None) is not None or remembered:
                 touched.add(job.key)
         return touched

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmNode
+from controller.slurm.client import Phase, ResourceRequest, SlurmJob, SlurmNode
 from controller.state.identity import is_same_request
 from controller.state.ledger import Ledger
 
@@ -26,20 +26,24 @@ def is_complete(job: SlurmJob) -> bool:
     return job.phase is Phase.PENDING and job.restarts == 0 and len(request.required_nodes) != request.min_nodes
 
 
-def remember_before_run(key: JobKey, last: SlurmJob | None, ledger: Ledger) -> bool:
+def remember_before_run(job: SlurmJob, last: SlurmJob | None, ledger: Ledger) -> bool:
     """Keep the own request of a job that has started, as it was seen before. Returns whether the ledger has changed."""
-    if last is None or key in ledger.originals or not is_hidden_later(last.request) or not is_complete(last):
+    if last is None or job.key in ledger.originals or not is_hidden_later(last.request) or not is_complete(last):
         return False
-    ledger.originals[key] = last.request
+    if not is_same_request(job.request, last.request):
+        return False
+    ledger.originals[job.key] = last.request
     return True
 
 
 def remember_after_run(job: SlurmJob, last: SlurmJob | None, ledger: Ledger, nodes: Iterable[SlurmNode]) -> bool:
     """Keep a request with a maximum of nodes for a job that has run, if its own is not known. Returns whether it was kept.
 
-    `last`: the job as seen before, if it was seen.
+    `last`: the job that was seen before with this id. It is another job if it shows another request.
     """
     request = job.request
+    if last is not None and not is_same_request(request, last.request):
+        last = None
     if job.key in ledger.originals or job.restarts == 0 or request.max_nodes or request.gpus_per_job is None:
         return False
     if last is not None and is_complete(last):

@@ -72,17 +72,17 @@ def test_only_a_waiting_job_that_has_not_run_and_is_not_pinned_shows_all_of_its_
 
 def test_the_request_of_a_job_that_starts_without_headway_is_kept() -> None:
     ledger, waiting = Ledger(), job(request=UP_TO_TWO)
-    assert not remember_before_run(waiting.key, None, ledger)
-    assert remember_before_run(waiting.key, waiting, ledger)
-    assert not remember_before_run(waiting.key, waiting, ledger)
+    assert not remember_before_run(waiting, None, ledger)
+    assert remember_before_run(waiting, waiting, ledger)
+    assert not remember_before_run(waiting, waiting, ledger)
     assert ledger.originals == {waiting.key: UP_TO_TWO}
     simple = job("2", request=request(gpus_per_node=1, min_nodes=1, max_nodes=0))
-    assert not remember_before_run(simple.key, simple, ledger)
+    assert not remember_before_run(simple, simple, ledger)
 
 
 @pytest.mark.parametrize(
     ("last", "most"),
-    [(job(request=UP_TO_TWO), 2), (running(on={"n1": 2, "n2": 1, "n3": 1}), 3), (None, 1)],
+    [(job(request=UP_TO_TWO), 2), (running(on={"n1": 2, "n2": 1, "n3": 1}, request=HIDDEN), 3), (None, 1)],
 )
 def test_a_job_whose_maximum_is_not_known_gets_as_few_nodes_as_it_had_or_needs(
     last: SlurmJob | None, most: int
@@ -93,6 +93,16 @@ def test_a_job_whose_maximum_is_not_known_gets_as_few_nodes_as_it_had_or_needs(
     # and what is known is kept
     assert not remember_after_run(again, None, ledger, NODES)
     assert ledger.originals[again.key].max_nodes == most
+
+
+def test_the_request_of_a_lost_job_is_not_that_of_the_job_that_has_its_id_now() -> None:
+    other = request(gpus_per_job=6, min_nodes=2, max_nodes=3)
+    started, again = running(on={"n1": 4}, request=HIDDEN), job(request=HIDDEN, restarts=1)
+    for lost in (job(request=other), running(on={"n1": 2, "n2": 2, "n3": 2}, request=replace(other, max_nodes=0))):
+        ledger = Ledger()
+        assert not remember_before_run(started, lost, ledger)
+        assert remember_after_run(again, lost, ledger, NODES)
+        assert ledger.originals[again.key] == replace(HIDDEN, max_nodes=1)
 
 
 def test_a_job_that_has_not_run_needs_nothing_of_that() -> None:
