@@ -6,7 +6,7 @@ import structlog
 
 from controller.base.events import EventLog
 from controller.slurm.client import SlurmSnapshot
-from controller.slurm.user_holds import HoldFolder, Holds, is_held_by_user, own_holds, settled
+from controller.slurm.user_holds import HoldFolder, Holds, is_for_next_run, own_holds, settled
 
 log = structlog.get_logger(__name__)
 
@@ -18,23 +18,33 @@ class HoldFiles:
     def __init__(self, folder: HoldFolder, events: EventLog) -> None:
         self._folder = folder
         self._events = events
+        self._late: set[str] = set()
+        """Jobs that Slurm has started in spite of their holds, as of the last snapshot."""
 
     def tidy(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
-        """Remove holds that have become their users' own, or came too late. `holds` were read before the snapshot."""
+        """Remove holds that have become their users' own, or have no effect any more. `holds` were read before the snapshot."""
         own = own_holds(holds, snapshot.jobs)
         if own:
             holds = {**holds, **self._write(own)}
+        self._report_late(holds, snapshot)
         done = settled(holds, snapshot.jobs)
         if not done:
             return
-        late = [job for job in snapshot.jobs if job.phase.occupies_nodes and is_held_by_user(job, holds)]
-        for job in late:
-            if job.key.job_id in done:
-                self._events.add("error", job.key.job_id, "its user held it while Slurm was starting it, so it runs")
         try:
             self._folder.remove(done)
         except OSError as error:  # every cycle tries again, and the files do no harm
             log.warning("holds_left", problem=str(error))
+
+    def _report_late(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
+        found = (
+            {job.key.job_id for job in snapshot.jobs if not job.held and is_for_next_run(job, holds)}
+            if holds
+            else set()
+        )
+        for job_id in found - self._late:
+            text = "its user held it while Slurm was starting it, so it runs; it is held when it is requeued"
+            self._events.add("error", job_id, text)
+        self._late = found
 
     def _write(self, holds: Holds) -> Holds:
         """Write as many holds as the folder may have. Returns those that are written."""

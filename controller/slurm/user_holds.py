@@ -34,6 +34,9 @@ _CLOCK_S = 0.05
 """Time by which a file may be older than its job's submit time, because of the kernel's ticks. A larger difference means
 another job: a slurmctld that was killed may have lost its newest job, and a second later another job has that id."""
 
+_START_S = 1.0
+"""Slurm shows the start of a job in whole seconds."""
+
 Holds = Mapping[str, float]
 """Job id as users see it → when its user asked for the hold, seconds since the Unix epoch. "12" is for all tasks of array 12."""
 
@@ -149,8 +152,8 @@ def is_between_hands(job: SlurmJob) -> bool:
 def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
     """Return the holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
 
-    `jobs` must have been read after `holds`. A job that runs and is held already keeps its file: it will be held when it is
-    requeued, and Headway must then know whose hold it is.
+    `jobs` must have been read after `holds`. A job that runs keeps the file of a hold that is for its next run: it will be held
+    when it is requeued, and Headway must then know whose hold it is.
     """
     if not holds:
         return set()
@@ -160,7 +163,7 @@ def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
             continue
         if is_to_hand_over(job):
             needed.update(_names(job))
-        elif job.phase.occupies_nodes and job.held:
+        elif is_for_next_run(job, holds):
             needed.update((job.key.job_id,) if _has_own(job, holds) else _names(job))
     return set(holds) - needed
 
@@ -172,8 +175,21 @@ def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
     return {
         job.key.job_id: holds[str(job.array_job_id)]
         for job in jobs
-        if job.phase.occupies_nodes and job.held and is_held_by_user(job, holds) and not _has_own(job, holds)
+        if is_for_next_run(job, holds) and not _has_own(job, holds)
     }
+
+
+def is_for_next_run(job: SlurmJob, holds: Holds) -> bool:
+    """Return whether a hold of this running job is to hold it when it is requeued.
+
+    Slurm shows the hold of a job that ran already. A hold that came just before the start does not show, because the release
+    that was under way has ended it.
+    """
+    if not job.phase.occupies_nodes or not is_held_by_user(job, holds):
+        return False
+    # A hold of the whole array is not for a task that has started since: its user may have released that task.
+    overtaken = job.start_time_s is not None and _has_own(job, holds)
+    return job.held or (overtaken and holds[job.key.job_id] <= (job.start_time_s or 0.0) + _START_S)
 
 
 def _has_own(job: SlurmJob, holds: Holds) -> bool:

@@ -199,16 +199,25 @@ async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(
     assert (record.held, record.admin_comment) == (True, USER_HOLD_MARK)
 
 
-async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event(world):
-    key = world.sbatch(100.0)
+async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_with_an_event_and_holds_its_next_run(world):
+    key = world.sbatch(1000.0)
     await world.turn()
     world.holds.write(key.job_id, world.clock.now())
     await world.clock.advance(5.0)
     assert world.phase(key) is Phase.RUNNING
     await world.go_on(3)
     assert world.phase(key) is Phase.RUNNING
+    events = [event.text for event in world.events.recent(key.job_id)]
+    assert sum("so it runs; it is held when it is requeued" in text for text in events) == 1
+    # when it is requeued, then it is its user's to release
+    world.slurm.requeue(key.job_id)
+    await world.go_on(60)
+    job = world.slurm.job(key.job_id)
+    assert (job.phase, job.held, job.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
     assert world.holds.read() == {}
-    assert "its user held it while Slurm was starting it" in world.events.recent(key.job_id)[-1].text
+    world.slurm.user_release(key.job_id)
+    await world.go_on(30)
+    assert world.phase(key) is Phase.RUNNING
 
 
 async def test_a_hold_of_a_running_job_counts_when_it_is_stopped_for_another(world):
@@ -553,6 +562,8 @@ HELD = job("7", held=True, admin_comment=HOLD_MARK)
         (replace(HELD, admin_comment="", reason="JobHeldUser"), True),
         (replace(HELD, admin_comment="", reason="JobHeldAdmin"), False),
         (replace(HELD, phase=Phase.RUNNING), True),
+        (replace(HELD, phase=Phase.RUNNING, held=False, start_time_s=HELD.key.submit_time_s + 4.5), True),
+        (replace(HELD, phase=Phase.RUNNING, held=False, start_time_s=HELD.key.submit_time_s + 3.0), False),
         (replace(HELD, phase=Phase.RUNNING, held=False), False),
         (replace(HELD, phase=Phase.ENDED), False),
         (replace(HELD, key=HELD.key._replace(job_id="8")), False),
