@@ -22,6 +22,10 @@ PIN_MARK = "headway:pinned"
 HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
 IMPOSSIBLE = "BadConstraints"
 """Slurm's reason of a pending job that Slurm itself has put on hold, because no nodes can ever satisfy its request."""
+HELD_BY_USER = "JobHeldUser"
+"""Slurm's reason of a held job that its user may release."""
+HELD_BY_ADMIN = "JobHeldAdmin"
+"""Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
 
 class JobKey(NamedTuple):
@@ -176,11 +180,12 @@ class SlurmJob:
 
     @property
     def is_held_again(self) -> bool:
-        """True for a job that was released and that its user, or another process of Headway, holds now.
+        """True for a job that was released and that its user, an operator or another process of Headway holds now.
 
-        Slurm's own hold of an impossible job and an operator's hold have other reasons.
+        Headway's own hold is at first one of an operator. Slurm's own holds, of impossible jobs and after a failed launch, have
+        other reasons.
         """
-        return self.held and self.phase is Phase.PENDING and self.reason == "JobHeldUser"
+        return self.held and self.phase is Phase.PENDING and self.reason in {HELD_BY_USER, HELD_BY_ADMIN}
 
     @property
     def is_impossible(self) -> bool:
@@ -338,8 +343,9 @@ class SlurmClient(Protocol):
     ) -> Failures:
         """Remove one of our tokens from the admin comment, and add another one; the rest of it stays.
 
-        `unless_held`: a released job that is held again (JobHeldUser) keeps the token, as NOT_OURS. Another process of Headway may
-        have held it, and without the token the hold would count as its user's.
+        `unless_held`: a released job that is held again, by anybody but Slurm itself, keeps the token, as NOT_OURS. It gets the
+        token back if it was held just before the token was removed. Another process of Headway may have held it, and without the
+        token the hold would count as its user's or an operator's.
         """
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:

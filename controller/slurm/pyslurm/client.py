@@ -74,7 +74,8 @@ class PySlurmClient(Verbs):
     async def carry_out(self, commands: Sequence[Command]) -> bool:
         """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
         orders = {command: order for command in commands if (order := self._order(command)) is not None}
-        others = [command for command in commands if command not in orders]
+        others = [Command(command.then) if command in orders else command for command in commands]
+        others = [command for command in others if command.words]
         complaints = await self._worker.call("carry_out", list(orders.values())) if orders else {}
         confirmed = await self._command_line.carry_out(others) if others else True
         return confirmed and not complaints
@@ -101,7 +102,8 @@ class PySlurmClient(Verbs):
         if order is None:
             return await self._command_line.complaint(command)
         complaints: dict[int, str] = await self._worker.call("carry_out", [order])
-        return complaints.get(order.raw_id, "")
+        then = await self._command_line.complaint(Command(command.then)) if command.then else ""
+        return complaints.get(order.raw_id, "") or then
 
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
         """Send a signal by command line: pyslurm can report an earlier call's error as the signal's."""

@@ -150,7 +150,7 @@ class CommandLineClient(Verbs):
             if not _JOB_ID.fullmatch(key.job_id):
                 raise ValueError(f"not a job id: {key.job_id!r}")
         ids = list(dict.fromkeys(key.job_id for key in keys))
-        commands = [command.words for command in first]
+        commands = [words for command in first for words in command.lines]
         if self._reads_all(keys):
             answers = await self._scontrol.query(["show job"], first=commands)
             await self._take_jobs(answers.sections[0])
@@ -206,12 +206,13 @@ class CommandLineClient(Verbs):
 
     async def carry_out(self, commands: Sequence[Command]) -> bool:
         """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
-        answers = await self._scontrol.query([], first=[command.words for command in commands])
+        answers = await self._scontrol.query([], first=[words for command in commands for words in command.lines])
         return answers.completed.status == 0 and not answers.completed.stderr
 
     async def complaint(self, command: Command) -> str:
         """Run one command alone. Returns Slurm's message about it, if any."""
-        return await self._scontrol.complaint(command.words)
+        complaints = [await self._scontrol.complaint(words) for words in command.lines]
+        return "; ".join(filter(None, complaints))
 
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
         """Send a signal to all processes of the job. Returns Slurm's objection, if any."""

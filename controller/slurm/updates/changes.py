@@ -26,20 +26,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.slurm.client import PIN_MARK, Failure, FailureReason, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import (
+    HELD_BY_ADMIN,
+    PIN_MARK,
+    Failure,
+    FailureReason,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmJob,
+)
 from controller.slurm.hostlist import NODE_NAME
 from controller.slurm.records import MANY_NODES, JobRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Words of one scontrol command about one job."""
+    """Words of one scontrol command about one job, and of another one that follows it at once."""
 
     words: tuple[str, ...]
+    then: tuple[str, ...] = ()
+    """Words of the second command about the same job; empty when there is none."""
 
+    @property
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """Return the words of each command, in order."""
+        return (self.words, self.then) if self.then else (self.words,)
 
-HELD_BY_ADMIN = "JobHeldAdmin"
-"""Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
 PENDING_ONLY = "ResetAccrueTime"
 """Word of an update that Slurm refuses as a whole if the job is not pending."""
@@ -113,22 +127,29 @@ def hold_step(found: Found, mark: str) -> Step:
 
     Then turn it into a user's hold. A job that root or SlurmUser holds by an update is JobHeldAdmin, which the job's user cannot
     release; a later `uhold` makes it JobHeldUser (for a job that is held already, it changes only the reason).
+
+    Another process of Headway, which released the job just before, may be about to remove the mark. So the mark is written with
+    every hold, although the job had it when it was read, and once more if it is missing after the hold: without it the hold would
+    count as one of others, and the job would wait for ever.
     """
     job = found.job
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
-    if job.is_held_by_others or job.is_its_users:
+    if job.is_its_users or (job.is_held_by_others and not found.updated):
         return held_by_others(job)
     # A job that Slurm itself has put on hold as impossible is free again at the next change of it (seen on 22.05).
     words = [] if job.held and not job.is_impossible else ["Priority=0"]
-    if mark not in job.admin_comment.split():
+    marked = mark in job.admin_comment.split()
+    if words or not marked:
         comment = _writable(found, _exchanged(job.admin_comment, PIN_MARK, mark))
-        if isinstance(comment, Failure):
+        if not isinstance(comment, Failure):
+            words.append(f"AdminComment={comment}")
+        elif not marked:
             return comment
-        words.append(f"AdminComment={comment}")
-    if not words and job.reason == HELD_BY_ADMIN:
-        return Command(("uhold", job.key.job_id))
-    return _update(job, words)
+    uhold = ("uhold", job.key.job_id)
+    if not words:
+        return Command(uhold) if job.reason == HELD_BY_ADMIN else None
+    return Command(("update", f"JobId={job.key.job_id}", *words), then=uhold if "Priority=0" in words else ())
 
 
 def release_step(found: Found) -> Step:
@@ -148,14 +169,19 @@ def mark_step(found: Found, mark: str) -> Step:
 
 
 def unmark_step(found: Found, mark: str, instead: str = "", *, unless_held: bool = False) -> Step:
-    """Remove a token, with the space that came with it, from the admin comment, and add another one."""
-    if found.job.phase is Phase.ENDED:
+    """Remove a token, with the space that came with it, from the admin comment, and add another one.
+
+    `unless_held`: a job that is held again keeps the token. If another process of Headway has held it since it was read, it gets
+    the token back, because that process may have ended meanwhile.
+    """
+    job = found.job
+    if job.phase is Phase.ENDED:
         return None  # the mark of an ended job has no effect
-    comment = found.job.admin_comment
+    comment = job.admin_comment
     wanted = _exchanged(comment, mark, instead)
-    if wanted == comment:
-        return None
-    return held_again(found.job) if unless_held and found.job.is_held_again else _comment_step(found, wanted)
+    if unless_held and job.is_held_again and (found.updated or wanted != comment):
+        return held_again(job) if job.marks else _comment_step(found, _exchanged(comment, instead, mark))
+    return None if wanted == comment else _comment_step(found, wanted)
 
 
 def with_mark(comment: str, mark: str) -> str:

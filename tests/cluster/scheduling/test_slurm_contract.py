@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Iterator
 
@@ -16,6 +17,7 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.scheduling.slurm_bench import MiniClusterBench, add_users, contract_spec
+from tests.contract.bench import Order
 from tests.contract.slurm_contract import SlurmContract, held_gpus, job_of
 from tests.contract.steps import running, seen
 
@@ -100,6 +102,24 @@ class TestCommandLine(SlurmContract):
         assert isinstance(command, Command)
         assert "no longer pending" in await client.complaint(command)
         assert held_gpus(await seen(bench, job.key)) == before
+
+    async def test_a_job_that_one_process_releases_while_another_holds_it_keeps_its_mark(
+        self, contract_cluster: MiniCluster, bench: MiniClusterBench
+    ) -> None:
+        # as the watchdog and a controller that has just been started
+        releasing, holding = (command_line_client(_settings(contract_cluster)) for _ in range(2))
+        keys = [await bench.submit(Order(gres=1, begin_in_s=3600)) for _ in range(3)]
+        for turn in range(10):
+            assert await bench.client.hold(keys) == {}
+            assert await releasing.release(keys) == {}
+            await holding.snapshot()
+            async with asyncio.TaskGroup() as both:
+                both.create_task(releasing.unmark(keys, HOLD_MARK, unless_held=True))
+                await asyncio.sleep(turn * 0.005)
+                held = both.create_task(holding.hold(keys))
+            assert held.result() == {}
+            found = (await bench.client.read(keys)).values()
+            assert {(job.held, job.reason, job.admin_comment) for job in found} == {(True, "JobHeldUser", HOLD_MARK)}
 
     async def test_users_cannot_speak_for_slurm(self, bench: MiniClusterBench) -> None:
         victim = await bench.sbatch("--hold", "--gres=gpu:1")

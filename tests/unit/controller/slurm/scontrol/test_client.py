@@ -177,8 +177,53 @@ async def test_hold_and_mark_are_one_command() -> None:
 async def test_a_hold_ends_as_one_that_the_user_may_release() -> None:
     slurm = Slurmctld(pending(7), held(8, admin_comment=HOLD_MARK, reason="JobHeldAdmin"))
     assert await client_of(slurm).hold([KEY, JobKey("8", SUBMIT_S)]) == {}
-    assert slurm.commands("uhold") == ["uhold 8", "uhold 7"]
+    assert slurm.commands("uhold") == ["uhold 7", "uhold 8"]
     assert (slurm["7"]["reason"], slurm["8"]["reason"]) == ("JobHeldUser", "JobHeldUser")
+    assert len([call for call in slurm.calls if any(line.startswith("uhold") for line in call)]) == 1
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin"])
+@pytest.mark.parametrize("instead", ["", PIN_MARK])
+async def test_a_mark_that_is_removed_just_after_another_process_has_held_the_job_is_put_back(
+    reason: str, instead: str
+) -> None:
+    slurm = Slurmctld(pending(7, admin_comment=f"billing=7 {HOLD_MARK}"))
+
+    def held_by_another_process(line: str) -> None:
+        if line.startswith("update") and slurm["7"]["priority"] != "0":
+            slurm["7"].update(priority="0", reason=reason)
+
+    slurm.before = held_by_another_process
+    failures = await client_of(slurm).unmark([KEY], HOLD_MARK, instead, unless_held=True)
+    assert failures[KEY].reason is FailureReason.NOT_OURS
+    assert slurm["7"]["admin_comment"] == f"billing=7 {HOLD_MARK}"
+
+
+@pytest.mark.parametrize("moment", ["update", "uhold", "show job"])
+async def test_a_hold_is_marked_although_another_process_removes_its_own_mark_of_the_job(moment: str) -> None:
+    # given a job that another process has released, with the mark that this process is about to remove
+    slurm = Slurmctld(pending(7, admin_comment=HOLD_MARK))
+    client = client_of(slurm)
+    await client.snapshot()
+    removals = [""]
+
+    def remove(line: str) -> None:
+        if line.startswith(moment) and removals:
+            slurm["7"]["admin_comment"] = removals.pop()
+
+    # when it is held, and the mark goes before the hold, within it or after it
+    slurm.before = remove
+    assert await client.hold([KEY]) == {}
+    # then it is held with the mark
+    assert removals == []
+    assert (slurm["7"]["priority"], slurm["7"]["admin_comment"]) == ("0", HOLD_MARK)
+    assert slurm["7"]["reason"] == "JobHeldUser"
+
+
+async def test_a_mark_that_cannot_be_written_again_prevents_no_hold() -> None:
+    slurm = Slurmctld(pending(7, admin_comment=f"+=x {HOLD_MARK}"))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert (slurm["7"]["priority"], slurm["7"]["admin_comment"]) == ("0", f"+=x {HOLD_MARK}")
 
 
 async def test_a_hold_that_stays_an_administrators_is_a_failure() -> None:
