@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from controller.base.lease import is_stale, read_lease
 from controller.slurm.configuration import installed_files
@@ -24,10 +24,15 @@ from slurm.setup.spank_build import PLUGIN_NAME, Toolchain, build, find_toolchai
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.programs import InstallationError, program, write_toml
 
+if TYPE_CHECKING:
+    from typer.testing import Result
+
 STOP_S = 30.0
 """Longest time for a process to end by itself."""
 START_S = 60.0
 """Longest time for a process to be ready; on a busy machine it takes much of it."""
+_INTERRUPTED = 128 + signal.SIGINT
+"""Exit status of a command of `headway` that Ctrl-C has ended."""
 
 
 @dataclass
@@ -254,16 +259,23 @@ class Installation:
         return json.loads(self.headway(*words, "--json").stdout) if found is None else found
 
     def try_ask(self, *words: str) -> Any | None:
-        """Return the same answer, or None when the controller gives none.
+        """Return the same answer, or None when the controller gives none."""
+        done = self.headway_here(*words, "--json")
+        return json.loads(done.stdout) if done.exit_code == 0 else None
 
-        The command runs in this process: polling with one process for each command would occupy a core.
+    def headway_here(self, *words: str) -> Result:
+        """Run a command of `headway` in this process: a new one needs some tenths of a second of CPU to start.
+
+        The commands have time limits of their own.
         """
         from typer.testing import CliRunner
 
         from controller.cli.app import app
 
-        done = CliRunner().invoke(app, [*words, "--json", "--config", str(self.config)])
-        return json.loads(done.stdout) if done.exit_code == 0 else None
+        done = CliRunner().invoke(app, [*words, "--config", str(self.config)])
+        if done.exit_code == _INTERRUPTED:  # by a signal for this process
+            raise KeyboardInterrupt
+        return done
 
     def close(self) -> None:
         """End every process, the newest first, and remove the folder."""

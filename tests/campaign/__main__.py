@@ -22,6 +22,7 @@ from tests.campaign.verdict.shrink import shrink
 def main(arguments: list[str] | None = None) -> int:
     """The command. Returns 1 when a promise was broken."""
     options = _parser().parse_args(arguments)
+    options.processes = options.processes or (1 if options.real else os.cpu_count() or 1)
     if options.power:
         return _power(options)
     if options.real:
@@ -56,7 +57,8 @@ def _real(options: argparse.Namespace) -> int:
     from tests.campaign.real.story import read_real_story
 
     story = read_real_story(options.story) if options.story is not None else None
-    return main_real(range(options.seed, options.seed + options.runs), story, options.keep, as_json=options.json)
+    seeds = range(options.seed, options.seed + options.runs)
+    return main_real(seeds, story, options.keep, options.processes, as_json=options.json)
 
 
 def _one(story: Story, defect: str) -> int:
@@ -112,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the first story; the next has the next number"
     )
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="stories at a time")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="stories at a time (default: the cores; with --real one)"
+    )
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="write the shortened story of each broken promise there"
     )
@@ -123,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"look for every known defect in up to {STORIES} stories, and print a table",
     )
-    parser.add_argument("--real", action="store_true", help="play on a real Slurm, one story after the other (as root)")
+    parser.add_argument(
+        "--real", action="store_true", help="play on a real Slurm, on a cluster for each process (as root)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

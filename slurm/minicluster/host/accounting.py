@@ -75,7 +75,8 @@ class Accounting:
         self._await("mariadbd", lambda: _answers(self.files.database_socket), log)
 
     def _mariadbd(self, *options: str) -> Sequence[str]:
-        place = (f"--datadir={self.files.database}", f"--user={self.slurm_user}")
+        # Hosts of other clusters have the same process numbers, which name temporary tables, and the same /tmp
+        place = (f"--datadir={self.files.database}", f"--tmpdir={self.files.database}", f"--user={self.slurm_user}")
         return ("mariadbd", "--no-defaults", *options, *place, *_SMALL)
 
     def _sacctmgr(self, *words: str) -> None:

@@ -1,26 +1,22 @@
-"""Plays many stories on one cluster, adds up their results, and keeps the stories that broke a promise."""
+"""Plays many stories on one or more clusters, and adds up their results."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from slurm.prerequisites import missing
+from tests.campaign.real.clusters import play_all, players
 from tests.campaign.real.generate import make_real_story
-from tests.campaign.real.play import RealPlayed, play_real
+from tests.campaign.real.play import RealPlayed
 from tests.campaign.real.story import RealStory
-from tests.campaign.real.world import World, real_world
-
-_LOGS_KEPT = 300_000
-"""Characters of each log that are kept beside a story."""
 
 
 @dataclass(slots=True)
@@ -39,6 +35,8 @@ class RealTally:
     faults: Counter[str] = field(default_factory=Counter)
     known: list[tuple[int, str]] = field(default_factory=list)
     violations: list[tuple[int, str]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Clusters that failed: a fault of the campaign, or of the machine."""
 
     def add(self, played: RealPlayed) -> None:
         """Count one story."""
@@ -56,37 +54,34 @@ class RealTally:
         self.violations += [(played.seed, str(violation)) for violation in played.violations]
 
 
-def run_real(stories: Sequence[RealStory], keep: Path | None, *, quiet: bool = False) -> RealTally:
-    """Boot a cluster and play the stories on it, one after the other; Ctrl-C ends it with the stories played so far."""
+def run_real(stories: Sequence[RealStory], keep: Path | None, processes: int = 1, *, quiet: bool = False) -> RealTally:
+    """Boot clusters and play the stories on them, one at a time on each; Ctrl-C ends it with the stories played so far."""
     tally = RealTally()
-    with real_world(f"stories-{os.getpid()}") as world:
+    with players(min(processes, len(stories)), partial(play_all, keep=keep)) as started:
         try:
-            for story in stories:
-                played = play_real(world, story)
+            for story, played in started.play(stories):
                 tally.add(played)
                 if not quiet:
                     _report(story, played)
-                if keep is not None:
-                    _keep(world, story, played, keep)
-                shutil.rmtree(played.folder, ignore_errors=True)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
+        tally.failed += started.failed
     return tally
 
 
-def main_real(seeds: range, story: RealStory | None, keep: Path | None, *, as_json: bool) -> int:
-    """Run the command. Return 1 when a promise was broken, 2 when no cluster can be booted here."""
+def main_real(seeds: range, story: RealStory | None, keep: Path | None, processes: int, *, as_json: bool) -> int:
+    """Run the command. Return 1 when a promise was broken or a cluster failed, 2 when no cluster can be booted here."""
     if reasons := missing(accounting=True):
         print("; ".join(reasons), file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stories = [make_real_story(seed) for seed in seeds] if story is None else [story]
-    tally = run_real(stories, keep, quiet=as_json)
+    tally = run_real(stories, keep, processes, quiet=as_json)
     if as_json:
         print(json.dumps(_record(tally)))
     else:
         _print(tally)
-    return 1 if tally.violations else 0
+    return 1 if tally.violations or tally.failed else 0
 
 
 def _report(story: RealStory, played: RealPlayed) -> None:
@@ -122,6 +117,7 @@ def _record(tally: RealTally) -> dict[str, object]:
         "faults": dict(sorted(tally.faults.items())),
         "known": [{"seed": seed, "text": text} for seed, text in tally.known],
         "violations": [{"seed": seed, "text": text} for seed, text in tally.violations],
+        "failed": tally.failed,
     }
 
 
@@ -134,24 +130,8 @@ def _print(tally: RealTally) -> None:
     print(f"{tally.faults.total()} faults")
     for name, count in sorted(tally.faults.items()):
         print(f"  {name:28} {count:7}")
-    print(f"{len(tally.known)} known limits, {len(tally.violations)} violations")
+    print(f"{len(tally.known)} known limits, {len(tally.violations)} violations, {len(tally.failed)} clusters failed")
     for seed, text in tally.violations[:50]:
         print(f"  seed {seed}: {text[:600]}")
-
-
-def _keep(world: World, story: RealStory, played: RealPlayed, folder: Path) -> None:
-    """Keep what was done; of a story that broke a promise also the story, the jobs' logs and the logs of all processes."""
-    kept = folder / f"story-{story.seed}"
-    kept.mkdir(parents=True, exist_ok=True)
-    (kept / "notes.txt").write_text("\n".join(played.notes) + "\n")
-    if not played.violations:
-        return
-    shutil.copytree(played.folder, kept / "jobs", dirs_exist_ok=True)
-    story.write(kept / "story.json")
-    texts = [str(violation) for violation in played.violations]
-    (kept / "violations.txt").write_text("\n\n".join(texts) + "\n")
-    logs = [*world.headway.folder.glob("*.log"), *world.cluster.files.log.glob("*.log")]
-    logs += world.headway.folder.glob("agents/*/agent.log")
-    for path in logs:
-        name = f"{path.parent.name}-{path.name}" if path.name == "agent.log" else path.name
-        (kept / name).write_text(path.read_text(errors="replace")[-_LOGS_KEPT:])
+    for text in tally.failed:
+        print(f"  {text}")

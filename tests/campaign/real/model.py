@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from tests.campaign.real.records import Line, Row
 from tests.campaign.real.story import FAST_NODE, Submission
@@ -69,6 +69,9 @@ class Expected:
     holds: list[Hold] = field(default_factory=list)
     maybe_held: bool = False
     cancelled_s: float | None = None
+    """Answer to its user's scancel."""
+    cancel_asked_s: float = 0.0
+    """Time at which the user asked for that."""
     maybe_cancelled: bool = False
     requeues_s: list[float] = field(default_factory=list)
     """Requests that may end in a requeue: by its user, by an operator with --force, by a fault on its nodes."""
@@ -143,6 +146,7 @@ class RealModel:
             lines = logs.get(job_id, ())
             self._check_runs(expected, runs, lines)
             self._check_starts(expected, runs, rows)
+            self._check_cancellation(expected, runs, lines)
             self._check_steps(expected, lines)
             self._check_end(expected, rows.get(job_id, ()), lines)
 
@@ -181,9 +185,6 @@ class RealModel:
         job_id, spec = expected.job_id, expected.spec
         for row in runs:
             assert row.start_s is not None
-            cancelled_s = expected.cancelled_s
-            if cancelled_s is not None and row.start_s > cancelled_s + SECOND_S:
-                self.broken(RealPromise.NOT_AFTER_CANCEL, job_id, f"cancelled at {cancelled_s:.2f}, then {row}")
             for hold in expected.holds:
                 until_s = float("inf") if hold.until_s is None else hold.until_s
                 if hold.from_s + hold.late_s + SECOND_S < row.start_s < until_s - SECOND_S and not hold.excused:
@@ -192,6 +193,23 @@ class RealModel:
                 self.broken(RealPromise.NOT_BEFORE_ITS_TIME, job_id, f"submitted at {expected.submitted_s:.2f}: {row}")
             self._check_dependencies(expected, row, rows)
             self._check_resources(expected, row)
+
+    def _check_cancellation(self, expected: Expected, runs: Sequence[Row], lines: Sequence[Line]) -> None:
+        """Slurm forgets a cancellation when the job itself asks for a requeue before its processes have ended."""
+        job_id, cancelled_s = expected.job_id, expected.cancelled_s
+        if cancelled_s is None:
+            return
+        requeued_s = [
+            line.time_s for line in lines if line.what == "requeued" and line.time_s > expected.cancel_asked_s
+        ]
+        late = [(row, s) for row in runs if (s := row.start_s) is not None and s > cancelled_s + SECOND_S]
+        for (row, start_s), own_s in zip_longest(late, requeued_s[: len(late)]):
+            if own_s is not None and own_s <= start_s + 1:
+                self.known.append(
+                    f"{job_id} was cancelled at {cancelled_s:.2f} and requeued itself at {own_s:.2f}: {row}"
+                )
+            else:
+                self.broken(RealPromise.NOT_AFTER_CANCEL, job_id, f"cancelled at {cancelled_s:.2f}, then {row}")
 
     def _check_dependencies(self, expected: Expected, row: Row, rows: Mapping[str, Sequence[Row]]) -> None:
         assert row.start_s is not None

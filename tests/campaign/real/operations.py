@@ -94,9 +94,10 @@ def release(scene: Scene, job: Expected) -> None:
 def cancel(scene: Scene, label: int, task: int = 0) -> None:
     """The job's user: scancel."""
     for job in scene.some(label, task):
+        asked_s = time.time()
         answer = _as_user(scene, job, "scancel", job.job_id)
         if answer is Answer.DONE and job.cancelled_s is None:
-            job.cancelled_s = time.time()
+            job.cancel_asked_s, job.cancelled_s = asked_s, time.time()
         job.maybe_cancelled |= answer is Answer.UNKNOWN
 
 
@@ -138,16 +139,29 @@ def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool 
 
 
 def _wait_for_able(scene: Scene, force: bool) -> list[Expected]:
-    """Return the jobs that can be preempted, once one has taken a step and the lease is fresh, or after a few seconds."""
+    """Return the jobs that can be preempted, once one has taken a step and the controller answers, or after a few seconds.
+
+    While no job runs or waits that could be preempted, there is nothing to wait for.
+    """
     deadline = time.monotonic() + _ABLE_WITHIN_S
     while True:
-        able = [job for job_id in running(scene) if (job := scene.model.jobs.get(job_id)) and (force or job.spec.saves)]
+        states = _queue(scene)
+        known = [job for job_id in states or () if (job := scene.model.jobs.get(job_id)) and (force or job.spec.saves)]
+        able = [job for job in known if states and states[job.job_id] == "RUNNING"]
         ready = [job for job in able if _has_taken_steps(scene, job)]
-        if ready and scene.world.lease_is_fresh():
+        if ready and scene.world.headway.try_ask("status") is not None:
             return ready
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or (states is not None and not able and all(job.held for job in known)):
             return ready or able
         time.sleep(_LOOK_EVERY_S)
+
+
+def _queue(scene: Scene) -> dict[str, str] | None:
+    """Return the state of each job that runs or waits; None while Slurm does not answer."""
+    answer, text = scene.world.user(
+        None, "squeue", "--noheader", "--array", "--states=RUNNING,PENDING", "--format=%i %T"
+    )
+    return dict(line.split(" ", 1) for line in text.splitlines()) if answer is Answer.DONE else None
 
 
 def _has_taken_steps(scene: Scene, job: Expected) -> bool:

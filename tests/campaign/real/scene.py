@@ -47,9 +47,10 @@ class Scene:
         self.notes.append(f"{time.time():.2f} {text}")
 
     def refuse(self, text: str) -> None:
-        """Count a preemption that was not accepted; numbers of jobs do not distinguish reasons."""
+        """Count a preemption that was not accepted; numbers of jobs and names of folders do not distinguish reasons."""
         first = text.strip().partition("\n")[0]
-        self.refused[re.sub(r"\d[\d_.]*", "N", first)[:_REASON_CHARACTERS] or "no answer"] += 1
+        short = re.sub(r"\d[\d_.]*", "N", re.sub(r"/\S+", "PATH", first))
+        self.refused[short[:_REASON_CHARACTERS] or "no answer"] += 1
 
     def job_name(self, label: int) -> str:
         """Name of the jobs of a submission, unique among all stories of the cluster."""

@@ -87,6 +87,24 @@ def test_two_runs_at_once_are_found_in_either_record() -> None:
     assert RealPromise.NEVER_TWICE_AT_ONCE in broken(asked, rows, [*lines, Line(106.0, 0, "n1", "step", 5)])
 
 
+@pytest.mark.parametrize(
+    ("own_s", "runs_after", "excused"),
+    [(103.9, 1, False), (104.2, 1, True), (104.2, 2, False), (107.5, 1, False)],
+    ids=["it had requeued itself before", "it requeues itself then", "once, and runs twice", "after it has started"],
+)
+def test_a_job_that_requeues_itself_after_its_cancellation_runs_once_more(
+    own_s: float, runs_after: int, excused: bool
+) -> None:
+    made = model()
+    job = made.jobs["7"]
+    job.cancel_asked_s, job.cancelled_s, job.preempted_s, job.requeues_s = 104.0, 104.1, [103.0], [107.0]
+    before = [*log(0, 4, 101.2, ends=False), saved(4, 103.8), Line(own_s, 0, "n1", "requeued", 4)]
+    last = log(4, STEPS, 109.2, 2) if runs_after > 1 else log(4, STEPS, 106.2, 1)
+    rows = [run(101, 104, "REQUEUED"), run(106, 107, "REQUEUED" if runs_after > 1 else "COMPLETED"), run(109, 110)]
+    expected = set() if excused else {RealPromise.NOT_AFTER_CANCEL}
+    assert broken(made, rows[: 1 + runs_after], [*before, *last]) == expected
+
+
 def test_no_start_after_a_cancellation_nor_during_a_hold() -> None:
     cancelled = model()
     cancelled.jobs["7"].cancelled_s = 101.0

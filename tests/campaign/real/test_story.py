@@ -17,12 +17,14 @@ SEED = 7
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_a_short_story_on_a_real_slurm_breaks_no_promise(tmp_path: Path) -> None:
+def test_short_stories_on_two_real_clusters_at_a_time_break_no_promise(tmp_path: Path) -> None:
     skip_unless_possible(accounting=True)
-    tally = run_real([make_real_story(SEED, operations=20)], tmp_path)
-    assert tally.violations == []
+    stories = [make_real_story(seed, operations=20) for seed in (SEED, SEED + 1)]
+    tally = run_real(stories, tmp_path, processes=2)
+    assert (tally.violations, tally.failed) == ([], [])
+    assert tally.stories == len(stories)
     assert tally.runs > 0
-    assert tally.faults.total() >= FAULTS_AT_LEAST
+    assert tally.faults.total() >= 2 * FAULTS_AT_LEAST
 
 
 def test_stories_have_enough_operations_and_faults_and_come_out_the_same_every_time() -> None:

@@ -213,12 +213,11 @@ class World:
         return Answer.UNKNOWN if lost else Answer.REFUSED, text
 
     def operator(self, *words: str) -> tuple[bool, str]:
-        """Run `headway` as root. Return whether it carried out the command, and its output."""
-        try:
-            done = self.headway.headway(*words, check=False, timeout_s=_COMMAND_S)
-        except subprocess.TimeoutExpired as error:
-            return False, str(error)
-        return done.returncode == 0, (done.stdout + done.stderr).strip()
+        """Run `headway` as root. Return whether it was carried out, and its output; an error of its own is one of `ends`."""
+        done = self.headway.headway_here(*words)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            self.ends.append(f"headway {' '.join(words)}: {done.exception!r}")
+        return done.exit_code == 0, done.output.strip()
 
 
 @contextmanager

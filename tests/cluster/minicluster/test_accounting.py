@@ -49,6 +49,16 @@ def test_users_need_an_association_and_jobs_are_recorded(name: str) -> None:
     assert traces(name) == []
 
 
+def test_clusters_that_boot_at_the_same_time_share_no_temporary_tables(name: str) -> None:
+    """The database names them by its process number, which counts from 1 on every host, and all hosts share /tmp."""
+    with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=0, accounting=True)) as cluster:
+        server = cluster.program_on("ctl", "mariadbd")
+        assert server is not None
+        opened = [str(link.readlink()) for link in Path(f"/proc/{server.pid}/fd").iterdir()]
+        assert any(path.startswith(str(cluster.files.database)) for path in opened)
+        assert [path for path in opened if path.startswith("/tmp/")] == []
+
+
 def test_jobs_run_while_slurmdbd_is_away(name: str) -> None:
     with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=2, accounting=True)) as cluster:
         cluster.kill_slurmdbd()
