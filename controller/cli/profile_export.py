@@ -92,7 +92,7 @@ def measured_profiles(
         for model, fitted in steps.items()
         if model in known and fitted.compute_s > 0
     }
-    curves = _fit(locality.fit, _compared(tables["locality"]), "locality", fits) or {}
+    curves = _fit(locality.fit, locality.compared(tables["locality"]), "locality", fits) or {}
     laws = _fit(scaling.fit, tables["scaling"], "scaling", fits) or {}
     sizes = defaultdict(set)
     for row in tables["scaling"]:
@@ -116,14 +116,6 @@ def _fit(
         return None
     fits[name] = str(report)
     return found
-
-
-def _compared(rows: Sequence[LocalityRow]) -> list[LocalityRow]:
-    """Return the rows of models that were measured at several tiers, because one tier alone shows no difference."""
-    tiers = defaultdict(set)
-    for row in rows:
-        tiers[row.model, row.setting].add(row.tier)
-    return [row for row in rows if len(tiers[row.model, row.setting]) > 1]
 
 
 def _medians(rows: Sequence[PairRow]) -> dict[Pair, float]:

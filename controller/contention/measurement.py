@@ -30,6 +30,7 @@ from controller.profiles.current import (
     newest,
 )
 from controller.profiles.ideal import measured_priors
+from controller.profiles.racks import ONE_RACK, Racks
 from controller.profiles.reader import CachingReader, ProfileReader, ProfileStoreError
 from controller.profiles.sensitivity import Priors
 from controller.profiles.windows import RunKey, Throughput
@@ -50,7 +51,8 @@ _PAUSES = 4.0
 made a busy event loop take a third longer (measured). With 500 jobs it works for three of 30 s."""
 _PRIORS_EVERY_S = 600.0
 _NEW_MODELS_AFTER = 5.0
-"""Number of windows after which models are read again, when a job trains a model that was not seen before."""
+"""Number of windows after which models are read again, when a job trains a model that was not seen before, or not at its
+locality."""
 _MOST_WORDS = 200
 _PRIORS_FROM = 3000
 """Number of the newest windows from which the spread of measurements is computed."""
@@ -88,8 +90,11 @@ class AgentsView(Protocol):
 class Measurement:
     """Contention of running jobs, and the state of the agents. Invariant: `known` is replaced, never changed."""
 
-    def __init__(self, agents: AgentsView, path: Path, window_s: float) -> None:
-        """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
+    def __init__(
+        self, agents: AgentsView, path: Path, window_s: float, racks: Callable[[], Racks] = lambda: ONE_RACK
+    ) -> None:
+        """`path` is the store that the agents' server writes, `window_s` the length of its windows; `racks` returns what is known
+        of the topology."""
         self.window_s = window_s
         self.known: ContentionByRun = NO_CONTENTION
         self.listeners: list[Listener] = []
@@ -97,6 +102,7 @@ class Measurement:
         """Number of connected agents at the last update."""
         self.agents = agents
         self._path = path
+        self._racks = racks
         self._priors = Priors()
         self.models: KnownModels | None = None
         """Models at the last update; None before the first."""
@@ -154,7 +160,7 @@ class Measurement:
             self._priors_s = time.monotonic() if found else None
             self._models_s = None
         if self._models_are_old(found.values()):
-            self.models = await worker.run(partial(_models, store))
+            self.models = await worker.run(partial(_models, store, self._racks()))
             self._models_s = time.monotonic() if found else None
         known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
         news = [run for run in found if run not in known]
@@ -174,7 +180,7 @@ class Measurement:
             return True
         if time.monotonic() - self._models_s < _NEW_MODELS_AFTER * self.window_s:
             return False
-        return any(each.trained.signature and not models.has(each.trained, each.shape) for each in windows)
+        return any(each.trained.signature and not models.has(each) for each in windows)
 
     def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
         """Return the windows that describe the present; None when nothing has changed since the last call."""
@@ -216,8 +222,8 @@ def _priors(store: ProfileReader) -> Priors:
         return Priors()
 
 
-def _models(store: ProfileReader) -> KnownModels:
-    return KnownModels.of(store, store.beginning_of_last(_PRIORS_FROM))
+def _models(store: ProfileReader, racks: Racks) -> KnownModels:
+    return KnownModels.of(store, store.beginning_of_last(_PRIORS_FROM), racks)
 
 
 @asynccontextmanager
@@ -228,12 +234,13 @@ async def measure(
     settings: ControllerSettings,
     window_s: float,
     tasks: Tasks | None = None,
+    racks: Callable[[], Racks] = lambda: ONE_RACK,
 ) -> AsyncIterator[Measurement | None]:
     """Measure contention within the context, and publish each result; without agents nothing is measured."""
     if agents is None:
         yield None
         return
-    measurement = Measurement(agents, settings.profiles_path, window_s)
+    measurement = Measurement(agents, settings.profiles_path, window_s, racks)
     try:
         async with (tasks or Tasks()).running("contention", lambda: measurement.run(newest_snapshot, publish)):
             yield measurement

@@ -76,7 +76,9 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
     await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.facts, tasks))
     measurement = await stack.enter_async_context(
-        measure(newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks)
+        measure(
+            newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks, racks=lambda: knowledge.racks
+        )
     )
     await stack.enter_async_context(run_preemptions(controller.preemptions, agents, tasks))
     contention = await stack.enter_async_context(judge_contention(controller, window_s, agents, tasks))

@@ -1,4 +1,5 @@
-"""Profiles of models, as policies read them: computing time, bytes, overlap, losses beside neighbours, and speeds of NICs.
+"""Profiles of models, as policies read them: computing time, bytes, overlap, speeds by locality, losses beside neighbours, and
+speeds of NICs.
 
 They come from the store of profiles, by the rows to which the simulator is fitted (fit_rows.py). A running job has the model
 that agents report. A waiting job has the model that the last reported job of the same user and name trained, since the
@@ -18,8 +19,9 @@ import numpy as np
 
 from controller.observe.job_row import JobRow
 from controller.profiles.current import ContentionByRun, run_of
+from controller.profiles.racks import ONE_RACK, Racks
 from controller.profiles.reader import ProfileReader
-from controller.profiles.windows import RunShape, Trained
+from controller.profiles.windows import RunShape, Throughput, Trained
 from policies.model import ClusterState, Pairs, ProfileTable
 from policies.placement.locality_tiers import NUM_TIERS
 from policies.state.pair_ratios import Pair, key_of, mean_losses
@@ -40,35 +42,53 @@ class KnownModels:
     compute_s: tuple[float, ...]
     bytes: tuple[float, ...]
     overlap: tuple[float, ...]
+    localities: Mapping[str, tuple[float, float, float, float]]
+    """Throughput of a model at each locality tier, relative to the first; only of models measured at several tiers."""
+    placed: frozenset[tuple[str, int, int]]
+    """Model, number of GPUs and locality tier of all runs without neighbours."""
+    racks: Racks
     pairs: Mapping[Pair, float]
     nic_gbyte_s: Mapping[str, float]
     """Speed of the NIC by node, GB/s."""
 
     @staticmethod
-    def of(store: ProfileReader, since_s: float) -> KnownModels:
-        """Return the profiles measured since then. Raises sqlite3.Error."""
+    def of(store: ProfileReader, since_s: float, racks: Racks = ONE_RACK) -> KnownModels:
+        """Return the profiles measured since then, with localities by these racks. Raises sqlite3.Error."""
         # Imported here, after agents have reported, so that a start does not wait for the simulator's models.
         from controller.profiles.fit_rows import Names, rows
+        from controller.profiles.localities import locality_curves, measured
 
         found = rows(store, since_s=since_s)
         ratios: dict[Pair, list[float]] = defaultdict(list)
         for pair in found.pairs:
             ratios[key_of(pair.target), key_of(pair.other)].append(pair.ratio)
-        seen = [(item.trained, item.shape) for item in store.throughputs(since_s) if item.trained.signature]
+        windows = [item for item in store.throughputs(since_s) if item.trained.signature]
+        seen: list[tuple[Trained, RunShape | None]] = [(item.trained, item.shape) for item in windows]
         seen += [(row.trained, row.shape) for row in store.profiles(since_s) if row.trained.signature and row.shape]
+        names = Names(seen)
+        placed = measured(windows, racks.of, names)
         return KnownModels(
-            names=Names(seen),
+            names=names,
             models=tuple(row.model for row in found.models),
             compute_s=tuple(row.compute_s for row in found.models),
             bytes=tuple(row.bytes for row in found.models),
             overlap=tuple(row.overlap for row in found.models),
+            localities=locality_curves(placed),
+            placed=frozenset(placed),
+            racks=racks,
             pairs={pair: median(values) for pair, values in ratios.items() if median(values) > 0},
             nic_gbyte_s=store.nic_gbyte_s(),
         )
 
-    def has(self, trained: Trained, shape: RunShape | None) -> bool:
-        """Return whether that model was measured."""
-        return self.names.of(trained, shape) in self.models
+    def has(self, window: Throughput) -> bool:
+        """Return whether the model of that window was measured and, where the window shows a speed by locality, at that tier."""
+        from controller.profiles.localities import tier_of
+
+        model, gpus = self.names.of(window.trained, window.shape), window.shape.gpus
+        if model not in self.models:
+            return False
+        shows_locality = window.alone and gpus > 1
+        return not shows_locality or (model, gpus, tier_of(window.nodes, self.racks.of)) in self.placed
 
     def profiles(self, jobs: Sequence[_Seen | None]) -> ProfileTable:
         """Return the profiles for jobs that train these models; None: not known."""
@@ -78,7 +98,9 @@ class KnownModels:
         return ProfileTable(
             models=self.models,
             of_job=np.array(of_job, dtype=np.int64),
-            locality=np.full((count, NUM_TIERS), nan),
+            locality=np.array(
+                [self.localities.get(model, (nan,) * NUM_TIERS) for model in self.models], dtype=np.float64
+            ).reshape(count, NUM_TIERS),
             bytes_per_step=np.array(self.bytes, dtype=np.float64),
             compute_s=np.array([value if value > 0 else nan for value in self.compute_s], dtype=np.float64),
             cpu_cores=np.full(count, nan),

@@ -29,16 +29,20 @@ class Racks:
     uplink_gbyte_s: Mapping[str, float] = field(default_factory=dict)
     """Known speeds of the switches' uplinks."""
 
+    def of(self, node: str) -> str:
+        """Return the leaf switch of a node; empty where it has none."""
+        return self.leaf.get(node, _NONE)
+
     def numbers(self, nodes: Sequence[str]) -> IntColumn:
         """Return the number of each node's rack."""
         known: dict[str, int] = {}
-        return np.array([known.setdefault(self.leaf.get(node, _NONE), len(known)) for node in nodes], dtype=np.int64)
+        return np.array([known.setdefault(self.of(node), len(known)) for node in nodes], dtype=np.int64)
 
     def speeds(self, nodes: Sequence[str]) -> FloatColumn | None:
         """Return the uplink speed of each node's rack in GB/s, NaN when unknown; None when no speed is known."""
         if not self.uplink_gbyte_s:
             return None
-        found = [self.uplink_gbyte_s.get(self.leaf.get(node, _NONE), nan) for node in nodes]
+        found = [self.uplink_gbyte_s.get(self.of(node), nan) for node in nodes]
         return np.array(found, dtype=np.float64)
 
 

@@ -108,9 +108,12 @@ def policy(
     *,
     name: str | None = None,
     measures: Mapping[str, Metric] = METRICS,
+    record: bool = False,
 ) -> Contender:
-    """Return the policy NAME[:key=value,...] as a contender. With a sampler, its runs are recorded."""
-    return scheduled(name or text, kind, lambda: load_policy(*parse_policy(text)), sampler, measures=measures)
+    """Return the policy NAME[:key=value,...] as a contender. With a sampler or `record`, its runs are recorded."""
+    return scheduled(
+        name or text, kind, lambda: load_policy(*parse_policy(text)), sampler, measures=measures, record=record
+    )
 
 
 def scheduled(
@@ -120,12 +123,13 @@ def scheduled(
     sampler: Sampler | None = None,
     *,
     measures: Mapping[str, Metric] = METRICS,
+    record: bool = False,
 ) -> Contender:
-    """Return as a contender the policy that `make` makes for each run. With a sampler, its runs are recorded."""
+    """Return as a contender the policy that `make` makes for each run. With a sampler or `record`, its runs are recorded."""
 
     def run(setting: Setting, seed: int, on_progress: OnProgress | None) -> Run:
         models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
-        settings = Settings(record=sampler is not None)
+        settings = Settings(record=record or sampler is not None)
         simulation = Simulation(setting.trace(seed), setting.cluster, make(), settings, models, setting.profiles)
         drive(simulation, on_progress)
         return run_of(simulation, f"{name} in {setting.name}, seed {seed}", sampler, measures)
@@ -144,7 +148,10 @@ def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim that one contender is better than the best of others, by a relative change (-0.1: a tenth less) or by a factor."""
+    """A claim that one contender is better than the best of others, by a relative change (-0.1: a tenth less) or by a factor.
+
+    With no others, the claim is about the figure itself, which `factor` then shows as a ratio.
+    """
 
     name: str
     setting: str
@@ -164,7 +171,7 @@ class ClaimFinding:
 
     claim: Claim
     against: str
-    """The contender with the best mean among those of the claim."""
+    """The contender with the best mean among those of the claim; empty where the claim has none."""
     ours: Mean
     holds: bool
     """True if the whole 95 % interval reaches the goal; False with a single seed, which has no interval."""
@@ -180,6 +187,15 @@ class ClaimFinding:
         return {**result, **holds, "goal": claim.goal, "factor": claim.factor, **more}
 
 
+@dataclass(frozen=True, slots=True)
+class MoreFigures:
+    """One more table of a setting."""
+
+    setting: str
+    says: str
+    metrics: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """Contenders in settings, and claims about their results. Invariant: the contenders of a claim take part in its setting."""
@@ -190,8 +206,9 @@ class Experiment:
     contenders: Mapping[str, tuple[Contender, ...]]
     """Contenders of each setting."""
     metrics: tuple[str, ...]
-    """Metrics that tables show; the JSON has all."""
+    """Metrics that the table of each setting shows; the JSON has all."""
     measures: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+    more_tables: tuple[MoreFigures, ...] = ()
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     """Remarks for the reader."""
@@ -207,6 +224,7 @@ class Experiment:
             self,
             settings=settings,
             contenders={name: self.contenders[name] for name in self.contenders if name in names_left},
+            more_tables=tuple(table for table in self.more_tables if table.setting in names_left),
             claims=tuple(claim for claim in self.claims if claim.setting in names_left),
         )
 
@@ -243,6 +261,8 @@ class ExperimentResults:
 
     def _finding(self, claim: Claim) -> ClaimFinding:
         lower = self.experiment.measures[claim.metric].lower
+        if not claim.against:
+            return _finding(claim, "", Mean.of(self.values(claim.setting, claim.ours, claim.metric)), lower=lower)
         others = {name: self.values(claim.setting, name, claim.metric) for name in claim.against}
         best = min(others, key=lambda name: sum(others[name]) if lower else -sum(others[name]))
         ours = self.values(claim.setting, claim.ours, claim.metric)

@@ -56,7 +56,12 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         quick_seeds=30,
         default_seeds=30,
     ),
-    "sched2": Reproduction("SCHED2 (Luan et al., GLOBECOM 2019)", "simulator.papers.sched2.experiment"),
+    "sched2": Reproduction(
+        "SCHED2 (Luan et al., GLOBECOM 2019)",
+        "simulator.papers.sched2.experiment",
+        quick_seeds=30,
+        default_seeds=30,
+    ),
 }
 
 

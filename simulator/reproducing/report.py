@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from policies.learned.evaluation.statistics import Mean
 from simulator.errors import SettingError
-from simulator.reproducing.experiment import ClaimFinding, ExperimentResults, Setting
+from simulator.reproducing.experiment import ClaimFinding, ExperimentResults
 from simulator.reproducing.pictures import Picture, svg
 from simulator.runs.report.page import STYLE, versions
 
@@ -64,9 +64,9 @@ def print_results(results: ExperimentResults) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
-    for setting in results.experiment.settings:
-        table = Table(title=f"[bold]{setting.name}[/bold]: {setting.says}", title_justify="left", box=None)
-        head, *rows = _table(results, setting)
+    for name, says, metrics in _tables(results):
+        table = Table(title=f"[bold]{name}[/bold]: {says}", title_justify="left", box=None)
+        head, *rows = _table(results, name, metrics)
         for place, word in enumerate(head):
             table.add_column(word, justify="right" if place else "left")
         for row in rows:
@@ -92,9 +92,9 @@ def write_page(path: Path, results: ExperimentResults, pictures: Sequence[Pictur
         f"<section class='card'><h2>Claims</h2>{_html(_claims(results.findings()))}</section>",
         f"<section class='pictures'>{''.join(svg(each, results) for each in pictures)}</section>",
     ]
-    for setting in results.experiment.settings:
-        words = f"<h2>{escape(setting.name)}</h2><p class='note'>{escape(setting.says)}</p>"
-        parts.append(f"<section class='card'>{words}{_html(_table(results, setting))}</section>")
+    for name, says, metrics in _tables(results):
+        words = f"<h2>{escape(name)}</h2><p class='note'>{escape(says)}</p>"
+        parts.append(f"<section class='card'>{words}{_html(_table(results, name, metrics))}</section>")
     style = (files("simulator.runs.report") / "assets" / STYLE).read_text(encoding="utf-8")
     text = _PAGE.format(
         title=escape(f"Headway: {results.experiment.name} reproduced"), style=style, body="\n".join(parts)
@@ -105,12 +105,24 @@ def write_page(path: Path, results: ExperimentResults, pictures: Sequence[Pictur
         raise SettingError(f"{path}: cannot be written ({error.strerror}); give another --out") from error
 
 
-def _table(results: ExperimentResults, setting: Setting) -> list[list[str]]:
-    """Return the head and the rows of a setting, in order of the first metric, best first."""
-    shown, measures = results.experiment.metrics, results.experiment.measures
+def _tables(results: ExperimentResults) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield setting, description and metrics of every table, those of one setting after each other."""
+    experiment = results.experiment
+    for setting in experiment.settings:
+        yield setting.name, setting.says, experiment.metrics
+        yield from (
+            (table.setting, table.says, table.metrics)
+            for table in experiment.more_tables
+            if table.setting == setting.name
+        )
+
+
+def _table(results: ExperimentResults, setting: str, shown: tuple[str, ...]) -> list[list[str]]:
+    """Return the head and the rows of a table, in order of its first metric, best first."""
+    measures = results.experiment.measures
     rows: list[tuple[float, list[str]]] = []
-    for contender in results.experiment.contenders[setting.name]:
-        means = [results.mean(setting.name, contender.name, metric) for metric in shown]
+    for contender in results.experiment.contenders[setting]:
+        means = [results.mean(setting, contender.name, metric) for metric in shown]
         first = means[0]
         sign = 1.0 if measures[shown[0]].lower else -1.0
         texts = [text(metric, mean) for metric, mean in zip(shown, means, strict=True)]

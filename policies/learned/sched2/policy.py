@@ -13,7 +13,9 @@ import numpy as np
 from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
 from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
-from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, encoding_of
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, Mask, encoding_of
+from policies.learned.sched2.state.kinds import FEATURES, PAPER
+from policies.learned.sched2.state.state_columns import State
 from policies.learned.weights import weights
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from policies.learned.sched2.networks import Sched2Network
 
 SYSTEM = "sched2"
+SHIPPED = {PAPER: SYSTEM, FEATURES: f"{SYSTEM}-features"}
+"""Names of the weights that come with Headway, by the kind of network."""
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
 
 
@@ -33,23 +37,30 @@ class QAgent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, folder: str, window: str) -> QAgent:
-        """Load weights and card from the folder of a policy training; without one, those that come with Headway. `window`
-        replaces the window of training. Raises WeightsError, and EncoderError for an unknown window."""
+    def load(cls, folder: str, window: str, network: str = PAPER) -> QAgent:
+        """Load weights and card from the folder of a policy training; without one, those of that kind of network that come with
+        Headway. `window` replaces the window of training. Raises WeightsError, and EncoderError for an unknown window."""
         from policies.learned.sched2.networks import network_of
 
-        place, name = weights.located(folder, SYSTEM, SYSTEM)
+        place, name = weights.located(folder, SYSTEM, SHIPPED[network])
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding = encoding_of(card.recipe)
-            network = network_of(card.recipe, encoding.columns)
+            made = network_of(card.recipe, encoding.columns)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(
                 f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
             ) from error
-        arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
-        weights.fill(network, arrays)
-        return cls(replace(encoding, window=window) if window else encoding, network)
+        arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=made.state_dict())
+        weights.fill(made, arrays)
+        return cls(replace(encoding, window=window) if window else encoding, made)
+
+    def action(self, state: State, mask: Mask) -> int:
+        """Return the possible action with the highest Q for a state of the environment."""
+        import torch
+
+        with torch.inference_mode():
+            return int(self._network(torch.from_numpy(state[None]), torch.from_numpy(mask[None]))[0].argmax())
 
     def q_values(self, states: Tensor, masks: Tensor) -> Tensor:
         """Return Q of all actions for a batch of states."""
@@ -76,7 +87,10 @@ class Sched2(AgentPolicy):
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=NEEDS)
 
-    def __init__(self, weights: str | QAgent = "", window: str = "") -> None:
-        """`weights` is the folder of a policy training; without one, the weights that come with Headway. `window=widest` shows the
-        agent jobs of the whole queue; an agent in place of a folder has its own window. Raises WeightsError, EncoderError."""
-        self._agent = weights if isinstance(weights, QAgent) else QAgent.load(weights, window)
+    def __init__(self, weights: str | QAgent = "", window: str = "", network: str = PAPER) -> None:
+        """`weights` is the folder of a policy training; without one, the weights that come with Headway: those of the paper's
+        network, or with `network=features` those of the one that sees features. `window=widest` shows the agent jobs of the whole
+        queue. An agent in place of a folder has a network and a window of its own. Raises WeightsError, EncoderError."""
+        if network not in SHIPPED:
+            raise ValueError(f"network is {network!r}; give {' or '.join(SHIPPED)}")
+        self._agent = weights if isinstance(weights, QAgent) else QAgent.load(weights, window, network)

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
 from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
-from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, encoding_of
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, Mask, encoding_of
 from policies.learned.sched2.state.feature_columns import OF_JOB
 from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
+from policies.learned.sched2.state.state_columns import State
 from policies.learned.weights import weights as stored
 
 SYSTEM = "sched2-rule"
@@ -58,7 +59,11 @@ class RuleAgent:
 
     def choose(self, view: AgentView) -> AgentAction:
         """Return the rule's action."""
-        return AgentAction(self._features.action(self._rule, view.array(), view.mask().view(np.uint8)))
+        return AgentAction(self.action(view.array(), view.mask()))
+
+    def action(self, state: State, mask: Mask) -> int:
+        """Return the rule's action for a state of the environment."""
+        return self._features.action(self._rule, state, mask.view(np.uint8))
 
 
 class Sched2Rule(AgentPolicy):

@@ -37,39 +37,45 @@ def wait_s(result: Result, models: Collection[str]) -> Figure:
 
 
 def reused(result: Result) -> Figure:
-    """Return the share of jobs with several GPUs on one node that inherited their GPUs from one other such job.
+    """Return the share of runs with several GPUs that inherited a good locality from other jobs with several GPUs.
 
-    That is: no job has started on the node since a job ended that had at least as many GPUs of it. Chosen; the paper does not say
-    how it counts. None where runs were not recorded.
+    That is: the run is on as few nodes as possible, and on each of them no job has started since a job with several GPUs in all
+    ended that had at least as many GPUs of that node. Chosen; the paper does not say how it counts. None where runs were not
+    recorded.
     """
-    if result.spans is None:
+    spans = result.spans
+    if spans is None:
         return None
-    found = [again for _, events in groupby(_events(result.spans), key=itemgetter(0)) for again in _inherited(events)]
-    return float(np.mean(found)) if found else None
+    gpus = result.num_gpus[spans.index]
+    fewest = -(-gpus // int(result.node_gpus.max()))
+    several, local = gpus > 1, np.diff(spans.offset) <= fewest
+    inherits = local.copy()
+    for run, left in _left_for(spans, several):
+        inherits[run] &= left
+    return float(inherits[several].mean()) if several.any() else None
 
 
 def _theirs(result: Result, models: Collection[str]) -> BoolColumn:
     return np.isin(np.array(result.model), list(models)) & (result.num_gpus > 1)
 
 
-def _events(spans: Spans) -> list[tuple[int, int, int, int, bool]]:
-    """Return (node, time, end or start, GPUs, whether the whole job is on the node), sorted in that order."""
-    alone = np.diff(spans.offset) == 1
+def _left_for(spans: Spans, several: BoolColumn) -> Iterator[tuple[int, bool]]:
+    """Yield, for every run and each of its nodes, whether one job with several GPUs had just left as many there."""
+    for _, events in groupby(_events(spans), key=itemgetter(0)):
+        left = 0
+        for _, _, kind, gpus, run in events:
+            if kind == _END:
+                left = max(left, gpus if several[run] else 0)
+            else:
+                yield run, gpus <= left
+                left = 0
+
+
+def _events(spans: Spans) -> list[tuple[int, int, int, int, int]]:
+    """Return (node, time, end or start, GPUs, run), sorted in that order."""
     rows = [
-        (int(spans.nodes[part]), int(moment), kind, int(spans.counts[part]), bool(alone[run]))
+        (int(spans.nodes[part]), int(moment), kind, int(spans.counts[part]), run)
         for part, run in enumerate(spans.run_of_part.tolist())
         for moment, kind in ((spans.start[run], _START), (spans.end[run], _END))
     ]
     return sorted(rows)
-
-
-def _inherited(events: Iterator[tuple[int, int, int, int, bool]]) -> Iterator[bool]:
-    """Yield for every job of several GPUs that starts on this node alone, whether it inherits them."""
-    left = 0
-    for _, _, kind, gpus, alone in events:
-        if kind == _END:
-            left = max(left, gpus if gpus > 1 else 0)
-            continue
-        if gpus > 1 and alone:
-            yield gpus <= left
-        left = 0

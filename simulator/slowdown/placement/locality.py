@@ -10,6 +10,7 @@ step(best ring) / step(ring as placed), both alone (see links/ring.py).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
@@ -83,19 +84,32 @@ def fit(rows: Sequence[LocalityRow], seed: int = 0) -> tuple[dict[str, Curve], F
     A tier without measurements gets the value of the tier before it. Held-out rows are predicted from their setting's other rows.
     """
     fitted, held_out = split(rows, lambda row: row.throughput, seed)
-    curves, settings = _curves(fitted)
+    found, settings = _curves(fitted)
 
     def predicted(row: LocalityRow) -> float | None:
         setting = settings.get((row.model, row.setting))
-        return None if setting is None else exp(setting) * curves[row.model][row.tier]
+        return None if setting is None else exp(setting) * found[row.model][row.tier]
 
-    return curves, report(fitted, held_out, predicted, lambda row: row.throughput, seed)
+    return found, report(fitted, held_out, predicted, lambda row: row.throughput, seed)
+
+
+def curves(rows: Sequence[LocalityRow]) -> dict[str, Curve]:
+    """Return a curve for each model as `fit` does, from all rows, without an estimate of its error."""
+    return _curves(rows)[0]
+
+
+def compared(rows: Sequence[LocalityRow]) -> list[LocalityRow]:
+    """Return the rows of settings that were measured at several tiers, because one tier alone shows no difference."""
+    tiers = defaultdict(set)
+    for row in rows:
+        tiers[row.model, row.setting].add(row.tier)
+    return [row for row in rows if len(tiers[row.model, row.setting]) > 1]
 
 
 def _curves(rows: Sequence[LocalityRow]) -> tuple[dict[str, Curve], dict[tuple[str, str], float]]:
     """Return the curves, and the log throughput of every setting at the first tier."""
     tiers, settings = two_way([((row.model, row.tier), (row.model, row.setting), log(row.throughput)) for row in rows])
-    curves = {}
+    found = {}
     for model in dict.fromkeys(row.model for row in rows):
         known = [tiers.get((model, tier)) for tier in range(4)]
         first = next(value for value in known if value is not None)
@@ -103,8 +117,8 @@ def _curves(rows: Sequence[LocalityRow]) -> tuple[dict[str, Curve], dict[tuple[s
         for value in known:
             falling.append(falling[-1] if value is None else min(falling[-1], value - first))
         curve = [exp(value) for value in falling[1:]]
-        curves[model] = (curve[0], curve[1], curve[2], curve[3])
+        found[model] = (curve[0], curve[1], curve[2], curve[3])
         for key in settings:
             if key[0] == model:
                 settings[key] += first
-    return curves, settings
+    return found, settings

@@ -17,16 +17,20 @@ from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observer
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun
+from controller.profiles.racks import Racks
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
 from controller.state.ledger import Ledger
 from policies.heuristics.contention_greedy import ContentionGreedy
+from policies.learned.sched2.encoder import Encoder, Encoding
+from policies.learned.sched2.state.placements import NUM_PLACEMENTS
+from policies.learned.sched2.state.state_columns import StateColumns
 from policies.model import ClusterState
 from policies.serving.runtime.tasks.single_thread import Worker
 from policies.speeds.contention_model import ContentionModel
 from policies.wire.messages import parse_state, serialize_state, state_digest
-from tests.unit.controller.examples.build import job, running, snapshot
+from tests.unit.controller.examples.build import job, request, running, snapshot
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
@@ -134,10 +138,10 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
     now_s, looks = 1000.0, 0
     one_look = KnownModels.of
 
-    def counted(reader: ProfileReader, since_s: float) -> KnownModels:
+    def counted(reader: ProfileReader, since_s: float, racks: Racks) -> KnownModels:
         nonlocal looks
         looks += 1
-        return one_look(reader, since_s)
+        return one_look(reader, since_s, racks)
 
     monkeypatch.setattr(KnownModels, "of", counted)
     path = tmp_path / "of-its-own.sqlite"
@@ -149,7 +153,7 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         nonlocal now_s
         jobs = [running(str(job.job_id), on=dict.fromkeys(job.nodes, 4), raw_id=job.job_id) for job in training]
         seen._seen = None
-        await seen.update(worker, reader, snapshot(*jobs))
+        await seen.update(worker, reader, snapshot(*jobs, nodes=5))
         assert seen.models is not None
         return seen.models.models
 
@@ -170,4 +174,63 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         now_s += 5 * 30.0
         await look(mine, late)
         assert looks == 2
+        # and when a known model runs at another locality, it is read again
+        apart = Training(9, ("n5",), 12.0, start_s=T0 - 10_000, gpus=2, ranks=2)
+        store.take(agents.watch([apart], T0 + 690, T0 + 820))
+        store.compute_windows(T0 + 1300)
+        assert await look(mine, late) and looks == 2
+        now_s += 5 * 30.0
+        await look(apart)
+        assert looks == 3
+        assert seen.models is not None and seen.models.localities == {NAME: pytest.approx((1.0, 1.0, 0.5, 0.5))}
         worker.end()
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> Iterator[ProfileStore]:
+    """One model on two GPUs, profiled: on one node, on two nodes of a rack, and in two racks; and on four GPUs of one node."""
+    with closing(ProfileStore(tmp_path / "placed.sqlite")) as store:
+        agents = Agents()
+        jobs = [
+            Training(1, ("a1",), 8.0, start_s=T0 - 10_000, gpus=2, ranks=2),
+            Training(2, ("a2", "a3"), 4.0, start_s=T0 - 10_000),
+            Training(3, ("a4", "b1"), 2.0, start_s=T0 - 10_000),
+            Training(4, ("b2",), 1.0, start_s=T0 - 10_000, gpus=4, ranks=4),
+        ]
+        store.take([agents.arrival("a2", jobs[1].profile(T0, STEP, {"all_reduce": 4e9}))])
+        store.take(agents.watch(jobs, T0, T0 + 60))
+        store.compute_windows(T0 + 600)
+        yield store
+
+
+def test_policies_see_the_speed_at_each_locality_at_which_a_model_was_measured(placed: ProfileStore) -> None:
+    racks = Racks(leaf={"a1": "a", "a2": "a", "a3": "a", "a4": "a", "b1": "b", "b2": "b"})
+    profiles = KnownModels.of(placed, 0.0, racks).profiles([None])
+    assert profiles.models == (NAME,)
+    assert profiles.locality.tolist() == [pytest.approx((1.0, 1.0, 0.5, 0.25))]
+    # Without racks, the two placements on two nodes are of one tier: their mean (of logarithms) counts
+    assert KnownModels.of(placed, 0.0).profiles([]).locality.tolist() == [pytest.approx((1.0, 1.0, 8**-0.5, 8**-0.5))]
+
+
+def test_a_waiting_job_of_a_profiled_model_has_its_times_under_the_four_placements_of_sched2(
+    placed: ProfileStore,
+) -> None:
+    # Given two racks of two nodes of four GPUs, and a job of that model on four GPUs that takes an hour with the best locality
+    racks = Racks(leaf={"n1": "a", "n2": "a", "n3": "b", "n4": "b"})
+    known = KnownModels.of(placed, 0.0, Racks(leaf={"a1": "a", "a2": "a", "a3": "a", "a4": "a", "b1": "b"}))
+    knowledge = Knowledge()
+    knowledge.set_topology(racks)
+    knowledge.set_measured(NO_CONTENTION, known)
+    observer = Observer(knowledge)
+    measured_run = {RunKey(1, 0): Contention(placed.throughputs_of(1, 1)[0], None)}
+    runs = running("1", on={"n1": 1}, raw_id=1, name="mine")
+    waits = job("10", name="mine", time_limit_s=3600, request=request(gpus_per_job=4))
+    state = observer.observe(snapshot(runs, waits), Ledger(), frozenset({"dl"}), measured_run).state
+    # When SCHED2's encoder looks at it
+    view = Encoder(Encoding(num_nodes=4, gpus_per_node=8, candidates=4)).observe(state)
+    # Then it shows the times on one node, on two of a rack, and on three and four of both racks
+    (row,) = view.candidates
+    assert state.jobs.ids[row] == "10"
+    assert StateColumns(4, 8, 4).split(view.array())[1][0, :NUM_PLACEMENTS].tolist() == [
+        pytest.approx(hours * view.state.remaining_s[row] / 3600) for hours in (1.0, 2.0, 4.0, 4.0)
+    ]

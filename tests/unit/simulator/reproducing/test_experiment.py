@@ -12,7 +12,18 @@ from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError, SimulatorError
 from simulator.reproducing.bound import average_jct_bound_s
-from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Run, Setting, perform, policy, run_of
+from simulator.reproducing.experiment import (
+    Claim,
+    Contender,
+    Experiment,
+    Kind,
+    MoreFigures,
+    Run,
+    Setting,
+    perform,
+    policy,
+    run_of,
+)
 from simulator.runs.progress import OnProgress
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL, generate
@@ -101,6 +112,15 @@ def test_a_factor_is_how_many_times_as_good(metric: str) -> None:
     assert found.holds == (expected.mean - expected.ci95 >= 1.0)
 
 
+@pytest.mark.parametrize("factor", [False, True])
+def test_a_claim_without_others_is_about_the_figure_itself(factor: bool) -> None:
+    ours = {"metric": "utilization", "against": (), "factor": factor}
+    outcome = perform(experiment(claim(**ours, goal=0.01), claim(**ours, goal=1.01)), SEEDS, _nobody)
+    reached, missed = outcome.findings()
+    assert reached.ours == missed.ours == Mean.of(outcome.values("small", "fewest-gpus", "utilization"))
+    assert reached.against == "" and reached.holds and not missed.mean_holds
+
+
 def test_unfinished_jobs_give_no_result() -> None:
     with pytest.raises(SimulatorError, match="no policy: left 24 of 24 jobs"):
         run_of(Simulation(small(1000), parse_cluster("2x8"), None, Settings()), "no policy", None)
@@ -135,8 +155,10 @@ def test_a_part_of_an_experiment_has_the_claims_of_its_settings() -> None:
         experiment(claim(), claim(name="b", setting="large")),
         settings=(setting(), setting("large")),
         contenders={name: (policy("fifo", Kind.BASELINE),) for name in ("small", "large")},
+        more_tables=tuple(MoreFigures(name, "more", ("makespan_s",)) for name in ("small", "large")),
     )
     part = whole.only("arg")
+    assert [each.setting for each in part.more_tables] == ["large"]
     assert [each.name for each in part.settings] == ["large"] == list(part.contenders)
     assert [each.name for each in part.claims] == ["b"]
     assert whole.only("") == whole

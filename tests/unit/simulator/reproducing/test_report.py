@@ -10,7 +10,7 @@ import pytest
 
 from simulator.papers.contention_rl.contenders import samples
 from simulator.reproducing import registry, report
-from simulator.reproducing.experiment import METRICS, Experiment, ExperimentResults, Kind, perform, policy
+from simulator.reproducing.experiment import METRICS, Experiment, ExperimentResults, Kind, MoreFigures, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from tests.unit.simulator.cli.test_bench import call
@@ -34,6 +34,7 @@ def experiment(_profiles: ModelProfiles | None = None, *, quick: bool = False) -
         settings=(setting(),),
         contenders={"small": tuple(policy(name, Kind.BASELINE, samples) for name in names)},
         metrics=("avg_jct_s", "utilization"),
+        more_tables=(MoreFigures("small", "more of <it>", ("makespan_s",)),),
         claims=(claim(against=("fifo",)), claim(name="twice as good", against=("fifo",), factor=True, goal=2.0)),
         notes=("Look & see.",),
     )
@@ -61,8 +62,13 @@ def test_text_output_has_tables(results: ExperimentResults, capsys: pytest.Captu
     report.print_results(results)
     lines = capsys.readouterr().out.splitlines()
     order = [line.split()[0] for line in lines if line.split() and line.split()[0] in {"fifo", "fewest-gpus", "las"}]
-    best_first = sorted(order, key=lambda name: sum(results.values("small", name, "avg_jct_s")))
-    assert order == best_first
+    names = sorted(set(order))
+    assert order == [
+        name
+        for metric in ("avg_jct_s", "makespan_s")
+        for name in sorted(names, key=lambda name: sum(results.values("small", name, metric)))
+    ]
+    assert "small: more of <it>" in [line.strip() for line in lines]
     (twice,) = (line for line in lines if "twice as good" in line)
     assert "2.00x" in twice and twice.rstrip().endswith("no")
 
@@ -77,7 +83,7 @@ def test_the_page_needs_no_network(results: ExperimentResults, tmp_path: Path) -
     report.write_page(tmp_path / "page.html", results, PICTURES, "headway-sim reproduce toy")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == len(PICTURES)
-    assert "a &lt;toy&gt;" in page and "Look &amp; see." in page
+    assert "a &lt;toy&gt;" in page and "more of &lt;it&gt;" in page and "Look &amp; see." in page
     assert "src=" not in page and "<script" not in page and "@import" not in page
 
 
@@ -116,6 +122,8 @@ def test_shipped_experiments_hold_together(name: str, quick: bool) -> None:
     assert there.keys() == found.contenders.keys()
     assert there.keys() <= {setting.name for setting in whole.settings}
     assert set(found.metrics) <= set(found.measures)
+    assert {each.setting for each in found.more_tables} <= there.keys()
+    assert {metric for each in found.more_tables for metric in each.metrics} <= set(found.measures)
     for each in found.claims:
         assert {each.ours, *each.against} <= there[each.setting], each.name
         assert each.metric in found.measures

@@ -8,9 +8,11 @@ import sys
 import pytest
 
 from policies.api import load_policy
+from policies.errors import PolicyLoadError
 from policies.learned.sched2.encoder import NAME, encoding_of
-from policies.learned.sched2.policy import SYSTEM
+from policies.learned.sched2.policy import SHIPPED, SYSTEM
 from policies.learned.sched2.rule import SYSTEM as RULE
+from policies.learned.sched2.state.kinds import FEATURES, PAPER
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.weights import weights
 from policies.learned.weights.card import settings_of
@@ -56,6 +58,32 @@ def test_the_papers_agent_was_trained_by_the_papers_recipe() -> None:
         "min_gain": 0.0,
         **{name: card.recipe[name] for name in settings_of(Recipe()) if name != "min_gain"},
     } == settings_of(Recipe())
+
+
+def test_the_network_of_features_was_trained_by_the_same_recipe() -> None:
+    _, card = weights.load(weights.pretrained(), SHIPPED[FEATURES], system=SYSTEM, encoder=NAME)
+    known = settings_of(Recipe(network=FEATURES))
+    assert {name: card.recipe[name] for name in known} == known
+    assert encoding_of(card.recipe).supports == "15 nodes, the widest of 8 GPUs"
+    assert card.results["validation"] == -card.results["effectiveness"]
+
+
+def test_the_network_of_features_is_another_agent_than_the_papers() -> None:
+    trace = generate(Sched2(seed=500, jobs=100, mean_gap_s=80.0))
+    models = build(["locality"], topology=CLUSTER.topology, profiles=PROFILES)
+    runs = [
+        Simulation(trace, CLUSTER, load_policy("sched2", options), Settings(), models, PROFILES)
+        for options in ({}, {"network": PAPER}, {"network": FEATURES})
+    ]
+    for each in runs:
+        each.run()
+    default, papers, features = (Result.of(each, "", 0.0).finish_ns.tolist() for each in runs)
+    assert default == papers != features
+
+
+def test_a_network_that_does_not_come_with_headway_is_refused() -> None:
+    with pytest.raises(PolicyLoadError, match="network is 'wide'; give paper or features"):
+        load_policy("sched2", {"network": "wide"})
 
 
 def test_the_rule_needs_no_torch() -> None:

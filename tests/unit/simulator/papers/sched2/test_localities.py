@@ -48,3 +48,23 @@ def test_waits_are_means() -> None:
 def test_locality_is_reused_where_one_job_leaves_it_to_another(rows: list[Row], share: float | None) -> None:
     result = run(rows, "1x4", "fifo")
     assert localities.reused(result) == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("rows", "share"),
+    [
+        # The third needs both nodes, and has on each what one of the others left.
+        ([(0, 4, 10), (0, 4, 10), (20, 8, 10)], 1 / 3),
+        # A job of one GPU was on the second node in between.
+        ([(0, 4, 10), (0, 4, 10), (15, 4, 4), (15, 1, 4), (20, 8, 10)], 1 / 4),
+    ],
+)
+def test_jobs_on_several_nodes_count_where_all_their_nodes_were_left_to_them(rows: list[Row], share: float) -> None:
+    assert localities.reused(run(rows, "2x4", "fifo-skip")) == pytest.approx(share)
+
+
+def test_scattered_jobs_have_no_good_locality_to_reuse() -> None:
+    # The spread job of two GPUs ends with the others, and leaves one GPU to it on each node; the next is spread again.
+    result = run([(0, 3, 30), (0, 3, 30), (0, 2, 10), (12, 2, 10)], "2x4", "sched2-fifo")
+    assert localities.spread(result).tolist() == [False, False, True, True]
+    assert localities.reused(result) == 0.0
