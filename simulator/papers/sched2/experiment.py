@@ -2,7 +2,7 @@
 
 15 servers of 8 GPUs, 1,000 jobs. The paper does not say how loaded its cluster is, but how long its baselines wait: at a mean gap
 of 129 s they wait as long if they choose from the first ten jobs of the queue, as its agent does
-(`tests/bench/sched2_load.py`). With the whole queue to choose from they wait less; the range of gaps shows both.
+(`waits_by_load`). With the whole queue to choose from they wait less; the range of gaps shows both.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from policies.model import FloatColumn
 from simulator.cluster.cluster import parse_cluster
 from simulator.papers.sched2 import localities
 from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
+from simulator.papers.sched2.bounds import bound
 from simulator.reproducing.experiment import (
     METRICS,
     Claim,
@@ -147,7 +148,7 @@ def _contenders(measured: dict[str, Metric], *, record: bool, quick: bool) -> tu
         if name != "fifo" or reading == "whole queue"
     ]
     others = () if quick else tuple(policy(name, Kind.CONTROL, measures=measured) for name in OTHERS)
-    return (*ours, *rules, *others)
+    return (*ours, *rules, *others, bound())
 
 
 def _rule(name: str, kind: Kind, reading: str, measured: dict[str, Metric], *, record: bool) -> Contender:

@@ -230,3 +230,12 @@ def test_decisions_every_minute_do_not_move_jobs_in_circles() -> None:
     assert simulation.unfinished == []
     assert simulation.decisions > 200
     assert sum(simulation.finished.stops) + sum(simulation.finished.moves) <= 2 * len(trace)
+
+
+def test_the_rule_before_training_takes_no_weights() -> None:
+    jobs = [(Job(gpus=gpus, estimate_s=600.0 * gpus), QUIET) for gpus in (5, 4, 4, 2)]
+    state = state_of([Node()], jobs)
+    begins = HeadwayRl(network(**SOON), values="start").decide(state)
+    assert begins == beginner().decide(state)
+    with pytest.raises(ValueError, match="values is 'first'; give learned or start"):
+        HeadwayRl(values="first")
