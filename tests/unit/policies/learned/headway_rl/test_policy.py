@@ -169,7 +169,7 @@ def test_jobs_without_estimate_or_profile_have_typical_values_and_the_reason_say
     state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
     decision = beginner().decide(state)
     assert set(decision.allocation) == {0, 1}
-    assert decision.reasons[0].endswith("(its model was not measured; typical values are used)")
+    assert decision.reasons[0].endswith("(model not measured: typical values)")
     nothing = dataclasses.replace(state, profiles=None)
     assert set(beginner().decide(nothing).allocation) == {0, 1}
 
