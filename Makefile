@@ -79,7 +79,8 @@ bench: setup
 ## make fidelity   real training jobs on a mini-cluster against the simulator (docs/fidelity.md; a quarter of an hour)
 fidelity: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root
-	$(BIN)/python -m tests.fidelity
+	@mkdir -p bench-results
+	$(BIN)/headway-minicluster fidelity --out bench-results/fidelity-measured.json
 
 ## make proto      generated code from protos/
 proto: setup

@@ -1,6 +1,6 @@
 """The policy interface, and the search for installed policies.
 
-A policy is an object with a `spec` and a pure `decide`. Packages add theirs through the entry-point group
+A policy is an object with a `spec` and a `decide`. Packages add theirs through the entry-point group
 `headway.policies`: name → a callable that takes the policy's options as keywords and returns a `Policy`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from inspect import Parameter, signature
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
@@ -61,7 +61,18 @@ class Policy(Protocol):
         """The properties and needs of the policy."""
 
     def decide(self, state: ClusterState) -> Decision:
-        """Return the allocation wanted now. Pure: the same state gives the same decision."""
+        """Return the allocation wanted now. The same state gives the same decision, however often it is asked in a row.
+
+        A policy whose decisions depend on earlier states too says so, and has `fork` (`Forkable`).
+        """
+
+
+@runtime_checkable
+class Forkable(Protocol):
+    """A policy that remembers earlier states."""
+
+    def fork(self) -> Any:
+        """Return an independent copy: what one of them sees from now on, the other does not know."""
 
 
 @dataclass(frozen=True, slots=True)

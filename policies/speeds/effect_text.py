@@ -18,4 +18,4 @@ def effect_text(state: ClusterState, effect: Effect, weighting: str = "") -> str
 
 def typical_text(model: ContentionModel, row: int) -> str:
     """Return a note for a job whose model was not measured; empty for others."""
-    return " (its model was not measured; typical values are used)" if model.is_typical(row) else ""
+    return " (model not measured: typical values)" if model.is_typical(row) else ""

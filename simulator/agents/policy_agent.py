@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import gymnasium
 
-from policies.api import Policy
+from policies.api import Forkable, Policy
 from policies.learned.training.agents import Mask
 from simulator.envs.decisions import DecisionMapping, mapping_of
 from simulator.errors import DecisionError
@@ -17,7 +16,7 @@ class PolicyAgent:
     """An `Agent` that any `Policy` drives.
 
     Invariant: the policy decides once at each instant at which the environment asks, and its actions carry out that decision.
-    A policy that keeps state begins every episode as it was given.
+    A policy that remembers earlier states (`Forkable`) begins every episode as it was given.
     """
 
     def __init__(self, policy: Policy, *, exact: bool = False) -> None:
@@ -33,7 +32,8 @@ class PolicyAgent:
     def begin(self, env: gymnasium.Env[Any, Any], seed: int) -> None:  # noqa: ARG002 - the protocol
         """Begin an episode. Raises SettingError for an environment without a mapping."""
         self._mapping = mapping_of(env)
-        self._policy = copy.deepcopy(self._given)
+        remembers: object = self._given
+        self._policy = remembers.fork() if isinstance(remembers, Forkable) else self._given
         self._instant = None
         self.deviations = 0
 

@@ -41,8 +41,16 @@ def reproduce(
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick; 30 of dl2"),
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Test traces of each setting.",
+            show_default="5; 3 with --quick; 10 of headway-rl; 30 of dl2",
+        ),
     ] = None,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first trace. Seeds below 1000 are those of training and validation.")
+    ] = 1000,
     only: Annotated[
         str, typer.Option(help="Only settings whose names contain this.", metavar="WORDS", show_default="all")
     ] = "",
@@ -53,7 +61,7 @@ def reproduce(
     ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Reproduce the results of a published system: its claims, the results here, and controls."""
+    """Reproduce the results of a system: its claims, the results here, and controls."""
     from simulator.reproducing import registry
 
     if system is None:
@@ -73,6 +81,7 @@ def reproduce(
             profiles=profiles,
             on_progress=bar.on_progress or (lambda _share: None),
             only=only,
+            first_seed=first_seed,
         )
     if out is not None:
         page = registry.write(out, chosen, results, command_line())

@@ -13,7 +13,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from policies.api import Decision, Policy
+from policies.api import Decision, Forkable, Policy
 from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
@@ -225,7 +225,8 @@ class Simulation:
 
         It takes time in proportion to the active jobs, and copies a few numbers per node. The log of finished jobs stays with the
         original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
-        one of them advances. A new policy first decides at the next instant; `decide` lets it decide at once.
+        one of them advances. A new policy first decides at the next instant; `decide` lets it decide at once. Without one, a policy
+        that remembers earlier states is forked too.
         """
         twin = copy.copy(self)
         twin._jobs = self._jobs.fork()
@@ -239,6 +240,8 @@ class Simulation:
         twin.decision_ns = []
         if policy is not None:
             twin._change_policy(policy)
+        else:
+            twin._policy = _fork_of(self._policy)
         twin._kernel = _kernel_decider(twin._rule, twin._loop.pool)
         return twin
 
@@ -312,6 +315,13 @@ def _refuse_impossible(trace: Trace, cluster: Cluster, possible: BoolColumn) -> 
         path=trace.name,
         column="num_gpus",
     )
+
+
+def _fork_of(policy: Policy | None) -> Policy | None:
+    """Return a copy of a policy that remembers earlier states; any other policy itself."""
+    remembers: object = policy
+    forked: Policy | None = remembers.fork() if isinstance(remembers, Forkable) else policy
+    return forked
 
 
 def _period(policy: Policy | None) -> int:

@@ -1,4 +1,4 @@
-"""The published systems whose results `headway-sim reproduce NAME` reproduces."""
+"""The systems whose results `headway-sim reproduce NAME` reproduces: the published ones, and Headway's own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PAGE, JSON = "reproduced.html", "reproduced.json"
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """One published system."""
+    """One system."""
 
     says: str
-    """The system, and the paper that describes it."""
+    """The system, and the paper that describes it if there is one."""
     module: str
     """The module with `experiment(profiles, quick=)` and `pictures(results)`; imported on first use."""
     quick_seeds: int = QUICK_SEEDS
@@ -56,6 +56,9 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         quick_seeds=30,
         default_seeds=30,
     ),
+    "headway-rl": Reproduction(
+        "Headway's own, where jobs share links", "simulator.papers.headway_rl.experiment", default_seeds=10
+    ),
     "sched2": Reproduction(
         "SCHED2 (Luan et al., GLOBECOM 2019)",
         "simulator.papers.sched2.experiment",
@@ -80,14 +83,18 @@ def reproduce(
     profiles: Path | None,
     on_progress: OnProgress,
     only: str = "",
+    first_seed: int = FIRST_TEST_SEED,
 ) -> ExperimentResults:
-    """Run the experiment, or its settings with `only` in their names, on test seeds. Raises SimulatorError, PolicyError."""
+    """Run the experiment, or its settings with `only` in their names, on seeds from `first_seed` on: test seeds by default.
+
+    Raises SimulatorError, PolicyError.
+    """
     from simulator.reproducing.experiment import perform
     from simulator.slowdown.profiles.files import load_profiles
 
     count = seeds or (system.quick_seeds if quick else system.default_seeds)
     experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick).only(only)
-    return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
+    return perform(experiment, range(first_seed, first_seed + count), on_progress)
 
 
 def write(folder: Path, system: Reproduction, results: ExperimentResults, command: str) -> Path:

@@ -117,10 +117,7 @@ class _Pool(Generic[T]):
             message: Any = ready.recv()
         except EOFError:
             process.join()
-            raise SettingError(
-                f"the process of {name} ended ({process.exitcode}) before its run did, perhaps for lack of memory; "
-                "give fewer policies at once, or --limit"
-            ) from None
+            raise SettingError(_why_ended(name, process.exitcode)) from None
         if isinstance(message, float):
             self._on_progress(name, message)
             return
@@ -130,6 +127,16 @@ class _Pool(Generic[T]):
         self._on_progress(name, 1.0)
         del self._running[ready]
         process.join()
+
+
+def _why_ended(name: str, exit_code: int | None) -> str:
+    """Return why a process ended before its run did: a signal, as where memory is short, or an error of the program."""
+    if exit_code is not None and exit_code < 0:
+        return (
+            f"the process of {name} was ended by signal {-exit_code} before its run was over, perhaps for lack of memory; "
+            "give fewer policies at once, or --limit"
+        )
+    return f"the process of {name} failed with an unexpected error ({exit_code}); its traceback is on standard error"
 
 
 def _do(name: str, work: Work[Any], pipe: Connection, outlast: bool) -> None:

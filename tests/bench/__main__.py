@@ -13,8 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from slurm.experiments.machine import machine
 from slurm.prerequisites import missing
-from tests.bench.measuring.figures import Figure, Findings, machine
+from tests.bench.measuring.figures import Figure, Findings
 
 ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside")
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""

@@ -20,8 +20,10 @@ on more nodes than it needs, unless `layout` says otherwise.
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -54,6 +56,12 @@ class Optimus:
             round_s=seconds,
             needs=frozenset({"duration_estimate", "profile"}),
         )
+
+    def fork(self) -> Self:
+        """Return a copy with observations of its own."""
+        twin = copy.copy(self)
+        twin._observed = copy.deepcopy(self._observed)
+        return twin
 
     def decide(self, state: ClusterState) -> Decision:
         """Decide the sizes of all jobs, then the placements of those that start or change (`policies.ordering.resizing`)."""

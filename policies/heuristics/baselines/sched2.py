@@ -13,6 +13,9 @@ The paper leaves some points open; the choices here are:
 
 from __future__ import annotations
 
+import copy
+from typing import Self
+
 import numpy as np
 
 from policies.api import Decision, PolicySpec
@@ -133,6 +136,12 @@ class Sched2Dsif:
         self._window = whole("window", window, least=0)
         self._max_delays = whole("max_delays", max_delays, least=0)
         self._delays: dict[str, list[float]] = {}
+
+    def fork(self) -> Self:
+        """Return a copy that counts delays of its own."""
+        twin = copy.copy(self)
+        twin._delays = copy.deepcopy(self._delays)
+        return twin
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the shortest that fits, unless it is to be delayed, and so on."""

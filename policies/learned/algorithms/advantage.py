@@ -56,12 +56,13 @@ def discounts(elapsed: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray
     """Return the discount after steps that took so much time, and the weight of their rewards; `gamma` is the discount of one unit.
 
     A reward is spread evenly over its step, so its weight is the mean of the discount over that time, in units in which a reward of
-    1 in every unit of time for ever has the value 1.
+    1 in every unit of time for ever has the value 1. In a step without duration the weight is the limit of that.
     """
     factors = np.power(gamma, elapsed)
     if gamma == 1:
         return factors, np.ones_like(elapsed)
-    return factors, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0)
+    at_once = -np.log(gamma) if gamma > 0 else 1.0
+    return factors, np.where(elapsed > 0, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0), at_once)
 
 
 def _accumulate(gains: Floats, factors: Floats) -> Floats:

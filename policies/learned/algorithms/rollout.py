@@ -129,7 +129,7 @@ class Collector:
             self._seen, rewards, terminated, truncated, infos = self.envs.step(self._actions[step])
             self._masks = self._masks_now()
             self._rewards[step], self._terminated[step], self._truncated[step] = rewards, terminated, truncated
-            self._elapsed[step] = _elapsed(infos, self.envs.num_envs)
+            self._elapsed[step] = durations(infos, self.envs.num_envs)
             self._episode_rewards += rewards
             self._episode_steps += 1
             if (over := terminated | truncated).any():
@@ -202,7 +202,7 @@ class _Ends:
     masks: list[Flags | None]
 
 
-def _elapsed(infos: Mapping[str, Any], envs: int) -> Floats:
+def durations(infos: Mapping[str, Any], envs: int) -> Floats:
     """Return each environment's duration of the step, also of one that ended in it; NaN if it reported none."""
     elapsed = np.full(envs, np.nan)
     for info in (infos, infos.get("final_info", {})):

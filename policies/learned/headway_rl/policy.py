@@ -17,6 +17,7 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.learned.headway_rl.features import ENCODER, features
+from policies.learned.headway_rl.initial_rule import initial_rule
 from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.learned.headway_rl.search import Assignment, Search
 from policies.learned.weights import weights
@@ -30,6 +31,7 @@ from policies.speeds.contention_model import ContentionModel, Effect, Law
 from policies.speeds.effect_text import effect_text, typical_text
 
 SYSTEM = "headway-rl"
+LEARNED, START = "learned", "start"
 MOST_RUNNING = 96
 MOST_WAITING = 320
 EFFORT = 600
@@ -50,11 +52,15 @@ class HeadwayRl:
         effort: int = EFFORT,
         law: str = "auto",
         stretch: float = STRETCH,
+        values: str = LEARNED,
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights come from Headway. `effort` is the number of
         jobs that a decision considers, summed over all orders; 0: only the first order is tried. `law` is as for
-        contention-greedy. A job is late when it has waited for `patience_s` and for `stretch` times its estimated duration.
-        Raises WeightsError."""
+        contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
+        terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
+        duration. Raises WeightsError."""
+        if choice("values", values, (LEARNED, START)) == START:
+            weights = initial_rule()
         self._network = weights if isinstance(weights, ValueFunction) else load(weights)
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)

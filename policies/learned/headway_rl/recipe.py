@@ -27,6 +27,7 @@ import numpy.typing as npt
 from policies.errors import TrainingError
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.headway_rl.features import NAMES
+from policies.learned.headway_rl.initial_rule import START
 from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.training.run.seeding import generator, seeds
@@ -42,26 +43,6 @@ from policies.learned.training.systems import (
 )
 
 Vector = npt.NDArray[np.float64]
-
-START: Mapping[str, tuple[float, float]] = {
-    "remaining": (-0.6, 0.25),
-    "gpus": (0.7, 0.25),
-    "waited": (0.0, 0.15),
-    "at_stake": (0.0, 0.3),
-    "runs": (0.0, 0.1),
-    "share": (0.0, 0.3),
-    "odd": (0.0, 0.2),
-    "wide": (0.0, 0.25),
-    "remaining_pressure": (0.0, 0.1),
-    "gpus_pressure": (0.0, 0.1),
-    "at_stake_pressure": (0.0, 0.1),
-    "waited_gpus": (0.0, 0.12),
-    "gpus_coarse": (0.0, 0.4),
-    "bulk": (0.5, 0.2),
-    "threshold": (0.3, 0.12),
-    "log_stop": (-3.5, 0.8),
-}
-"""First mean and spread of every weight. The mean is a rule that was written by hand: GPUs^0.7 / remaining time^0.6."""
 
 
 @dataclass(frozen=True, kw_only=True)

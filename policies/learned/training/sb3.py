@@ -1,8 +1,9 @@
 """stable-baselines3 as another engine: MaskablePPO of sb3-contrib with its own network, on a system's environments.
 
 It serves as a check of the recipes: if it learns something as well, the recipe is not the cause. All hyper-parameters are
-stable-baselines3's defaults except two, which are for dozens of environments instead of one. Rounds, checkpoints, early stopping
-and validation are Headway's own.
+stable-baselines3's defaults except two, which are for dozens of environments instead of one. Rewards are discounted by time, as in
+the recipes (`sb3_buffer`): `gamma` is the discount of one unit of the environments' time. Rounds, checkpoints, early stopping and
+validation are Headway's own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from policies.errors import TrainingError
+from policies.learned.algorithms.rollout import durations
 from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.sb3_buffer import TimedRolloutBuffer
 from policies.learned.training.systems import SimulationBackend, TrainableSystem
 
 STEPS = 64
@@ -53,7 +56,16 @@ def trainer(system: TrainableSystem) -> Callable[[TrainingRun, SimulationBackend
 
 def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
     """Return an untrained agent."""
-    model = MaskablePPO("MlpPolicy", envs, n_steps=STEPS, batch_size=MINIBATCH, seed=seed, device=device)
+    model = MaskablePPO(
+        "MlpPolicy",
+        envs,
+        n_steps=STEPS,
+        batch_size=MINIBATCH,
+        seed=seed,
+        device=device,
+        rollout_buffer_class=TimedRolloutBuffer,
+        rollout_buffer_kwargs={"clock": envs},
+    )
     # Its own would make a folder in /tmp.
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model
@@ -119,6 +131,10 @@ class Environments(VecEnv):
         self._envs = envs
         self._first_seeds: list[int] = []
         self._actions: Any = None
+        self.elapsed = np.ones(envs.num_envs)
+        """Duration of the last step in each environment, in its own unit; 1 where it reports none."""
+        self.rewards = np.zeros(envs.num_envs, dtype=np.float32)
+        """Rewards of the last step."""
 
     def begin_with(self, seeds: Sequence[int]) -> None:
         """Use these seeds at the next reset."""
@@ -136,13 +152,16 @@ class Environments(VecEnv):
     def step_wait(self) -> Any:
         """Carry out the actions."""
         seen, rewards, terminated, truncated, infos = self._envs.step(self._actions)
+        reported = durations(infos, self.num_envs)
+        self.elapsed = np.where(np.isnan(reported), 1.0, reported)
+        self.rewards = rewards.astype(np.float32)
         infos_of_rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(terminated | truncated).tolist():
             infos_of_rows[row] = {
                 "terminal_observation": infos["final_obs"][row],
                 "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
             }
-        return seen, rewards.astype(np.float32), terminated | truncated, infos_of_rows
+        return seen, self.rewards.copy(), terminated | truncated, infos_of_rows
 
     def close(self) -> None:
         """Do nothing: the maker of the environments closes them."""

@@ -16,9 +16,7 @@ MARGINS = {
     (names.HYBRID, "p90_service_s", "las"): -0.207,
 }
 """The paper's margins: branch B on the normal mix. Its JCT is running time."""
-GAINS = {"one-normal": -0.12, "one-heavy": -0.20, "two-normal": -0.40, "two-heavy": -0.40}
-"""Gains to be reached over the best control that ignores contention, by setting."""
-_OTHERS = {names.BASE: ("fewest-gpus", names.GREEDY), names.HYBRID: (names.SPARING,)}
+_OTHERS = {names.BASE: ("fewest-gpus", names.GREEDY, names.GREEDY_BY_GPUS), names.HYBRID: (names.SPARING,)}
 """Policies without branches that are held against the margins too."""
 
 
@@ -80,17 +78,6 @@ def near_the_bound(setting: str) -> list[Claim]:
             goal=0.01,
         )
         for ours in (names.HYBRID, f"{names.HYBRID}:branch=A", "fewest-gpus")
-    ]
-
-
-def on_links(setting: str, controls: tuple[str, ...]) -> list[Claim]:
-    """Return the claims where jobs share links."""
-    blind, gain = "the best control that ignores contention", GAINS[setting]
-    return [
-        _claim(names.HEADWAY, "avg_jct_s", controls, setting, gain, blind),
-        _claim(names.HEADWAY, "p90_jct_s", controls, setting, 0.0, blind),
-        _claim(names.HEADWAY, "avg_jct_s", (names.GREEDY,), setting, -0.02),
-        _claim(names.GREEDY, "avg_jct_s", controls, setting, gain, blind),
     ]
 
 

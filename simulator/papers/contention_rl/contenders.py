@@ -17,10 +17,9 @@ from simulator.runs.progress import OnProgress
 from simulator.runs.report.steps import means
 from simulator.traces.trace import NS_PER_S
 
-RULED = ("fifo", "fewest-gpus", "srtf", "las", "fifo-skip", "sjf", "srsf")
-CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
-"""Baselines that ignore contention."""
 GREEDY = "contention-greedy"
+GREEDY_BY_GPUS = f"{GREEDY}:order=gpus"
+"""The same, with the jobs of the fewest GPUs first."""
 BASE, HYBRID, HEADWAY = "rl-base", "rl-hybrid", "headway-rl"
 SPARING = "rl-hybrid:greedy=one"
 """With a rule that starts one job if the agent starts none, as in the paper's code."""
@@ -28,7 +27,15 @@ OTHER_BRANCHES = "ABDE"
 """Branches of the reward's weights; without an option, BASE and HYBRID have the weights of branch C."""
 BASELINES = ("srtf", "las")
 """The paper's."""
-PAPER_CONTROLS = ("srtf:layout=anywhere", "las:layout=anywhere", "fifo", "fewest-gpus", GREEDY, "random")
+PAPER_CONTROLS = (
+    "srtf:layout=anywhere",
+    "las:layout=anywhere",
+    "fifo",
+    "fewest-gpus",
+    GREEDY,
+    GREEDY_BY_GPUS,
+    "random",
+)
 """Contenders beside its baselines, in the paper's own setting."""
 UNIFORM, MOST_REWARD, SPREAD = "uniformly random actions", "most reward at once, branch B", "spread"
 ROUND_CONTROLS = ("fewest-gpus", "random", SPREAD, UNIFORM, MOST_REWARD, *BASELINES)
@@ -71,15 +78,6 @@ def deciding_at_events(*, branches: bool) -> tuple[Contender, ...]:
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in BASELINES)
     controls = tuple(policy(name, Kind.CONTROL) for name in PAPER_CONTROLS)
     return (*ours, *baselines, *controls, Contender(BOUND, Kind.BOUND, _bound))
-
-
-def on_links(controls: tuple[str, ...]) -> tuple[Contender, ...]:
-    """Return the contenders where jobs share links."""
-    return tuple(
-        policy(name, kind)
-        for kind, named in ((Kind.OURS, (HEADWAY,)), (Kind.CONTROL, (GREEDY, *controls)))
-        for name in named
-    )
 
 
 def samples(result: Result) -> dict[str, FloatColumn]:

@@ -1,12 +1,11 @@
-"""Contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI, and gains where they are possible.
+"""Contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI.
 
 **The paper's own agent** (the preset `paper`): the setting below, and every policy decides at the beginning of a round of 300 s.
 
 **The paper's own setting**: 4 nodes of 8 GPUs, four mixes, 256 jobs of an hour at once, demands of 2, 4 and 8 as in the published
 code, slowdown by pairs. Its JCT is running time only; JCT with queueing is given too.
 
-**Link sharing**: demands from 1 to 32, Poisson arrivals at load 0.9, the normal and the heavy mix, on one rack of 4x8 and on two
-whose uplinks carry half of what their NICs do.
+Where jobs share links: `papers/headway_rl`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from functools import partial
 
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.papers.contention_rl import claims, contenders
-from simulator.papers.contention_rl.contenders import CONTROLS
 from simulator.papers.contention_rl.rounds import ROUND_S
 from simulator.reproducing.experiment import Experiment, ExperimentResults, Setting
 from simulator.reproducing.pictures import Picture, cdf, density, scatter, shares
@@ -49,14 +47,6 @@ def batch(mix: str, seed: int, jobs: int = JOBS) -> Trace:
     return generate(ContentionRL(jobs=jobs, seed=seed, mix=mix, demands=PAPER_DEMANDS))
 
 
-def poisson(racks: int, mix: str, seed: int, jobs: int = JOBS) -> Trace:
-    """Return a trace of jobs with Poisson arrivals."""
-    workload = ContentionRL(
-        jobs=jobs, seed=seed, arrivals="poisson", load=LOAD, cluster_gpus=32 * racks, mix=mix, demands=ALL_DEMANDS
-    )
-    return generate(workload)
-
-
 def in_rounds(mix: str) -> str:
     """Return the name of the setting of that mix in which all decide in rounds."""
     return f"{mix}, in rounds"
@@ -69,20 +59,13 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
     rounds = tuple(_paper_setting(in_rounds(mix), mix, known, when=f", decisions every {ROUND_S:g} s") for mix in mixes)
     paper = tuple(_paper_setting(mix, mix, known) for mix in mixes)
     paper += () if quick else (_paper_setting(PUBLISHED, NORMAL, known, "pair-table:single=no"),)
-    links = tuple(
-        _link_setting(racks, mix, known)
-        for racks, mix in ((1, NORMAL), (1, "heavy"), (2, NORMAL), (2, "heavy"))
-        if not quick or mix == NORMAL
-    )
-    controls = ("fifo", "fewest-gpus", "srtf:layout=anywhere", "las:layout=anywhere") if quick else CONTROLS
     return Experiment(
         name="contention-rl",
         says="contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI",
-        settings=(*rounds, *paper, *links),
+        settings=(*rounds, *paper),
         contenders={
             **{setting.name: contenders.deciding_in_rounds(branches=not quick) for setting in rounds},
             **{setting.name: contenders.deciding_at_events(branches=not quick) for setting in paper},
-            **{setting.name: contenders.on_links(controls) for setting in links},
         },
         metrics=(
             "avg_jct_s",
@@ -96,7 +79,6 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
             *claims.in_rounds(tuple(setting.name for setting in rounds)),
             *claims.at_events(NORMAL, branches=not quick),
             *(() if quick else claims.near_the_bound(PUBLISHED)),
-            *(claim for setting in links for claim in claims.on_links(setting.name, controls)),
         ),
         notes=(
             "What the paper calls JCT is running time; it counts no queueing. Both are given.",
@@ -118,19 +100,6 @@ def _paper_setting(
         trace=partial(batch, mix),
         cluster=cluster(1),
         slowdown=(slowdown,),
-        profiles=profiles,
-    )
-
-
-def _link_setting(racks: int, mix: str, profiles: ModelProfiles) -> Setting:
-    size = "one" if racks == 1 else "two"
-    where = "4x8" if racks == 1 else "two racks of 4x8, uplinks 2:1"
-    return Setting(
-        name=f"{size}-{mix}",
-        says=f"{mix} mix, Poisson at load {LOAD}, 1 to 32 GPUs, {where}, link sharing",
-        trace=partial(poisson, racks, mix),
-        cluster=cluster(racks),
-        slowdown=("link-sharing",),
         profiles=profiles,
     )
 

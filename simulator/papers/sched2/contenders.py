@@ -22,6 +22,7 @@ from policies.learned.training.agents import Agent, Mask, UniformAgent
 from simulator.agents.episodes import make, play
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
+from simulator.papers.sched2.bounds import bound
 from simulator.papers.sched2.measures import samples
 from simulator.reproducing.experiment import Contender, Kind, Metric, Run, Setting, policy, run_of
 from simulator.runs.progress import OnProgress
@@ -72,7 +73,7 @@ def contenders(measured: Mapping[str, Metric], *, sample: bool) -> tuple[Contend
         if name != "fifo" or reading == WHOLE_QUEUE
     ]
     others = [policy(name, Kind.CONTROL, measures=measured, record=True) for name in (*OTHERS, *STOPPING)]
-    return (*ours, *rules, acting(UNIFORM, Kind.CONTROL, UniformAgent, measured), *others)
+    return (*ours, *rules, acting(UNIFORM, Kind.CONTROL, UniformAgent, measured), *others, bound())
 
 
 def rule_name(name: str, reading: str) -> str:

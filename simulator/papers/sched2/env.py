@@ -20,6 +20,7 @@ is paid when the job ends: the sum over an episode is always that of the true E_
 - `jct` is minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s);
 - `completions` is exp(-actual time / horizon) for a start: discounted by exp(-elapsed / horizon) it adds up to the sum of
   exp(-finish / horizon) over jobs, which is largest for the earliest finishes, and so the shortest JCTs. It has no constant part.
+  `elapsed` in a step's info is the time that passed, in units of `round_s`.
 
 Not in the paper, and chosen here: units; a job's profile is the time of its whole run (without it equation 2 could not be
 predicted: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
@@ -90,8 +91,6 @@ class Sched2Options(EnvOptions):
     """effectiveness (the paper's), completions or jct."""
     horizon_h: float = 10.0
     """Horizon of the reward `completions`."""
-    tell_time: bool = False
-    """Every step's info has `elapsed_h`, hours that passed in it."""
 
     def __post_init__(self) -> None:
         """Raises SettingError for an impossible value."""
@@ -111,8 +110,8 @@ class Sched2Options(EnvOptions):
 class Sched2Env(SchedulingEnv[State, np.int64]):
     """`gymnasium.make("headway/Sched2-v0", **options)`; the options are the fields of Sched2Options.
 
-    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is the reward so far
-    for job j, and `_earned` is 0.
+    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is the finish
+    for which job j has been rewarded so far, and `_earned` is 0.
     """
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
@@ -129,7 +128,8 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
         self._arrived = 0
-        self._paid: dict[int, float] = {}
+        self._paid: dict[int, int] = {}
+        self._step_begin = 0
         self._earned = 0.0
         self.columns = StateColumns(len(self.cluster.gpus), self._free.width, asked.candidates)
         self._features = Features(self.columns)
@@ -160,11 +160,9 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
 
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
         """Start a job, or advance to the next decision; the reward is what this earned."""
-        before = self.loop.now
+        self._step_begin = self.loop.now
         seen, reward, terminated, truncated, info = super().step(action)
         reward, self._earned = reward + self._earned, 0.0
-        if self.options.tell_time:
-            info["elapsed_h"] = (self.loop.now - before) / HOUR_NS
         return seen, reward, terminated, truncated, info
 
     def action_masks(self) -> Mask:
@@ -200,7 +198,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         trace = self.trace
         self._free.reset()
         self._candidates, self._queues_moved, self._arrived = [], True, 0
-        self._paid, self._earned = {}, 0.0
+        self._paid, self._earned, self._step_begin = {}, 0.0, 0
         kinds = zip(trace.model, trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
         factors = np.array([self._dry_runs.times(*kind) for kind in kinds])
         self._backlog = Backlog(trace, factors, self.columns.gpus)
@@ -261,16 +259,23 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         return bool(self.loop.running) or not self._has_choice()
 
     def _pay(self, job: ActiveJob, finish: int) -> None:
-        """Add to the reward of this step what the job earns if it ends then, less what it has earned before."""
+        """Add to the reward of this step what the job earns if it ends then, less what it has earned before.
+
+        Both are as of now: what was paid for another finish is discounted to the present too.
+        """
+        before = self._paid.get(job.index)
+        self._earned += self._worth(job, finish) - (0.0 if before is None else self._worth(job, before))
+        self._paid[job.index] = finish
+
+    def _worth(self, job: ActiveJob, finish: int) -> float:
+        """Return what a job that ends then earns altogether, as of the begin of this step, where its reward counts."""
         match self.options.reward:
             case "effectiveness":
-                total = job.work / (finish - job.submit)
+                return job.work / (finish - job.submit)
             case "completions":
-                total = exp((job.start - finish) / (self.options.horizon_h * HOUR_NS))
+                return exp((self._step_begin - finish) / (self.options.horizon_h * HOUR_NS))
             case _:
-                return
-        self._earned += total - self._paid.get(job.index, 0.0)
-        self._paid[job.index] = total
+                return 0.0
 
     def _rate(self) -> float:
         if self.options.reward != JCT:

@@ -2,7 +2,7 @@
 
 15 servers of 8 GPUs, 1,000 jobs. The paper does not say how loaded its cluster is, but how long its baselines wait: at a mean gap
 of 129 s they wait as long if they choose from the first ten jobs of the queue, as its agent does
-(`tests/bench/sched2_load.py`). With the whole queue to choose from they wait less; the range of gaps shows both.
+(`waits_by_load`). With the whole queue to choose from they wait less; the range of gaps shows both.
 """
 
 from __future__ import annotations

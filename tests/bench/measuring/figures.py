@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -71,18 +68,3 @@ def spread(values: Sequence[float], scale: float = 1.0) -> str:
     """ "least 12, median 14, most 30 of 100"."""
     least, middle, most = (value * scale for value in (min(values), median(values), max(values)))
     return f"least {least:.4g}, median {middle:.4g}, most {most:.4g} of {len(values)}"
-
-
-def machine() -> dict[str, Any]:
-    """Return the properties of this machine that influence the figures."""
-    version = subprocess.run(
-        ["slurmctld", "-V"], capture_output=True, text=True, timeout=10, check=False
-    ).stdout.strip()
-    return {
-        "cpus": len(os.sched_getaffinity(0)),
-        "architecture": platform.machine(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "slurm": version,
-        "load_average": os.getloadavg(),
-    }

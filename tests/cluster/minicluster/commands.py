@@ -15,7 +15,7 @@ from slurm.minicluster.record import RUNTIME_ROOT
 from slurm.minicluster.spec import STATE_ROOT
 
 Boot = Callable[..., MiniCluster]
-CLI = (sys.executable, "-m", "slurm.minicluster.cli")
+CLI = (sys.executable, "-m", "slurm.cli.app")
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0, interval_s: float = 0.05) -> None:

@@ -27,6 +27,7 @@ import torch
 from policies.learned.algorithms.dqn import LOSSES, Dqn, DqnSettings
 from policies.learned.algorithms.n_step_returns import NStepReturns
 from policies.learned.algorithms.replay import PrioritizedReplay
+from policies.learned.algorithms.rollout import durations
 from policies.learned.sched2.networks import Sched2Network, network_of
 from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.demonstrations import actions_of
@@ -95,7 +96,7 @@ class QLearning:
                 else self.dqn.act(seen, masks, epsilon, self._rng)
             )
             states, rewards, terminated, truncated, infos = envs.step(actions)
-            elapsed = np.asarray(infos.get("elapsed_h", np.zeros(envs.num_envs)), dtype=np.float64)
+            elapsed = durations(infos, envs.num_envs)
             gamma = np.where(terminated, 0.0, _discount(recipe, elapsed))
             following, next_masks = self._look(states), self._masks()
             before = {"seen": seen, "masks": masks, "actions": actions, "kept": goes_on}

@@ -15,6 +15,8 @@ from policies.learned.training.systems import FIGURE, CardDetails, SimulationBac
 
 ENVIRONMENT = "headway/Sched2-v0"
 OPTIONS = ("candidates", "window")
+HOUR_S = 3600.0
+"""The environments' unit of time."""
 """Options of the environment that give observations and actions their meaning."""
 
 
@@ -77,7 +79,7 @@ def envs_for(recipe: Settings, backend: SimulationBackend, **more: Any) -> gymna
         candidates=recipe.candidates,
         window=recipe.window,
         reward=recipe.reward,
-        tell_time=True,
+        round_s=HOUR_S,
         **more,
     )
 

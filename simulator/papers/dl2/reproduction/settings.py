@@ -1,7 +1,7 @@
 """Settings of DL2's experiment, and how an agent runs in one.
 
 The paper does not give enough to repeat its testbed: neither demands nor load nor what figure 8 shows in numbers. The setting here
-was chosen so that the baselines come out as in its section 6.3, before any agent was trained in it (`tests/bench/dl2_setting.py`,
+was chosen so that the baselines come out as in its section 6.3, before any agent was trained in it (`baselines_by_load.py`,
 on the seeds of validation): DRF occupies 62 % of the GPUs there, Optimus is 32 % better than DRF (from 44.1 and 17.5 %), and
 Tetris is between DRF and DL2.
 """

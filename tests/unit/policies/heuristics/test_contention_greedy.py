@@ -131,7 +131,7 @@ def test_jobs_are_started_in_the_order_of_the_policy() -> None:
 
 def test_jobs_without_measurements_have_typical_values_and_the_reason_says_so() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
-    assert decision.reasons[1].endswith("(its model was not measured; typical values are used)")
+    assert decision.reasons[1].endswith("(model not measured: typical values)")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from policies.api import Decision, Forkable, load_policy
+from policies.model import ClusterState
+from policies.selection import present_placements
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
@@ -269,3 +273,49 @@ def test_the_copy_of_an_asked_policy_is_asked_too() -> None:
     fork.run()
     assert spans_s(fork) == {"j0": (0, 11), "j1": (5, 6)}
     assert len(fork.decision_ns) == 3
+
+
+class EverySecond:
+    """Decides as fifo does at every second instant, and keeps the present allocation at the others."""
+
+    def __init__(self, instants: int = 0) -> None:
+        self.instants = instants
+        self.fifo = load_policy("fifo")
+        self.spec = self.fifo.spec
+
+    def fork(self) -> EverySecond:
+        return EverySecond(self.instants)
+
+    def decide(self, state: ClusterState) -> Decision:
+        self.instants += 1
+        return self.fifo.decide(state) if self.instants % 2 else Decision(present_placements(state, state.running))
+
+
+class TestPoliciesThatRemember:
+    @pytest.mark.parametrize("instants", [1, 2])
+    def test_a_look_ahead_is_unknown_to_the_original_and_begins_with_what_it_knows(self, instants: int) -> None:
+        jobs = [(at, 1 + at % 3, 5 + at) for at in range(9)]
+
+        def begun() -> Simulation:
+            simulation = Simulation(trace_of(*jobs), parse_cluster("1x4"), EverySecond(), Settings())
+            return advanced(simulation, instants, decided=True)
+
+        straight = end(begun())
+        original = begun()
+        assert end(original.fork()) == straight
+        assert end(original) == straight
+
+    @pytest.mark.parametrize("name", ["optimus", "sched2-dsif"])
+    def test_the_policies_that_remember_have_forks(self, name: str) -> None:
+        policy = load_policy(name)
+        assert isinstance(policy, Forkable)
+        jobs = [(at, 1 + at % 4, 50 + at) for at in range(12)]
+        columns = {"min_gpus": [1] * 12, "max_gpus": [4] * 12}
+        simulation = Simulation(trace_of(*jobs, **columns), parse_cluster("2x4"), policy, Settings())
+        advanced(simulation, 8, decided=True)
+        twin, before = policy.fork(), repr(vars(policy))
+        state = simulation.state()
+        later = replace(state, time_s=state.time_s + 30.0)
+        assert twin.decide(state).allocation == policy.fork().decide(state).allocation
+        twin.decide(later)
+        assert repr(vars(policy)) == before

@@ -63,5 +63,15 @@ def test_a_process_that_is_killed_is_named() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return name
 
-    with pytest.raises(SettingError, match=r"the process of a ended \(-9\) before its run did"):
+    with pytest.raises(SettingError, match="the process of a was ended by signal 9 before its run was over"):
         in_parallel(["a"], work, lambda name, share: None)
+
+
+def test_an_unexpected_error_is_not_reported_as_too_little_memory(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(name: str, tell: OnProgress) -> str:
+        raise RuntimeError("a defect of the program")
+
+    with pytest.raises(SettingError, match=r"the process of a failed with an unexpected error \(1\)") as failed:
+        in_parallel(["a"], work, lambda name, share: None)
+    assert "memory" not in str(failed.value)
+    assert "RuntimeError: a defect of the program" in capfd.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.learned.algorithms.advantage import gae, values_after
+from policies.learned.algorithms.advantage import discounts, gae, values_after
 
 Batch = dict[str, Any]
 
@@ -102,3 +102,14 @@ def test_values_after_steps_are_those_before_the_next_but_for_cuts() -> None:
     after = values_after(values, np.array([4.0, 40.0]), truncated, np.array([-1.0, -2.0]))
     assert after.tolist() == [[2.0, -1.0], [3.0, 30.0], [-2.0, 40.0]]
     assert values_after(values, np.array([4.0, 40.0]), np.zeros_like(truncated), np.array([]))[-1].tolist() == [4, 40]
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.99])
+def test_a_reward_at_once_counts_as_one_that_takes_hardly_any_time(gamma: float) -> None:
+    (at_once, soon, unit), weights = discounts(np.array([0.0, 1e-6, 1.0]), gamma)
+    assert (at_once, unit) == (1.0, gamma) and soon == pytest.approx(1.0)
+    assert weights[0] == pytest.approx(weights[1], rel=1e-5) and weights[0] > weights[2] > 0
+
+
+def test_with_no_discount_at_all_rewards_are_plain() -> None:
+    assert discounts(np.array([0.0, 2.0]), 0.0)[1].tolist() == [1.0, 0.5]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from policies.learned.headway_rl.features import NAMES
+from policies.learned.headway_rl.initial_rule import START
 from policies.learned.headway_rl.network import TERMS, ValueFunction, empty
 from policies.learned.headway_rl.policy import HeadwayRl
-from policies.learned.headway_rl.recipe import START
 
 
 def network(**weights: float) -> ValueFunction:

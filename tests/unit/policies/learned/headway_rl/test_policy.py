@@ -169,7 +169,7 @@ def test_jobs_without_estimate_or_profile_have_typical_values_and_the_reason_say
     state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
     decision = beginner().decide(state)
     assert set(decision.allocation) == {0, 1}
-    assert decision.reasons[0].endswith("(its model was not measured; typical values are used)")
+    assert decision.reasons[0].endswith("(model not measured: typical values)")
     nothing = dataclasses.replace(state, profiles=None)
     assert set(beginner().decide(nothing).allocation) == {0, 1}
 
@@ -230,3 +230,12 @@ def test_decisions_every_minute_do_not_move_jobs_in_circles() -> None:
     assert simulation.unfinished == []
     assert simulation.decisions > 200
     assert sum(simulation.finished.stops) + sum(simulation.finished.moves) <= 2 * len(trace)
+
+
+def test_the_rule_before_training_takes_no_weights() -> None:
+    jobs = [(Job(gpus=gpus, estimate_s=600.0 * gpus), QUIET) for gpus in (5, 4, 4, 2)]
+    state = state_of([Node()], jobs)
+    begins = HeadwayRl(network(**SOON), values="start").decide(state)
+    assert begins == beginner().decide(state)
+    with pytest.raises(ValueError, match="values is 'first'; give learned or start"):
+        HeadwayRl(values="first")

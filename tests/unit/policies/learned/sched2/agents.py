@@ -19,6 +19,7 @@ from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.state_columns import StateColumns
 from policies.learned.sched2.training.recipe import Recipe
 from policies.learned.sched2.training.rule_recipe import RuleRecipe
+from policies.learned.sched2.training.training_setup import HOUR_S
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
@@ -82,7 +83,7 @@ def environments(recipe: Recipe | RuleRecipe, **options: Any) -> ProcessVectorEn
         "candidates": recipe.candidates,
         "window": recipe.window,
         "reward": recipe.reward,
-        "tell_time": True,
+        "round_s": HOUR_S,
     }
     make = partial(Sched2Env, **{**reported, **options})
     return ProcessVectorEnv(make, recipe.envs, workers=0, autoreset=AutoresetMode.SAME_STEP)

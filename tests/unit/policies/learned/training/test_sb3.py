@@ -18,7 +18,7 @@ from policies.api import Policy  # noqa: E402
 from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
 from policies.learned.contention_rl.policy import ContentionAgent, RlBase  # noqa: E402
 from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
-from policies.learned.training.sb3 import Environments, Sb3ActorCritic, figures_of, learn, model_of, trainer  # noqa: E402
+from policies.learned.training.sb3 import STEPS, Environments, Sb3ActorCritic, figures_of, learn, model_of, trainer  # noqa: E402
 from policies.learned.training.systems import (  # noqa: E402
     FIGURE,
     CardDetails,
@@ -159,6 +159,17 @@ def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
     learn(model, 1)
     assert {"value_loss", "policy_gradient_loss", "entropy_loss"} <= figures_of(model).keys()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rewards_are_discounted_by_the_time_of_each_step(world: SimulatorBackend) -> None:
+    """Starts take no time, and waiting takes rounds: both are in the buffer that the model learns from."""
+    envs = Environments(environments(Recipe(), world))
+    envs.begin_with(range(ENVS))
+    model = model_of(envs, seed=0)
+    learn(model, 1)
+    durations = model.rollout_buffer.durations
+    assert durations.shape == (STEPS, ENVS)
+    assert set(np.unique(durations)) >= {0.0, 1.0}
 
 
 def test_its_weights_are_evaluated_like_those_of_the_system(world: SimulatorBackend) -> None:

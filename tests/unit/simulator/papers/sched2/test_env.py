@@ -478,25 +478,48 @@ def test_a_job_that_can_never_be_placed_is_refused_at_reset() -> None:
 
 
 def test_completions_are_discounted_by_their_time() -> None:
-    env = tiny((0, 3, 7200), (0, 3, 7200), (0, 2, 3600), reward="completions", horizon_h=2.0, tell_time=True)
+    env = tiny((0, 3, 7200), (0, 3, 7200), (0, 2, 3600), reward="completions", horizon_h=2.0, round_s=3600.0)
     env.reset()
     first = env.step(np.int64(1))
     second = env.step(np.int64(1))
     third = env.step(np.int64(1))
     assert [step[1] for step in (first, second, third)] == pytest.approx([np.exp(-1), np.exp(-1), np.exp(-5.9 / 2)])
-    assert [step[4]["elapsed_h"] for step in (first, second, third)] == pytest.approx([0, 0, 5.9])
+    assert [step[4]["elapsed"] for step in (first, second, third)] == pytest.approx([0, 0, 5.9])
 
 
 def test_discounted_completions_add_up_to_the_discounted_ends_of_all_jobs() -> None:
-    env = Sched2Env(traces=BUSY, cluster="4x8", reward="completions", horizon_h=3.0, tell_time=True)
+    env = Sched2Env(traces=BUSY, cluster="4x8", reward="completions", horizon_h=3.0, round_s=3600.0)
     agent, over, now, total = random_agent(5), False, 0.0, 0.0
     env.reset(seed=2)
     begun = env.loop.now
     while not over:
         _, reward, over, _, info = env.step(np.int64(agent(env)))
         total += np.exp(-now / 3.0) * reward
-        now += info["elapsed_h"]
+        now += info["elapsed"]
     ends = (Result.of(env.simulation, "agent", 0.0).finish_ns - begun) / 3.6e12
+    assert total == pytest.approx(np.exp(-ends / 3.0).sum())
+
+
+def test_discounted_completions_add_up_where_jobs_slow_each_other_down() -> None:
+    env = Sched2Env(
+        traces=BUSY,
+        cluster="4x8",
+        slowdown=["locality", "link-sharing"],
+        reward="completions",
+        horizon_h=3.0,
+        round_s=3600.0,
+    )
+    agent, over, now, total = random_agent(5), False, 0.0, 0.0
+    env.reset(seed=2)
+    begun, expected = env.loop.now, {}
+    while not over:
+        _, reward, over, _, info = env.step(np.int64(agent(env)))
+        total += np.exp(-now / 3.0) * reward
+        now += info["elapsed"]
+        for job in env.loop.running:
+            expected.setdefault(job.index, set()).add(job.speed)
+    ends = (Result.of(env.simulation, "agent", 0.0).finish_ns - begun) / 3.6e12
+    assert any(len(speeds) > 1 for speeds in expected.values()), "no speed changed, so nothing was tested"
     assert total == pytest.approx(np.exp(-ends / 3.0).sum())
 
 

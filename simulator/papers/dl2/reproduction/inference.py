@@ -1,0 +1,78 @@
+"""Time of the decisions of DL2's agent: `python -m simulator.papers.dl2.reproduction.inference [--weights FOLDER] [--repeat N]`.
+
+The agent divides the first slot of 40 jobs that arrived together, in the experiment's cluster. It prints one JSON object: the
+milliseconds of an action (observation to action, without the environment), and those of all actions of the slot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from policies.learned.dl2.system import agent
+from simulator.agents.episodes import make
+from simulator.envs import ELASTIC
+from simulator.papers.dl2.reproduction.settings import MAIN, trace
+from simulator.papers.programs import answer
+
+JOBS = 40
+
+
+def slots(weights: str, repeat: int) -> list[list[float]]:
+    """Return the seconds of each action of the first slot, as often as asked."""
+    found = agent(weights)
+    env = make(
+        ELASTIC,
+        traces=(trace(0, jobs=JOBS, arrivals="batch"),),
+        cluster=MAIN.cluster,
+        profiles=MAIN.profiles,
+        **found.options,
+    )
+    times: list[list[float]] = []
+    for _ in range(repeat):
+        seen, _ = env.reset(seed=0, options={"trace": 0})
+        found.agent.begin(env, 0)
+        taken, ended = [], False
+        while not ended:
+            mask = env.unwrapped.action_masks()  # type: ignore[attr-defined] # it has masks
+            begin = time.perf_counter()
+            action = found.agent.act(seen, mask)
+            taken.append(time.perf_counter() - begin)
+            seen, _, _, _, info = env.step(action)
+            ended = bool(info["slot_ended"])
+        times.append(taken)
+    return times
+
+
+def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure as the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.papers.dl2.reproduction.inference", description="Time of DL2's decisions, as JSON."
+    )
+    parser.add_argument("--weights", default="", help="a folder of weights; those that come with Headway")
+    parser.add_argument("--repeat", type=int, default=20, help="slots, of which the first is not counted")
+    given = parser.parse_args(arguments)
+    times = slots(given.weights, given.repeat)[1:]
+    actions_ms = np.concatenate(times) * 1e3
+    slots_ms = np.array([sum(each) for each in times]) * 1e3
+    return {
+        "jobs": JOBS,
+        "actions_of_a_slot": len(times[0]),
+        "action_ms": {"median": float(np.median(actions_ms)), "p99": float(np.percentile(actions_ms, 99))},
+        "slot_ms": {
+            "least": float(slots_ms.min()),
+            "median": float(np.median(slots_ms)),
+            "most": float(slots_ms.max()),
+        },
+        "load_average": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(answer(program))

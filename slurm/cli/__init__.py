@@ -1,0 +1,3 @@
+"""The `headway-minicluster` command: a real Slurm on one machine, and experiments with real jobs on it.
+Imports `errors`, `experiments`, `minicluster`, `prerequisites` and `testbed`; of other packages `policies`.
+"""

@@ -1,0 +1,44 @@
+"""headway-minicluster: a real Slurm on one machine, for tests and experiments."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from slurm.cli.compare import compare
+from slurm.cli.fidelity import fidelity
+from slurm.cli.minicluster import down, status, up
+from slurm.cli.signals import end_on_signals
+
+app = typer.Typer(
+    name="headway-minicluster",
+    help="A real Slurm cluster on one machine: slurmctld and some nodes, each with its own IP, host name and fake GPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (up, down, status, compare, fidelity):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line. An error is one paragraph on standard error, with exit status 1."""
+    end_on_signals()
+    try:
+        app()
+    except SystemExit:
+        raise
+    except Exception as error:
+        from slurm.errors import MiniClusterError
+        from slurm.testbed.programs import InstallationError
+
+        if not isinstance(error, MiniClusterError | InstallationError) or os.environ.get("HEADWAY_DEBUG"):
+            raise
+        sys.stderr.write(f"headway-minicluster: {error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Options, progress on standard error and files of results, for the commands of experiments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def policies_in(text: str) -> list[str]:
+    """Split `a,b:key=value,c` into policies, and make each, so that a wrong name is found before a cluster boots.
+
+    A comma begins a new policy unless another key=value of the last one follows. Raises SpecError.
+    """
+    from policies.api import load_policy, parse_policy
+    from policies.errors import PolicyError
+    from slurm.errors import SpecError
+
+    names: list[str] = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        if names and "=" in item.partition(":")[0] and ":" in names[-1]:
+            names[-1] += f",{item}"
+        else:
+            names.append(item)
+    if not names or len(set(names)) < len(names):
+        raise SpecError(f"--policies {text}: give different names with commas between; `headway-policy list` shows all")
+    for name in names:
+        try:
+            load_policy(*parse_policy(name))
+        except PolicyError as error:
+            raise SpecError(f"--policies: {error}") from error
+    return names
+
+
+def require_slurm() -> None:
+    """Raise PrerequisiteError if no mini-cluster can be booted here."""
+    from slurm.errors import PrerequisiteError
+    from slurm.prerequisites import missing
+
+    if reasons := missing():
+        raise PrerequisiteError("; ".join(reasons))
+
+
+def report(text: str) -> None:
+    """Write a line of progress on standard error."""
+    typer.echo(text, err=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file of results. Raises ExperimentError."""
+    from slurm.experiments.errors import ExperimentError
+
+    try:
+        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ExperimentError(f"{path}: cannot be written ({error.strerror}); give another file") from error

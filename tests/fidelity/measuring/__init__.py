@@ -1,1 +1,0 @@
-"""Real jobs on the mini-cluster: those of the mix, each kind alone, and replays of a trace."""

@@ -1,0 +1,34 @@
+"""The programs beside DL2's experiment: how its setting was chosen, and the time of decisions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator.papers.dl2.reproduction import baselines_by_load, inference
+from simulator.papers.programs import answer
+
+
+def test_baselines_have_a_row_for_each_cluster_and_load(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--clusters", "13x2", "36x2", "--gaps", "1800", "--seeds", "1"]
+    assert answer(baselines_by_load.program, words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["seeds"] == 1
+    small, large = found["rows"]
+    assert (small["cluster"], large["cluster"], large["gap_s"]) == ("13x2", "36x2", 1800.0)
+    assert 0 < large["drf_utilization"] < small["drf_utilization"] <= 1
+
+
+def test_a_wrong_cluster_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(baselines_by_load.program, ["--clusters", "many", "--gaps", "1800", "--seeds", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "many" in err.splitlines()[-1]
+
+
+def test_the_actions_of_the_agent_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the agent needs torch")
+    assert answer(inference.program, ["--repeat", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["jobs"] == 40 and found["actions_of_a_slot"] > 40
+    assert 0 < found["action_ms"]["median"] < found["slot_ms"]["least"] <= found["slot_ms"]["most"]
