@@ -52,21 +52,40 @@ class EstimateSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Nodes that a job occupies, and how many GPUs on each. Invariant: nodes are distinct and ascending, counts positive."""
+    """Nodes that a job occupies, and how many GPUs on each; for jobs with parameter servers also their nodes.
+
+    Invariant: nodes are distinct and ascending, counts positive; the same holds for servers.
+    """
 
     nodes: tuple[int, ...]
     gpus: tuple[int, ...]
+    server_nodes: tuple[int, ...] = ()
+    servers: tuple[int, ...] = ()
+    """Parameter servers on each of `server_nodes`; a server occupies no GPU."""
 
     @staticmethod
-    def of(counts: Mapping[int, int] | Iterable[tuple[int, int]]) -> Placement:
-        """Return the placement with these GPUs by node, which may come in any order."""
+    def of(
+        counts: Mapping[int, int] | Iterable[tuple[int, int]], servers: Mapping[int, int] | None = None
+    ) -> Placement:
+        """Return the placement with these GPUs and these parameter servers by node, which may come in any order."""
         pairs = sorted(counts.items() if isinstance(counts, Mapping) else counts)
-        return Placement(tuple(node for node, _ in pairs), tuple(gpus for _, gpus in pairs))
+        there = sorted((servers or {}).items())
+        return Placement(
+            tuple(node for node, _ in pairs),
+            tuple(gpus for _, gpus in pairs),
+            tuple(node for node, _ in there),
+            tuple(count for _, count in there),
+        )
 
     @property
     def num_gpus(self) -> int:
         """GPUs on all nodes together."""
         return sum(self.gpus)
+
+    @property
+    def num_servers(self) -> int:
+        """Parameter servers on all nodes together."""
+        return sum(self.servers)
 
     def items(self) -> Iterable[tuple[int, int]]:
         """Return (node, GPUs) pairs, by rising node."""
@@ -114,6 +133,13 @@ class Jobs:
     Measurements of running jobs: `contention_sensitivity` says how many times slower the job runs now than it would alone on
     the same nodes, `contention_confidence` from 0 to 1 how sure that is, and `throughput_steps_per_s` what it achieves. NaN (the
     confidence: 0) where it is not known, and all three are None where nothing is known of any job.
+
+    Training: `epochs` is the number of epochs that the job's user states, `progress` the share of its training that is done, from 0
+    to 1. NaN where it is not known; both are None where nothing is known of any job.
+
+    Parameter servers: `num_servers` is the number that a job requests (0: it trains by all-reduce). Running jobs have servers
+    on `server_node[server_offset[i]:server_offset[i+1]]`, and beside it `server_count`. All four are None where no job has
+    servers.
     """
 
     ids: tuple[str, ...]
@@ -146,6 +172,12 @@ class Jobs:
     contention_sensitivity: FloatColumn | None = None
     contention_confidence: FloatColumn | None = None
     throughput_steps_per_s: FloatColumn | None = None
+    epochs: FloatColumn | None = None
+    progress: FloatColumn | None = None
+    num_servers: IntColumn | None = None
+    server_offset: IntColumn | None = None
+    server_node: IntColumn | None = None
+    server_count: IntColumn | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -162,9 +194,14 @@ class Jobs:
         begin, end = int(self.placement_offset[row]), int(self.placement_offset[row + 1])
         if begin == end:
             return None
-        return Placement.of(
-            zip(self.placement_node[begin:end].tolist(), self.placement_gpus[begin:end].tolist(), strict=True)
-        )
+        gpus = zip(self.placement_node[begin:end].tolist(), self.placement_gpus[begin:end].tolist(), strict=True)
+        return Placement.of(gpus, self._servers_of(row))
+
+    def _servers_of(self, row: int) -> dict[int, int]:
+        if self.server_offset is None or self.server_node is None or self.server_count is None:
+            return {}
+        there = slice(*self.server_offset[row : row + 2].tolist())
+        return dict(zip(self.server_node[there].tolist(), self.server_count[there].tolist(), strict=True))
 
     def stopped(self, row: int) -> Jobs:
         """Return the same jobs with that one stopped: it waits, and occupies nothing."""
@@ -183,7 +220,22 @@ class Jobs:
             placement_node=self.placement_node[kept],
             placement_gpus=self.placement_gpus[kept],
             placement_gpu_mask=self.placement_gpu_mask[kept],
+            **self._servers_without(row),
         )
+
+    def _servers_without(self, row: int) -> dict[str, IntColumn]:
+        """Return the columns of servers after that job has stopped; empty where no job has servers."""
+        if self.server_offset is None or self.server_node is None or self.server_count is None:
+            return {}
+        begin, end = self.server_offset[row : row + 2].tolist()
+        offset = self.server_offset.copy()
+        offset[row + 1 :] -= end - begin
+        kept = np.r_[0:begin, end : len(self.server_node)]
+        return {
+            "server_offset": offset,
+            "server_node": self.server_node[kept],
+            "server_count": self.server_count[kept],
+        }
 
 
 @dataclass(frozen=True)

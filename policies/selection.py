@@ -142,6 +142,9 @@ class _Selection:
 def present_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:
     """Return the placements that the running jobs of these rows occupy."""
     jobs = state.jobs
+    if jobs.server_offset is not None:
+        found = {row: jobs.placement(row) for row in np.asarray(rows, dtype=np.int64).tolist()}
+        return {row: placement for row, placement in found.items() if placement is not None}
     offsets = jobs.placement_offset.tolist()
     nodes, gpus = tuple(jobs.placement_node.tolist()), tuple(jobs.placement_gpus.tolist())
     return {

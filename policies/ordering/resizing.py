@@ -85,6 +85,7 @@ _TIMES = frozenset(
         "contention_sensitivity",
         "contention_confidence",
         "throughput_steps_per_s",
+        "progress",
     }
 )
 """Columns that change while jobs run or wait."""

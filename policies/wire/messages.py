@@ -7,13 +7,14 @@ WireError says which field is wrong and how. Snapshots are in `policies.wire.sta
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
 from policies.errors import WireError
-from policies.model import ClusterState, JobState, Placement
+from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
 from policies.wire.state import (
     SCHEMA_VERSION,
@@ -23,6 +24,7 @@ from policies.wire.state import (
     serialize_state,
     state_digest,
 )
+from policies.wire.training import check_servers
 from protos.headway.v1 import policy_pb2
 
 __all__ = [
@@ -64,10 +66,20 @@ def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
     message.placement_offset.extend(offsets)
     message.placement_node.extend(nodes)
     message.placement_gpus.extend(gpus)
+    if any(placement.servers for placement in placements):
+        _encode_servers(message, list(placements))
     message.reason_job.extend(decision.reasons)
     message.reason.extend(text[:MAX_REASON_CHARS] for text in decision.reasons.values())
     message.queue.extend(decision.queue)
     return message
+
+
+def _encode_servers(message: policy_pb2.Decision, placements: list[Placement]) -> None:
+    message.server_offset.append(0)
+    for placement in placements:
+        message.server_node.extend(placement.server_nodes)
+        message.server_count.extend(placement.servers)
+        message.server_offset.append(len(message.server_node))
 
 
 def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decision:
@@ -96,9 +108,25 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
         row: Placement(nodes[begin:end], counts[begin:end])
         for row, begin, end in zip(job.tolist(), ends, ends[1:], strict=False)
     }
+    _add_servers(message, job, allocation, len(state.nodes))
     queue = distinct_rows("queue", message.queue, num_jobs)
     check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
     return Decision(allocation, _decode_reasons(message, num_jobs), tuple(queue.tolist()))
+
+
+def _add_servers(
+    message: policy_pb2.Decision, job: IntColumn, allocation: dict[int, Placement], num_nodes: int
+) -> None:
+    """Add the parameter servers of the message, if it has any, to the placements of these jobs. Raises WireError."""
+    if not (message.server_offset or message.server_node or message.server_count):
+        return
+    offset = integers("server_offset", message.server_offset, len(job) + 1)
+    node = integers("server_node", message.server_node, None)
+    count = integers("server_count", message.server_count, len(node))
+    check_servers("server", node, count, entries_per_row("server_offset", offset, len(node)), num_nodes)
+    ends, nodes, counts = offset.tolist(), tuple(node.tolist()), tuple(count.tolist())
+    for row, begin, end in zip(job.tolist(), ends, ends[1:], strict=False):
+        allocation[row] = replace(allocation[row], server_nodes=nodes[begin:end], servers=counts[begin:end])
 
 
 def parse_decision(data: bytes, state: ClusterState) -> tuple[int, Decision]:

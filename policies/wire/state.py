@@ -22,6 +22,7 @@ from policies.wire.columns import (
     write_column,
 )
 from policies.wire.profiles import profile_columns, read_profiles, write_profiles
+from policies.wire.training import read_servers, read_training, training_columns
 from protos.headway.v1 import snapshot_pb2
 
 SCHEMA_VERSION = 1
@@ -78,7 +79,7 @@ def serialize_state(state: ClusterState) -> bytes:
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
     for name in (*_JOB_INTEGERS, *_JOB_FLOATS, *_JOB_FLAGS, *_PLACEMENT):
         write_column(jobs, "jobs", name, getattr(state.jobs, name))
-    for name, column in (_sizes(state.jobs) | _measured(state.jobs)).items():
+    for name, column in (_sizes(state.jobs) | _measured(state.jobs) | training_columns(state.jobs)).items():
         write_column(jobs, "jobs", name, column)
     for members in state.node_sets:
         message.node_sets.add(members=np.packbits(members, bitorder="little").tobytes())
@@ -194,6 +195,8 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     _check_requests(columns)
     columns |= _decode_sizes(message, columns["num_gpus"])
     columns |= _decode_measured(message, len(ids))
+    columns |= read_training(message, len(ids))
+    columns |= read_servers(message, columns["state"], num_nodes)
     placement = _decode_placements(message, columns["state"], num_nodes)
     return Jobs(ids=ids, users=users, node_set=node_set, **columns, **placement)
 

@@ -78,6 +78,11 @@ class Allocator:
                 free[node] = left
 
     def _check_gang(self, job: ActiveJob, placement: Placement) -> None:
+        if placement.servers:
+            raise self._error(
+                f"it gives job {self._id(job)} {placement.num_servers} parameter servers, of which the engine knows none; such "
+                "jobs train in headway/ElasticAllocation-v0"
+            )
         gpus = placement.num_gpus
         least, most = job.gpus, job.gpus
         if self._spec is None or self._spec.resizes:

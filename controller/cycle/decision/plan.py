@@ -170,6 +170,12 @@ def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> N
         suspects = entries.suspects(beyond, strange)
     for row, placement in suspects:
         _check_row(state, row, placement)
+    for row, placement in decision.allocation.items():
+        if placement.servers:
+            name = state.jobs.ids[row]
+            raise _BadDecisionError(
+                f"job {name}: {placement.num_servers} parameter servers, but jobs of Slurm train without"
+            )
     jobs, queue = len(state.jobs), decision.queue
     if queue and not (min(queue) >= 0 and max(queue) < jobs):
         row = next(row for row in queue if not 0 <= row < jobs)

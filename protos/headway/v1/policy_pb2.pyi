@@ -103,6 +103,9 @@ class Decision(_message.Message):
     REASON_JOB_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
+    SERVER_OFFSET_FIELD_NUMBER: _builtins.int
+    SERVER_NODE_FIELD_NUMBER: _builtins.int
+    SERVER_COUNT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """ClusterSnapshot.sequence of the snapshot that it is based on."""
     @_builtins.property
@@ -129,6 +132,18 @@ class Decision(_message.Message):
     def queue(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows of the waiting jobs in the order in which the policy considers them; may be empty."""
 
+    @_builtins.property
+    def server_offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Parameter servers: job[i] gets entries server_offset[i] to server_offset[i+1] (exclusive), one entry more than `job`. All
+        three are left out if the decision gives no job a server.
+        """
+
+    @_builtins.property
+    def server_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node, and number of servers there."""
+
+    @_builtins.property
+    def server_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -140,10 +155,13 @@ class Decision(_message.Message):
         reason_job: _abc.Iterable[_builtins.int] | None = ...,
         reason: _abc.Iterable[_builtins.str] | None = ...,
         queue: _abc.Iterable[_builtins.int] | None = ...,
+        server_offset: _abc.Iterable[_builtins.int] | None = ...,
+        server_node: _abc.Iterable[_builtins.int] | None = ...,
+        server_count: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -269,6 +269,12 @@ class Jobs(_message.Message):
     CONTENTION_SENSITIVITY_FIELD_NUMBER: _builtins.int
     CONTENTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
     THROUGHPUT_STEPS_PER_S_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    NUM_SERVERS_FIELD_NUMBER: _builtins.int
+    SERVER_OFFSET_FIELD_NUMBER: _builtins.int
+    SERVER_NODE_FIELD_NUMBER: _builtins.int
+    SERVER_COUNT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Slurm's job id as users see it: "123", or "123_4" for an array task."""
@@ -379,6 +385,34 @@ class Jobs(_message.Message):
     def throughput_steps_per_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Present optimizer steps per second; NaN = not known."""
 
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Training as users state it and agents report it. Both columns are left out if nothing is known of any job.
+        Epochs that the job trains in all; NaN = not known.
+        """
+
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Share of its training that is done, from 0 to 1; NaN = not known."""
+
+    @_builtins.property
+    def num_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Parameter servers. All four columns are left out if no job has any.
+        Number of servers that the job requests; 0 = its workers exchange gradients among themselves (all-reduce).
+        """
+
+    @_builtins.property
+    def server_offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Servers of running jobs: job i has entries server_offset[i] to server_offset[i+1] (exclusive). One entry more than there
+        are jobs.
+        """
+
+    @_builtins.property
+    def server_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node, and number of servers there."""
+
+    @_builtins.property
+    def server_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -412,10 +446,16 @@ class Jobs(_message.Message):
         contention_sensitivity: _abc.Iterable[_builtins.float] | None = ...,
         contention_confidence: _abc.Iterable[_builtins.float] | None = ...,
         throughput_steps_per_s: _abc.Iterable[_builtins.float] | None = ...,
+        epochs: _abc.Iterable[_builtins.float] | None = ...,
+        progress: _abc.Iterable[_builtins.float] | None = ...,
+        num_servers: _abc.Iterable[_builtins.int] | None = ...,
+        server_offset: _abc.Iterable[_builtins.int] | None = ...,
+        server_node: _abc.Iterable[_builtins.int] | None = ...,
+        server_count: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "epochs", b"epochs", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "num_servers", b"num_servers", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "progress", b"progress", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

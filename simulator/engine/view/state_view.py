@@ -12,6 +12,7 @@ from policies.model import ClusterState, EstimateSource, IntColumn, Jobs, JobSta
 from simulator.cluster.cluster import Cluster
 from simulator.engine.view.measured_columns import MeasuredColumns
 from simulator.engine.view.profile_columns import Measured, ProfileColumns, link_columns
+from simulator.engine.view.training_columns import TrainingColumns
 from simulator.kernel.constants import NEVER, RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
@@ -40,6 +41,7 @@ class StateView:
         measured = Measured.where(models)
         self._profiles = ProfileColumns(trace, profiles, measured) if profiles is not None else None
         self._measured = MeasuredColumns(trace, cluster, models, profiles)
+        self._training = TrainingColumns(trace)
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
@@ -106,7 +108,7 @@ class StateView:
             placement_gpu_mask=_no_masks(int(occupied.sum())),
             min_gpus=trace.min_gpus[rows] if elastic else None,
             max_gpus=trace.max_gpus[rows] if elastic else None,
-            **(_not_simulated(count) | self._measured.of(active, rows, running)),
+            **(_not_simulated(count) | self._measured.of(active, rows, running) | self._training.of(active, rows)),
         )
 
 

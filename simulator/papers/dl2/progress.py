@@ -30,6 +30,10 @@ class EpochProgress:
         self.slots_run: dict[int, int] = {}
         """Number of slots in which each job of the trace has run; a job without an entry has run in none."""
 
+    def epochs(self, job: ActiveJob) -> int:
+        """Return the stated epochs of a job."""
+        return self._epochs[job.index]
+
     def epochs_left(self, job: ActiveJob) -> float:
         """Return the stated epochs less those trained; 0 for a job that trains longer than stated."""
         excess = 1.0 - 1.0 / self._per_stated[job.index]

@@ -47,6 +47,12 @@ class Job:
     """Fewest and most GPUs; None: exactly `gpus`."""
     measured: tuple[float, float, float] | None = None
     """Contention sensitivity, its confidence, steps/s; None: nothing is known."""
+    training: tuple[float, float] | None = None
+    """Epochs and progress; None: nothing is known."""
+    servers: int = 0
+    """Parameter servers that it requests."""
+    served_by: Mapping[int, int] | None = None
+    """Servers by node, of a job that runs."""
 
     @property
     def gpus_per_node(self) -> int:
@@ -62,6 +68,11 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
     sizes = [job.sizes or (job.gpus, job.gpus) for job in jobs]
     known = any(job.measured is not None for job in jobs)
     measured = list(zip(*(job.measured or (math.nan, 0.0, math.nan) for job in jobs), strict=True))
+    trains = any(job.training is not None for job in jobs)
+    training = list(zip(*(job.training or (math.nan, math.nan) for job in jobs), strict=True))
+    has_servers = any(job.servers for job in jobs)
+    served_by = [sorted((job.served_by or {}).items()) for job in jobs]
+    servers = [entry for row in served_by for entry in row]
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
@@ -99,6 +110,12 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
             contention_sensitivity=_floats(measured[0]) if known else None,
             contention_confidence=_floats(measured[1]) if known else None,
             throughput_steps_per_s=_floats(measured[2]) if known else None,
+            epochs=_floats(training[0]) if trains else None,
+            progress=_floats(training[1]) if trains else None,
+            num_servers=_ints([job.servers for job in jobs]) if has_servers else None,
+            server_offset=np.cumsum([0, *map(len, served_by)]).astype(np.int64) if has_servers else None,
+            server_node=_ints([node for node, _ in servers]) if has_servers else None,
+            server_count=_ints([count for _, count in servers]) if has_servers else None,
         ),
         node_sets=np.array(
             [[node in members for node in range(len(nodes))] for members in sets], dtype=np.bool_
@@ -198,6 +215,7 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
             "measured": draw(
                 st.sampled_from([None, None, (1.0, 1.0, 4.0), (2.5, 0.7, math.nan), (math.nan, 0.0, 0.5)])
             ),
+            "training": draw(st.sampled_from([None, None, (20.0, 0.25), (math.nan, 1.0), (3.0, math.nan)])),
         }
     )
 

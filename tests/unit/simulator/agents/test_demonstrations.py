@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -10,6 +11,7 @@ import pytest
 
 from policies.api import Decision, PolicySpec, load_policy
 from policies.model import ClusterState, Placement
+from policies.wire.messages import parse_state, serialize_state
 from simulator.agents.demonstrations import demonstrate
 from simulator.agents.episodes import make, play
 from simulator.agents.policy_agent import PolicyAgent
@@ -23,6 +25,7 @@ from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.generators.dl2 import DL2
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.trace import Trace
+from tests.unit.policies.wire.test_messages import assert_same
 from tests.unit.simulator.envs.worlds import trace_of
 
 CONTENTION, SCHED2, ELASTIC = "headway/Contention-v0", "headway/Sched2-v0", "headway/ElasticAllocation-v0"
@@ -106,6 +109,38 @@ def test_an_allocation_becomes_increments_of_one_worker_with_one_server() -> Non
     env = make(ELASTIC, traces=[trace], cluster="2x8")
     shown = demonstrate(env, Whole(3), [0])
     assert shown.actions[:7].tolist() == [2, 2, 2, 5, 5, 5, 120]
+
+
+class Served:
+    """A policy that gives every job two workers and three servers, and reports the states that it sees."""
+
+    spec = PolicySpec("served", "a test", preempts=True, resizes=True)
+
+    def __init__(self, note: Callable[[ClusterState], None]) -> None:
+        self.note = note
+
+    def decide(self, state: ClusterState) -> Decision:
+        self.note(state)
+        return Decision({row: Placement((0,), (2,), (0, 1), (1, 2)) for row in range(len(state.jobs))})
+
+
+@pytest.mark.parametrize(("bundle", "begin"), [(True, [2, 2, 1]), (False, [1, 1, 1, 0, 0])])
+def test_a_decision_may_say_how_many_servers_a_job_gets(bundle: bool, begin: list[int]) -> None:
+    trace = trace_of((0, 1, 90000), max_gpus=[4], models=["ResNet-50"])
+    seen: list[ClusterState] = []
+    policy = Served(seen.append)
+    shown = demonstrate(make(ELASTIC, traces=[trace], cluster="2x8", bundle=bundle, epochs=40), policy, [0])
+    assert shown.actions[: len(begin)].tolist() == begin
+    # The next state shows the servers, the epochs that the environment assumes, and the progress of the first slot.
+    first, second = seen[0].jobs, seen[1].jobs
+    assert second.num_servers is not None and second.epochs is not None
+    assert first.progress is not None and second.progress is not None
+    assert (second.num_servers.tolist(), second.epochs.tolist()) == ([1], [40.0])
+    placement = second.placement(0)
+    assert first.placement(0) is None and placement is not None
+    assert (placement.num_gpus, placement.num_servers) == (2, 3)
+    assert first.progress[0] == 0.0 < second.progress[0] < 1.0
+    assert_same(parse_state(serialize_state(seen[1])), seen[1])
 
 
 def test_too_large_an_allocation_is_refused_or_counted() -> None:

@@ -1,0 +1,70 @@
+"""Columns of training and of parameter servers in snapshots: each group is there as a whole, or left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.model import Jobs, JobState
+from policies.wire.columns import check, entries_per_row, read_column
+
+_TRAINING = ("epochs", "progress")
+_SERVERS = ("num_servers", "server_offset", "server_node", "server_count")
+_MOST_EPOCHS = 1e9
+_MOST_SERVERS = 1_000_000
+"""No job trains longer or has more servers; larger numbers belong to broken messages."""
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def training_columns(jobs: Jobs) -> Columns:
+    """Return the columns of both groups, where there are some."""
+    columns = {name: getattr(jobs, name) for name in (*_TRAINING, *_SERVERS)}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def read_training(message: Any, num_jobs: int) -> Columns:
+    """Return epochs and progress; empty where the message has neither. Raises WireError."""
+    if not any(getattr(message, name) for name in _TRAINING):
+        return {}
+    epochs, progress = (read_column(message, "jobs", name, num_jobs) for name in _TRAINING)
+    fine = np.isnan(epochs) | ((epochs > 0) & (epochs <= _MOST_EPOCHS))
+    check("jobs.epochs", fine, epochs, f"not above 0 and at most {_MOST_EPOCHS:g}; send NaN where it is not known")
+    fine = np.isnan(progress) | ((progress >= 0) & (progress <= 1))
+    check("jobs.progress", fine, progress, "not a share from 0 to 1; send NaN where it is not known")
+    return dict(zip(_TRAINING, (epochs, progress), strict=True))
+
+
+def read_servers(message: Any, state: npt.NDArray[np.int64], num_nodes: int) -> Columns:
+    """Return the parameter servers; empty where the message has none. `state` is that of each job. Raises WireError."""
+    if not any(getattr(message, name) for name in _SERVERS):
+        return {}
+    requested = read_column(message, "jobs", "num_servers", len(state))
+    check("jobs.num_servers", requested <= _MOST_SERVERS, requested, f"more than {_MOST_SERVERS}")
+    offset = read_column(message, "jobs", "server_offset", len(state) + 1)
+    node = read_column(message, "jobs", "server_node", None)
+    count = read_column(message, "jobs", "server_count", len(node))
+    entries = entries_per_row("jobs.server_offset", offset, len(node))
+    fine = (entries == 0) | ((state == JobState.RUNNING) & (requested > 0))
+    check("jobs.server_offset", fine, entries, "entries of a job that waits, or of one whose num_servers is 0")
+    check_servers("jobs.server", node, count, entries, num_nodes)
+    return dict(zip(_SERVERS, (requested, offset, node, count), strict=True))
+
+
+def check_servers(
+    field: str,
+    node: npt.NDArray[np.int64],
+    count: npt.NDArray[np.int64],
+    entries: npt.NDArray[np.int64],
+    num_nodes: int,
+) -> None:
+    """Check nodes and numbers of servers, of which each job has so many entries. Raises WireError."""
+    check(f"{field}_node", node < num_nodes, node, f"beyond the {num_nodes} nodes")
+    check(
+        f"{field}_count", (count >= 1) & (count <= _MOST_SERVERS), count, f"less than 1, or more than {_MOST_SERVERS}"
+    )
+    owner = np.repeat(np.arange(len(entries)), entries)
+    ascending = np.append(True, (np.diff(node) > 0) | (np.diff(owner) > 0))[: len(node)]
+    check(f"{field}_node", ascending, node, "not above the node before it")
