@@ -13,7 +13,7 @@ and no correction is made for that, as in the paper; entropy and a small learnin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,11 @@ class AdvantageActorCritic:
         settings: ActorCriticSettings,
         rng: torch.Generator,
         distribution: DistributionOf = Categorical,
+        values: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """`rng` draws actions."""
+        """`rng` draws actions. `values` computes the network's values without its logits; None: the network as a whole does."""
         self.network = network
+        self._values = values or (lambda seen: network(seen)[1])
         self.settings = settings
         self.average = MovingAverage()
         """Average of rewards; changed only where it is the baseline."""
@@ -123,7 +125,7 @@ class AdvantageActorCritic:
         if not self.settings.value_baseline:
             return self._learn_from_rewards(rows)
         with torch.no_grad():
-            following = self.network(rows["next_seen"])[1].masked_fill(rows["terminated"], 0.0)
+            following = self._values(rows["next_seen"]).masked_fill(rows["terminated"], 0.0)
             returns = rows["rewards"].float() + self.settings.gamma * following
         return self._learn(rows, returns)
 

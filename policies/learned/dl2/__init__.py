@@ -3,5 +3,5 @@ Imports `errors`, `learned/algorithms`, `learned/training` and `learned/weights`
 
 `state_columns` says what the numbers of a state mean, `network` has the policy and value networks, `teachers` the rules that the
 supervised phase imitates, `exploration` the job-aware exploration, `supervised` and `slots` the two phases, `recipe` their
-hyper-parameters, `serving` the agent's choice, and `system` joins them for `headway-policy train dl2`.
+hyper-parameters, `serving` and `without_bundle` the agent's choice, and `system` joins them for `headway-policy train dl2`.
 """

@@ -37,6 +37,11 @@ class DL2Network(nn.Module):
         found: Tensor = self.actor(self._seen(states))
         return found
 
+    def values(self, states: Tensor) -> Tensor:
+        """Return the values alone, without the work of the policy network."""
+        found: Tensor = self.critic(self._seen(states)).squeeze(1)
+        return found
+
     def _seen(self, states: Tensor) -> Tensor:
         scaled = states.clone()
         scaled[:, :, self._share] *= _PERCENT

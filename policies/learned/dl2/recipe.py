@@ -31,20 +31,26 @@ class Recipe:
     """engine (speeds depend on placement and neighbours) or analytical (Optimus' fit), in training and validation."""
     reward: str = SLOT
     """Reward of each sample: that of the slot, or of the action's own job in it (job)."""
+    bundle: bool = True
+    """Allow the action that gives one worker and one server; False: its ablation."""
     concurrent: int = 20
     """J: jobs in a state. More are shown in batches by arrival."""
     neurons: int = 256
     """Neurons of a hidden layer."""
     layers: int = 2
     """Hidden layers of each network."""
+    start: str = ""
+    """Folder of a training, with whose weights the policy network begins in place of the supervised phase; empty: none."""
     teacher: str = DRF
     """The rule that the supervised phase imitates: drf, fifo or srtf."""
     loss: str = CROSS_ENTROPY
     """Loss of the supervised phase: cross-entropy, mean-square or absolute."""
     supervised_rounds: int = 12
     """Maximum number of rounds of the supervised phase; 0: reinforcement learning alone."""
+    supervised_samples: int = 0
+    """Actions of the teacher in a supervised round; 0: an episode in each environment."""
     supervised_updates: int = 400
-    """Gradient steps in a supervised round, after its episodes."""
+    """Gradient steps in a supervised round, after these actions."""
     supervised_learning_rate: float = 0.005
     """Adam's learning rate in the supervised phase."""
     supervised_tolerance: float = 0.02
@@ -52,9 +58,12 @@ class Recipe:
     batch: int = 256
     """Samples of a gradient step, in both phases."""
     envs: int = 8
-    """Number of environments that are stepped together; each plays an episode in a round."""
+    """Number of environments that are stepped together; each begins an episode with a round."""
+    slots: int = 0
+    """Slots of a round of reinforcement learning, over all environments, after each of which follows a gradient step; 0: those of
+    an episode in each environment."""
     rounds: int = 4
-    """Rounds of reinforcement learning."""
+    """Rounds of reinforcement learning; 0: the supervised phase alone."""
     critic_rounds: int = 1
     """First rounds of reinforcement learning, in which only the value network learns; none without a value baseline."""
     validate_every: int = 1
@@ -64,7 +73,9 @@ class Recipe:
     gamma: float = 0.9
     """Discount of a reward for each slot before it."""
     entropy_weight: float = 0.01
-    """Weight of the policy's entropy (the paper's code: 0.1, with rewards that are not scaled)."""
+    """Weight of the policy's entropy in the first rounds (the paper's code: 0.1, with rewards that are not scaled)."""
+    entropy_decay: float = 1.0
+    """Factor on that weight in the last round; the weight falls geometrically from the middle of the rounds on."""
     reward_scale: float = 0.1
     """Factor on rewards, so that values are about 1."""
     epsilon: float = 0.4
@@ -83,21 +94,32 @@ class Recipe:
     max_grad_norm: float = 0.5
     """Norm at which gradients of reinforcement learning are clipped."""
 
+    def entropy_weight_in(self, number: int) -> float:
+        """Return the weight of the policy's entropy in a round of reinforcement learning, counted from 0."""
+        middle = self.rounds // 2
+        part = max(number - middle + 1, 0) / max(self.rounds - middle, 1)
+        return float(self.entropy_weight * self.entropy_decay**part)
+
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""
         for name in (
             "nodes", "mean_gap_s", "jobs", "models", "clusters", "concurrent", "neurons", "layers", "supervised_updates",
-            "supervised_learning_rate", "batch", "envs", "rounds", "validate_every", "learning_rate", "reward_scale", "ratio",
+            "supervised_learning_rate", "batch", "envs", "validate_every", "learning_rate", "reward_scale", "ratio",
             "replay_capacity", "max_grad_norm",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("supervised_rounds", "supervised_tolerance", "critic_rounds", "entropy_weight"):
+        for name in (
+            "rounds", "slots", "supervised_samples", "supervised_rounds", "supervised_tolerance", "critic_rounds",
+            "entropy_weight",
+        ):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
-        for name in ("gamma", "epsilon"):
+        for name in ("gamma", "epsilon", "entropy_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
+        if not (self.rounds or self.supervised_rounds):
+            raise TrainingError("rounds and supervised_rounds are 0, so nothing is learned; give one of them")
         if self.clusters > self.envs:
             raise TrainingError(f"clusters is {self.clusters}; give no more than the {self.envs} environments")
         for name, known in (

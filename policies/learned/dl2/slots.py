@@ -1,6 +1,6 @@
 """The phase of reinforcement learning (section 4.3 of the paper): actor-critic with replay, one gradient step for each slot.
 
-    for each round, in each environment an episode:
+    for each round, in several environments (an episode in each, or until so many slots have ended):
         in a slot, for each task: action ~ policy(state), or that of job-aware exploration
         at its end: each (state, action) of the slot is kept with the slot's reward; one gradient step on samples of the memory
 
@@ -10,6 +10,7 @@ The value of what follows is that of the first state of the next slot, so `gamma
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import gymnasium
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from policies.learned.algorithms.actor_critic import LOSSES, ActorCriticSettings, AdvantageActorCritic
+from policies.learned.algorithms.distribution import Categorical
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.dl2.exploration import explored, mended
 from policies.learned.dl2.network import DL2Network
@@ -38,7 +40,7 @@ class SlotLearning:
         seed: int,
     ) -> None:
         """The environments begin anew in the step in which they end, and report the end of a slot."""
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=True)
         self.memories = [
             PrioritizedReplay(recipe.replay_capacity, seed=seed + cluster, alpha=0.0, anneal=1)
             for cluster in range(recipe.clusters)
@@ -55,35 +57,44 @@ class SlotLearning:
             max_grad_norm=recipe.max_grad_norm,
             value_baseline=recipe.value_baseline,
         )
-        self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random)
+        self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random, values=network.values)
         self.average = self._algorithm.average
 
-    def run_round(self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool) -> dict[str, float]:
-        """Play an episode in every environment, and learn. Return the number of gradient steps, and their means.
+    def run_round(
+        self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool, number: int = 0
+    ) -> dict[str, float]:
+        """Play a round's slots, and learn after each of them. Return the number of gradient steps, and their means.
 
-        Rewards are not among the figures: their sum is the number of jobs, whatever the agent does.
+        The round's number determines the weight of the entropy. Rewards are not among the figures: their sum is the number of
+        jobs, whatever the agent does.
         """
         self._random.manual_seed(int(rng.integers(1 << 31)))
         self._network.actor.requires_grad_(not critic_only)
+        settings = self._algorithm.settings
+        self._algorithm.settings = replace(settings, entropy_weight=self._recipe.entropy_weight_in(number))
         envs = self._envs
         slots = [_Slot() for _ in range(envs.num_envs)]
         losses: list[dict[str, float]] = []
         states, _ = envs.reset(seed=cast(Any, seeds))
         goes_on = np.ones(envs.num_envs, dtype=np.bool_)
-        while goes_on.any():
+        ended_slots, most = 0, self._recipe.slots
+        while ended_slots < most if most else goes_on.any():
             masks = envs.action_masks()
             actions = self._actions(states, masks, rng)
             following, rewards, terminated, truncated, infos = envs.step(actions)
             ended = infos.get("slot_ended", np.zeros(envs.num_envs, dtype=np.bool_)) | terminated | truncated
-            for row in np.flatnonzero(goes_on).tolist():
+            for row in range(envs.num_envs) if most else np.flatnonzero(goes_on).tolist():
                 slots[row].add(states[row], actions[row], masks[row])
+                if not ended[row]:
+                    continue
+                ended_slots += 1
+                slot, slots[row] = slots[row], _Slot()
                 # What follows an episode that was cut off is not in the batch: its last slot is left out.
-                if ended[row] and not truncated[row]:
+                if not truncated[row]:
                     # The info of an episode's last step stands apart: its environment has begun anew.
                     info = infos["final_info"] if terminated[row] else infos
                     of_actions = self._rewards(rewards[row], info, row)
-                    found = slots[row].rows(of_actions, following[row], terminated=bool(terminated[row]))
-                    slots[row] = _Slot()
+                    found = slot.rows(of_actions, following[row], terminated=bool(terminated[row]))
                     losses += self._learned(found, self.memories[row % len(self.memories)])
             goes_on &= ~(terminated | truncated)
             states = following
@@ -92,7 +103,9 @@ class SlotLearning:
         return {**means, "updates": float(len(losses))}
 
     def _actions(self, states: States, masks: npt.NDArray[np.bool_], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        actions: npt.NDArray[np.int64] = self._algorithm.act(states, masks)["actions"]
+        with torch.inference_mode():
+            distribution = Categorical(self._network.logits(torch.from_numpy(states)), torch.from_numpy(masks))
+            actions: npt.NDArray[np.int64] = distribution.sample(self._random).numpy()
         if not self._recipe.epsilon:
             return actions
         instead = mended(self._columns, states, masks, self._recipe.ratio)

@@ -1,6 +1,6 @@
 """The supervised phase (section 4.2 of the paper): the policy network learns a teacher's actions.
 
-for each round: the teacher plays an episode in every environment
+for each round: the teacher plays in every environment (an episode in each, or so many actions)
                 gradient steps on batches of its (state, action)
 """
 
@@ -34,14 +34,17 @@ class Supervised:
         recipe: Recipe,
     ) -> None:
         """The environments begin anew in the step in which they end."""
-        self.optimizer = torch.optim.Adam(network.actor.parameters(), lr=recipe.supervised_learning_rate)
+        self.optimizer = torch.optim.Adam(network.actor.parameters(), lr=recipe.supervised_learning_rate, fused=True)
         self._imitation = Imitation(network, self.optimizer, recipe.loss)
         self._envs = envs
         self._columns = columns
         self._recipe = recipe
 
     def run_round(self, seeds: list[int], rng: np.random.Generator) -> dict[str, float]:
-        """Show an episode of every environment, and learn from it. Return the means of the gradient steps."""
+        """Show the teacher's actions from the beginning of an episode in every environment, and learn from them.
+
+        Return the means of the gradient steps.
+        """
         rows = list(self._shown(seeds))
         columns = {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
         found = []
@@ -54,9 +57,12 @@ class Supervised:
         envs: Any = self._envs
         states, _ = envs.reset(seed=cast(Any, seeds))
         goes_on = np.ones(envs.num_envs, dtype=np.bool_)
-        while goes_on.any():
+        shown, most = 0, self._recipe.supervised_samples
+        while shown < most if most else goes_on.any():
             masks = envs.action_masks()
-            actions = actions_of(self._recipe.teacher, self._columns, states, masks)
-            yield {"seen": states[goes_on], "actions": actions[goes_on], "masks": masks[goes_on]}
+            actions = actions_of(self._recipe.teacher, self._columns, states, masks, bundle=self._recipe.bundle)
+            rows = slice(None) if most else goes_on
+            yield {"seen": states[rows], "actions": actions[rows], "masks": masks[rows]}
             states, _, terminated, truncated, _ = envs.step(actions)
+            shown += envs.num_envs
             goes_on &= ~(terminated | truncated)

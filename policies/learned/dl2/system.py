@@ -20,6 +20,7 @@ from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.supervised import Supervised
 from policies.learned.dl2.teachers import actions_of
+from policies.learned.dl2.without_bundle import ServedWithoutBundle
 from policies.learned.training.agents import AgentInEnvironment, NetworkAgent
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
@@ -31,7 +32,7 @@ from policies.learned.training.systems import (
     WorkloadSpec,
 )
 from policies.learned.weights import weights
-from policies.learned.weights.card import settings_of
+from policies.learned.weights.card import ModelCard, settings_of
 
 NAME = "dl2"
 ENCODER = "dl2/1"
@@ -63,6 +64,12 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 
 def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
+    network, columns, card = trained_network(folder)
+    return _served(network, columns, {} if card.recipe.get("bundle", True) else {"bundle": False})
+
+
+def trained_network(folder: str) -> tuple[DL2Network, StateColumns, ModelCard]:
+    """Return the networks with the trained weights of the policy network, and their card. Raises WeightsError."""
     place, name = weights.located(folder, NAME, NAME)
     there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
@@ -79,11 +86,13 @@ def agent(folder: str) -> AgentInEnvironment:
         network.actor,
         {each.removeprefix(_ACTOR): array for each, array in arrays.items() if each.startswith(_ACTOR)},
     )
-    return _served(network, columns, {})
+    return network, columns, card
 
 
 def _served(network: DL2Network, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
-    return _acting(NetworkAgent(Served(network, columns), columns.shape), columns, options)
+    served = Served(network, columns)
+    logits = served if options.get("bundle", True) else ServedWithoutBundle(served, columns)
+    return _acting(NetworkAgent(logits, columns.shape), columns, options)
 
 
 def _acting(found: NetworkAgent, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
@@ -92,9 +101,10 @@ def _acting(found: NetworkAgent, columns: StateColumns, options: Mapping[str, ob
 
 def teacher_agent(teacher: str, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
     """Return the teacher as an agent in the environment with these options."""
+    bundle = bool(options.get("bundle", True))
 
     def choose(states: Tensor, masks: Tensor) -> Tensor:
-        chosen = torch.from_numpy(actions_of(teacher, columns, states.numpy(), masks.numpy()))
+        chosen = torch.from_numpy(actions_of(teacher, columns, states.numpy(), masks.numpy(), bundle=bundle))
         return torch.nn.functional.one_hot(chosen, columns.actions)
 
     return _acting(NetworkAgent(choose, columns.shape), columns, options)
@@ -103,7 +113,9 @@ def teacher_agent(teacher: str, columns: StateColumns, options: Mapping[str, obj
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Imitate the teacher until its performance is reached, then learn by reinforcement."""
     columns = StateColumns(recipe.concurrent, TYPES)
-    options = {} if recipe.speeds == ENGINE else {"speeds": recipe.speeds}
+    options: dict[str, object] = {} if recipe.speeds == ENGINE else {"speeds": recipe.speeds}
+    if not recipe.bundle:
+        options["bundle"] = False
     # In this process: a step of all environments takes less time than to wake up other processes.
     envs = backend.envs(
         ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent, reward=recipe.reward, **options
@@ -114,19 +126,32 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
         )
     torch.manual_seed(run.card.seed)
     network = DL2Network(columns, recipe.neurons, recipe.layers)
+    if recipe.start:
+        _begin_with(network, recipe.start)
     supervised = Supervised(envs, columns, network, recipe)
     learning = SlotLearning(envs, columns, network, recipe, run.card.seed)
     run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, average=learning.average)
     run.keep(**{f"memory{cluster or ''}": memory for cluster, memory in enumerate(learning.memories)})
     evaluate = partial(_evaluate, run, backend, network, columns, options)
-    if recipe.supervised_rounds:
+    if recipe.supervised_rounds and not recipe.start:
         _imitate(run, backend, recipe, supervised, teacher_agent(recipe.teacher, columns, options), evaluate)
     for number in run.rounds(recipe.rounds):
         critic_only = recipe.value_baseline and number < recipe.critic_rounds
-        run.log(**learning.run_round(run.seeds("episodes", recipe.envs), run.rng("actions"), critic_only=critic_only))
+        seeds, rng = run.seeds("episodes", recipe.envs), run.rng("actions")
+        run.log(**learning.run_round(seeds, rng, critic_only=critic_only, number=number))
         is_due = (number + 1) % recipe.validate_every == 0 and not critic_only
         if is_due or number + 1 == recipe.rounds:
             evaluate()
+
+
+def _begin_with(network: DL2Network, folder: str) -> None:
+    """Give the policy network the weights of another training. Raises WeightsError, and TrainingError for another size."""
+    try:
+        network.actor.load_state_dict(trained_network(folder)[0].actor.state_dict())
+    except RuntimeError as error:
+        raise TrainingError(
+            f"start={folder}: its networks have another size; give its neurons, layers and concurrent"
+        ) from error
 
 
 def _imitate(

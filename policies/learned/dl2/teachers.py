@@ -1,7 +1,7 @@
 """Rules that the supervised phase imitates, as far as they follow from the state alone.
 
 Each gives a **pair** (a worker and a server; a worker alone to a job without servers) to the first job of an order that can have
-one, and chooses void if none can.
+one, and chooses void if none can. Without the bundle action, a pair is given as a server and then a worker.
 
 - `drf`: in order of the share of the dominant resource (the paper's teacher).
 - `fifo`: in order of arrival, each job up to a number of workers.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.dl2.state_columns import BOTH, WORKER, StateColumns, States
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 
 DRF, FIFO, SRTF = "drf", "fifo", "srtf"
 TEACHERS = (DRF, FIFO, SRTF)
@@ -23,9 +23,13 @@ _MOST_WORKERS = 4
 Masks = npt.NDArray[np.bool_]
 
 
-def actions_of(teacher: str, columns: StateColumns, states: States, masks: Masks) -> npt.NDArray[np.int64]:
+def actions_of(
+    teacher: str, columns: StateColumns, states: States, masks: Masks, *, bundle: bool = True
+) -> npt.NDArray[np.int64]:
     """Return the teacher's action for each state of a batch. Ties go to the job that arrived first."""
     kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
+    if not bundle:
+        return _parts_of(teacher, columns, states, kinds)
     # A job that can have a worker but no server, while others can have servers, trains without servers.
     alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, columns.servers] == 0)
     can = kinds[:, :, BOTH] | (alone & kinds[:, :, BOTH].any(1, keepdims=True))
@@ -36,6 +40,22 @@ def actions_of(teacher: str, columns: StateColumns, states: States, masks: Masks
     batch = np.arange(len(states))
     kind = np.where(kinds[batch, row, BOTH], BOTH, WORKER)
     found: npt.NDArray[np.int64] = np.where(can.any(1), 3 * row + kind, columns.actions - 1)
+    return found
+
+
+def _parts_of(teacher: str, columns: StateColumns, states: States, kinds: Masks) -> npt.NDArray[np.int64]:
+    """Return the next part of the teacher's pair, where the actions of these kinds are possible and pairs are not."""
+    workers, servers = states[:, :, columns.workers], states[:, :, columns.servers]
+    # A job without servers can have a worker, and never a server.
+    alone = kinds[:, :, WORKER] & ~kinds[:, :, SERVER] & (servers == 0) & kinds[:, :, SERVER].any(1, keepdims=True)
+    kind = np.where((servers > workers) | alone, WORKER, SERVER)
+    can = np.take_along_axis(kinds, kind[:, :, None], 2)[:, :, 0]
+    if teacher != DRF:
+        can &= workers < _MOST_WORKERS
+    row = np.where(can, _order(teacher, columns, states), np.inf).argmin(1)
+    found: npt.NDArray[np.int64] = np.where(
+        can.any(1), 3 * row + kind[np.arange(len(states)), row], columns.actions - 1
+    )
     return found
 
 

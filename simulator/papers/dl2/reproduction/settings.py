@@ -88,13 +88,13 @@ def run_agent(agent: Agent, own: Mapping[str, Any], where: Setting, seed: int) -
         env.close()
 
 
-def acting(text: str, kind: Kind, name: str | None = None) -> Contender:
-    """Return an agent, named as for `headway-sim act`, as a contender."""
+def acting(text: str, kind: Kind, name: str | None = None, **options: Any) -> Contender:
+    """Return an agent, named as for `headway-sim act`, as a contender; the options are more ones of its environment."""
 
     def run(where: Setting, seed: int, _report: OnProgress | None) -> Run:
         agent = agent_of(text)
         if isinstance(agent, AgentInEnvironment):
-            return run_agent(agent.agent, agent.options, where, seed)
-        return run_agent(agent, {}, where, seed)
+            return run_agent(agent.agent, {**agent.options, **options}, where, seed)
+        return run_agent(agent, options, where, seed)
 
     return Contender(name or text, kind, run)

@@ -6,6 +6,7 @@ others, which `headway-sim reproduce dl2 --quick` shows. As a program, it runs c
     python -m simulator.papers.dl2.reproduction.stored --commands          # the commands that train
     python -m simulator.papers.dl2.reproduction.stored --trained trained   # all contenders on all seeds
     python -m simulator.papers.dl2.reproduction.stored --trained trained --only dl2-drf uniform
+    python -m simulator.papers.dl2.reproduction.stored --trained trained --curves  # the learning curves of what is there
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pathlib import Path
 from policies.learned.training.systems import TEST_SEEDS
 from simulator.errors import SettingError
 from simulator.papers.dl2.reproduction.contenders import contenders_of
+from simulator.papers.dl2.reproduction.curves import FILE, as_text, curve_of, stored_curves
 from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS, SHOWN
 from simulator.papers.dl2.reproduction.trainings import TRAININGS
 from simulator.reproducing.experiment import Contender, Run, Setting
 from simulator.runs.progress import OnProgress
 
 SEEDS = TEST_SEEDS[:30]
+STORE = "python -m simulator.papers.dl2.reproduction.stored --trained trained"
 _FILE = "runs.json"
 _DIGITS = {"utilization": 5}
 Runs = dict[str, dict[str, dict[str, list[float]]]]
@@ -65,10 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--commands", action="store_true", help="print the commands that train, and end")
     parser.add_argument("--trained", type=Path, default=Path("trained"), help="the folder with a folder per training")
+    parser.add_argument("--curves", action="store_true", help="store the learning curves of these trainings, and end")
     parser.add_argument("--only", nargs="*", help="names of contenders; the runs of others stay as they are")
     given = parser.parse_args(arguments)
     if given.commands:
         sys.stdout.write("\n".join(each.command(name) for name, each in TRAININGS.items()) + "\n")
+        return
+    if given.curves:
+        there = {
+            name: curve_of(given.trained / name) for name in TRAININGS if (given.trained / name / "events").is_dir()
+        }
+        (Path(str(files(__package__))) / FILE).write_text(as_text({**stored_curves(), **there}), encoding="utf-8")
         return
     runs = {setting: dict(of) for setting, of in stored_runs().items()}
     for setting, contender in _work(given.trained, given.only):

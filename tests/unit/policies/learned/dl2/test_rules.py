@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import simulator.envs  # noqa: F401 - registers the environments
 from policies.errors import TrainingError
@@ -15,6 +16,7 @@ from policies.learned.dl2.recipe import Recipe
 from policies.learned.dl2.slots import _Slot
 from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 from policies.learned.dl2.teachers import actions_of
+from policies.learned.dl2.without_bundle import ServedWithoutBundle
 from simulator.agents.episodes import steps
 from simulator.papers.dl2.rules.baselines import DRF
 from simulator.traces.generators.dl2 import DL2
@@ -64,15 +66,28 @@ def test_a_job_grows_only_to_what_jobs_request() -> None:
     assert actions_of("fifo", COLUMNS, seen, all_but(*no_task)) == [action(1, BOTH)]
 
 
+@pytest.mark.parametrize("bundle", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_drf_as_a_teacher_acts_as_the_baseline(seed: int) -> None:
-    env = gymnasium.make("headway/ElasticAllocation-v0", traces=DL2(jobs=60, mean_gap_s=60.0), cluster="4x8")
+def test_drf_as_a_teacher_acts_as_the_baseline(seed: int, bundle: bool) -> None:
+    traces = DL2(jobs=60, mean_gap_s=60.0)
+    env = gymnasium.make("headway/ElasticAllocation-v0", traces=traces, cluster="4x8", bundle=bundle)
     found = list(steps(env, DRF(), seed))
     env.close()
     seen, masks = np.stack([each.observation for each in found]), np.array([each.mask for each in found])
     assert len(found) > 500
     columns = StateColumns(seen.shape[1], seen.shape[2] - 5)
-    assert actions_of("drf", columns, seen, masks).tolist() == [each.action for each in found]
+    assert actions_of("drf", columns, seen, masks, bundle=bundle).tolist() == [each.action for each in found]
+
+
+def test_without_the_bundle_action_a_pair_is_a_server_and_then_a_worker() -> None:
+    no_pairs = [action(row, BOTH) for row in range(3)]
+    for tasks, kind in (((0, 0), SERVER), ((0, 1), WORKER), ((3, 3), SERVER), ((3, 4), WORKER)):
+        seen = state((30, 0.1, *tasks), (10, 0.2, 4, 4), (20, 0.3, 4, 4))
+        assert actions_of("fifo", COLUMNS, seen, all_but(*no_pairs), bundle=False) == [action(0, kind)]
+    full = state((30, 0.1, 4, 4), (10, 0.2, 4, 4), (20, 0.3, 4, 4))
+    assert actions_of("fifo", COLUMNS, full, all_but(*no_pairs), bundle=False) == [COLUMNS.actions - 1]
+    alone = all_but(*no_pairs, action(0, SERVER))
+    assert actions_of("fifo", COLUMNS, state((30, 0.1, 1, 0)), alone, bundle=False) == [action(0, WORKER)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +132,38 @@ def test_every_sample_of_a_slot_has_its_reward_and_the_next_slots_state() -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"teacher": "oracle"}, {"loss": "hinge"}, {"gamma": 1.1}, {"rounds": 0}, {"supervised_rounds": -1}]
+    ("tasks", "masked", "possible"),
+    [
+        ((0, 0), (), {action(0, SERVER), action(1, SERVER), action(2, SERVER)}),
+        ((0, 2), (), {action(0, WORKER)}),
+        ((0, 0), (action(0, SERVER),), {action(0, WORKER), action(1, SERVER), action(2, SERVER)}),
+        ((1, 1), (), {action(row, kind) for row in range(3) for kind in (WORKER, SERVER)} | {COLUMNS.actions - 1}),
+    ],
+)
+def test_without_the_bundle_action_the_first_pair_is_completed(
+    tasks: tuple[int, int], masked: tuple[int, ...], possible: set[int]
+) -> None:
+    masks = torch.from_numpy(all_but(*masked, *(action(row, BOTH) for row in range(3))))
+    served = ServedWithoutBundle(lambda _states, masks: torch.zeros(masks.shape), COLUMNS)
+    logits = served(torch.from_numpy(state((30, 0.1, *tasks), (10, 0.2, 0, 0), (20, 0.3, 0, 0))), masks)
+    assert {*np.flatnonzero((logits[0] == 0).numpy() & masks[0].numpy()).tolist()} == possible
+
+
+def test_the_weight_of_the_entropy_falls_from_the_middle_of_the_rounds_on() -> None:
+    recipe = Recipe(rounds=4, entropy_weight=0.1, entropy_decay=0.01)
+    assert [recipe.entropy_weight_in(number) for number in range(4)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    assert {Recipe().entropy_weight_in(number) for number in range(Recipe().rounds)} == {Recipe().entropy_weight}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"teacher": "oracle"},
+        {"loss": "hinge"},
+        {"gamma": 1.1},
+        {"rounds": 0, "supervised_rounds": 0},
+        {"supervised_rounds": -1},
+    ],
 )
 def test_a_recipe_refuses_impossible_values(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):

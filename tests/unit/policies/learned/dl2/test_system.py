@@ -125,6 +125,21 @@ def rows_of(learning: SlotLearning, cluster: int = 0) -> dict[str, weights.Array
     return columns
 
 
+def test_a_round_can_have_a_number_of_slots() -> None:
+    found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
+    recipe = replace(RECIPE, slots=40, supervised_samples=50, replay=False)
+    network = DL2Network(columns, recipe.neurons, recipe.layers)
+    try:
+        envs = found.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent)
+        learning = SlotLearning(envs, columns, network, recipe, seed=1)
+        # The last step can end a slot in each of the two environments.
+        assert learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"] in {40, 41}
+        shown = list(Supervised(envs, columns, network, recipe)._shown([1, 2]))
+        assert sum(len(each["actions"]) for each in shown) == 50
+    finally:
+        found.close()
+
+
 def test_without_replay_a_step_is_on_the_slot_alone() -> None:
     learning, *_ = learned(replace(RECIPE, replay=False))
     assert len(learning.memories[0]) == 0
@@ -190,6 +205,20 @@ def test_the_supervised_phase_ends_at_the_teachers_performance(tmp_path: Path, m
     monkeypatch.setattr(Supervised, "run_round", noted)
     trained(tmp_path, recipe=replace(RECIPE, supervised_tolerance=100.0, rounds=1))
     assert len(rounds) == 1
+
+
+def test_a_training_can_begin_with_the_weights_of_another_one(tmp_path: Path) -> None:
+    taught = trained(tmp_path / "taught", recipe=replace(RECIPE, rounds=0))
+    # One round in which only the value network learns leaves them.
+    found = trained(tmp_path / "next", recipe=replace(RECIPE, start=str(tmp_path / "taught"), rounds=1))
+    assert all(np.array_equal(array, found[each]) for each, array in taught.items())
+    with pytest.raises(TrainingError, match="networks have another size"):
+        trained(tmp_path / "wider", recipe=replace(RECIPE, start=str(tmp_path / "taught"), neurons=17))
+
+
+def test_a_training_without_the_bundle_action_is_served_without_it(tmp_path: Path) -> None:
+    trained(tmp_path, recipe=replace(RECIPE, bundle=False, rounds=1, supervised_rounds=1))
+    assert agent(str(tmp_path)).options == {"concurrent": 4, "bundle": False}
 
 
 def test_no_weights_come_with_headway_and_other_folders_are_refused(tmp_path: Path) -> None:

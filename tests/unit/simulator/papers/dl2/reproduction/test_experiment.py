@@ -36,10 +36,14 @@ def test_stored_runs_are_those_of_this_version(setting: str, name: str) -> None:
     )
 
 
-def test_every_contender_is_stored_and_every_claim_is_made() -> None:
+def test_whatever_needs_no_training_is_stored_and_trained_rows_say_how_they_were_made() -> None:
     made = experiment(quick=True)
     names = {setting: {each.name for each in of} for setting, of in made.contenders.items()}
-    assert names == {name: {each.name for each in contenders_of(where, Path())} for name, where in SETTINGS.items()}
+    for name, where in SETTINGS.items():
+        assert {each.name for each in live(where)} <= names[name]
+        assert {*stored.stored_runs()[name]} == names[name] <= {each.name for each in contenders_of(where, Path())}
+    for name in names[MAIN.name] & {*TRAININGS}:
+        assert any(note.endswith(TRAININGS[name].command(name)) for note in made.notes)
     assert {claim.name for claim in made.claims} == {claim.name for claim in experiment().claims}
     assert {"against OfflineRL", "against Optimus", "against DRF"} <= {
         claim.name.partition(": avg_jct_s ")[2].partition(" (")[0] for claim in made.claims

@@ -1,0 +1,73 @@
+"""Learning curves of DL2's trainings (figures 10 and 17): the validation JCT after so many gradient steps.
+
+They are stored in `curves.json` beside this file, by `python -m simulator.papers.dl2.reproduction.stored --curves`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from simulator.reproducing.experiment import ExperimentResults
+from simulator.reproducing.pictures import COLOURS, Picture
+
+FILE = "curves.json"
+_HOUR_S = 3600.0
+_SUPERVISED, _TRAINING = "supervised", "training"
+Curve = list[tuple[int, float]]
+"""Gradient steps so far, and hours of the validation figure."""
+
+
+@cache
+def stored_curves() -> dict[str, Curve]:
+    """Return the stored curves by the name of the training; empty where there are none."""
+    file = files(__package__) / FILE
+    found: dict[str, Curve] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found
+
+
+def curve_of(folder: Path) -> Curve:
+    """Read the curve of the training in that folder from its figures for TensorBoard."""
+    from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
+
+    events = event_accumulator.EventAccumulator(str(folder / "events"))
+    events.Reload()
+    recipe = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["card"]["recipe"]
+    taught = _values(events, f"{_SUPERVISED}/validation")
+    begin = int(recipe["supervised_updates"]) * len(taught)
+    found = [(int(recipe["supervised_updates"]) * (number + 1), value) for number, value in enumerate(taught.values())]
+    made, learned = begin, _values(events, f"{_TRAINING}/validation")
+    for at, updates in _values(events, f"{_TRAINING}/updates").items():
+        made += int(updates)
+        if at in learned:
+            found.append((made, learned[at]))
+    return [(steps, round(value / _HOUR_S, 3)) for steps, value in found]
+
+
+def _values(events: Any, tag: str) -> dict[int, float]:
+    """Return the values of a figure by the number of rounds before; empty if there are none."""
+    known = events.Tags()["scalars"]
+    return {each.step: each.value for each in events.Scalars(tag)} if tag in known else {}
+
+
+def as_text(curves: Mapping[str, Curve]) -> str:
+    """Return the file's text: one line for each training."""
+    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(curve)}" for name, curve in curves.items()) + "\n}\n"
+
+
+def progress(title: str, names: Sequence[str]) -> Picture:
+    """Return a picture of the stored curves of these trainings."""
+
+    def draw(axes: Any, _results: ExperimentResults) -> None:
+        for name, colour in zip(names, COLOURS, strict=False):
+            if curve := stored_curves().get(name):
+                axes.plot(*zip(*curve, strict=True), "o-", markersize=3, color=colour, label=name)
+        axes.set_xlabel("gradient steps", fontsize=9)
+        axes.set_ylabel("average JCT on validation traces, h", fontsize=9)
+        axes.legend(frameon=False, fontsize=7)
+
+    return Picture(title, draw)
