@@ -27,6 +27,11 @@ _BASELINES = {
     "dl2-srtf": (ELASTIC, "dl2.rules.baselines:SRTF"),
     "dl2-greedy": (ELASTIC, "dl2.rules.greedy:Greedy"),
     "dl2-rule": (ELASTIC, "dl2.rules.linear_rule:LinearRule"),
+    "taps-random": (RL_TAPS, "rl_taps.rules.baselines:Random"),
+    "taps-sjf": (RL_TAPS, "rl_taps.rules.baselines:ShortestJobFirst"),
+    "taps-tetris": (RL_TAPS, "rl_taps.rules.baselines:Tetris"),
+    "taps-best-fit": (RL_TAPS, "rl_taps.rules.best_fit:BestFit"),
+    "taps-greedy": (RL_TAPS, "rl_taps.rules.greedy:Greedy"),
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 
