@@ -15,6 +15,7 @@ import gymnasium
 
 CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
+RL_TAPS = "headway/RlTaps-v0"
 SCHED2 = "headway/Sched2-v0"
 
 _BASELINES = {
@@ -26,12 +27,18 @@ _BASELINES = {
     "dl2-srtf": (ELASTIC, "dl2.rules.baselines:SRTF"),
     "dl2-greedy": (ELASTIC, "dl2.rules.greedy:Greedy"),
     "dl2-rule": (ELASTIC, "dl2.rules.linear_rule:LinearRule"),
+    "taps-random": (RL_TAPS, "rl_taps.rules.baselines:Random"),
+    "taps-sjf": (RL_TAPS, "rl_taps.rules.baselines:ShortestJobFirst"),
+    "taps-tetris": (RL_TAPS, "rl_taps.rules.baselines:Tetris"),
+    "taps-best-fit": (RL_TAPS, "rl_taps.rules.best_fit:BestFit"),
+    "taps-greedy": (RL_TAPS, "rl_taps.rules.greedy:Greedy"),
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 
 for _name, _one, _many in (
     (CONTENTION, "contention_rl.env:ContentionEnv", "contention"),
     (ELASTIC, "dl2.env:ElasticAllocationEnv", "elastic"),
+    (RL_TAPS, "rl_taps.env:RlTapsEnv", "rl_taps"),
     (SCHED2, "sched2.env:Sched2Env", "sched2"),
 ):
     if _name not in gymnasium.registry:

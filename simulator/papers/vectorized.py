@@ -1,14 +1,18 @@
 """Entry points of `gymnasium.make_vec(id, num_envs, vectorization_mode="vector_entry_point")`: environments in worker processes.
 
-Besides an environment's own options these take `workers` and `autoreset`, as `simulator.envs.vector` has them.
+Besides an environment's own options these take `workers` and `autoreset`, as `simulator.envs.vector` has them. Those of RL-TAPS are
+arrays in one process instead.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.envs.vector import ProcessVectorEnv
+
+if TYPE_CHECKING:
+    from simulator.papers.rl_taps.vector import RlTapsVectorEnv
 
 
 def contention(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
@@ -23,6 +27,13 @@ def elastic(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
     from simulator.papers.dl2.env import ElasticAllocationEnv
 
     return _many(ElasticAllocationEnv, num_envs, options)
+
+
+def rl_taps(num_envs: int = 1, **options: Any) -> RlTapsVectorEnv:
+    """Make vectorized `headway/RlTaps-v0`."""
+    from simulator.papers.rl_taps.vector import RlTapsVectorEnv
+
+    return RlTapsVectorEnv(num_envs, **options)
 
 
 def sched2(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
