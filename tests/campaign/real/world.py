@@ -32,6 +32,9 @@ MANAGED, UNMANAGED = "dl", "plain"
 STALE_AFTER_S = 8.0
 _STATE_MIB = 64
 _COMMAND_S = 25.0
+_NO_JOURNAL = "the journal cannot be opened: database or disk is full"
+_ENDS_WITHIN_S = 15.0
+"""Time in which a process on a busy machine ends after it has seen a full disk."""
 _BEGUN = re.compile(r"\] started ")
 """Line that the controller logs once it handles signals. On a busy machine it imports its modules for half a minute before."""
 _OPEN_PATH = Path(jobpython.__file__).with_name("open_path.sh")
@@ -78,6 +81,8 @@ class World:
     """Ends that no fault explains."""
     alone_s: list[float] = field(default_factory=list)
     """Times at which the lease was stale."""
+    disk_full_until_s: float = 0.0
+    """A fault has filled the disk of the controller: one that starts until then ends at once, and is started again."""
     _logged: dict[str, int] = field(default_factory=dict)
     """Characters in the log of each process at its newest start."""
 
@@ -159,9 +164,13 @@ class World:
         for name in ("controller", "watchdog", "policy", "other"):
             process = self.headway.processes.get(name)
             status = process.poll() if process is not None else None
-            if status is not None and name not in self.down:
-                self.ends.append(f"the {name} ended with status {status}: {self.headway.log(name)[-3000:]}")
-                self.start(name)
+            if status is None or name in self.down:
+                continue
+            log = self.headway.log(name)
+            on_full_disk = _NO_JOURNAL in log[self._logged.get(name, 0) :]
+            if not on_full_disk or time.time() > self.disk_full_until_s + _ENDS_WITHIN_S:
+                self.ends.append(f"the {name} ended with status {status}: {log[-3000:]}")
+            self.start(name)
 
     # ---- agents and Slurm
 
