@@ -19,5 +19,10 @@ def program(name: str) -> list[str]:
 
 
 def write_toml(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a settings file. TOML and JSON write strings, numbers, booleans and lists of them alike."""
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    """Write a settings file, at once: a process that reads it meanwhile finds the file of before.
+
+    TOML and JSON write strings, numbers, booleans and lists of them alike.
+    """
+    new = path.with_name(f"{path.name}.new")
+    new.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    new.replace(path)

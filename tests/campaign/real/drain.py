@@ -14,8 +14,10 @@ from tests.campaign.real.records import parse_log
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.world import Answer
 
-_UNCHANGED_S = 90.0
-"""A queue in which nothing has changed for so long makes no progress any more."""
+_UNCHANGED_S = 150.0
+"""A queue in which nothing has changed for so long makes no progress any more. Longer than Slurm lets a requeued job wait."""
+_LEFT_TO_SLURM_S = 20.0
+"""A queue in which nothing has changed for so long has no job that Headway is about to place."""
 _LOOK_EVERY_S = 0.5
 _IDLE_S = 60.0
 _ASK_EVERY_S = 10.0
@@ -95,7 +97,7 @@ class _Drain:
             elif "launch failed" in job.reason or "launch_failed" in job.reason:
                 self.known.append(f"Slurm held {expected.job_id}: {job.reason}")
                 self.scene.world.user(None, "scontrol", "release", expected.job_id)
-            elif job.reason == "BeginTime" and not expected.spec.managed and self._has_run(expected):
+            elif job.reason == "BeginTime" and not job.held and self._is_left_to_slurm(expected):
                 # Slurm lets a requeued job wait for two minutes
                 self.scene.world.user(None, "scontrol", "update", f"jobid={expected.job_id}", "StartTime=now")
             elif job.reason == "DependencyNeverSatisfied" or self._waits_in_vain(expected, queue):
@@ -104,8 +106,10 @@ class _Drain:
             elif expected.held and not expected.maybe_cancelled:
                 release(self.scene, expected)
 
-    def _has_run(self, expected: Expected) -> bool:
-        return (self.scene.folder / f"{expected.job_id}.log").exists()
+    def _is_left_to_slurm(self, expected: Expected) -> bool:
+        """Return whether a job that has run is none of Headway's, or was given to Slurm by watchdog or controller."""
+        has_run = (self.scene.folder / f"{expected.job_id}.log").exists()
+        return has_run and (not expected.spec.managed or self._still_for_s > _LEFT_TO_SLURM_S)
 
     def _is_left_held(self, job: Queued, expected: Expected) -> bool:
         """Return whether Slurm put the job back into the queue when it had just ended or was just cancelled."""
@@ -136,7 +140,11 @@ class _Drain:
         now = (sorted((job.job_id, job.state) for job in queue.values()), self._log_size())
         if now != self._before:
             self._before, self._still_since_s = now, time.monotonic()
-        return time.monotonic() - self._still_since_s > _UNCHANGED_S
+        return self._still_for_s > _UNCHANGED_S
+
+    @property
+    def _still_for_s(self) -> float:
+        return time.monotonic() - self._still_since_s
 
     def _log_size(self) -> int:
         return sum(path.stat().st_size for path in self.scene.folder.glob("*.log"))

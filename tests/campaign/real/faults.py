@@ -135,10 +135,16 @@ def kill_slurmstepd(scene: Scene, pick: int) -> None:
 def disk_full(scene: Scene, seconds: float) -> None:
     """No byte can be added to the files of the controller for a while."""
     filler = scene.world.headway.folder / "state" / _FILLER
+    scene.world.disk_full_until_s = float("inf")
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
             _fill(file.write, bytes(size))
-    scene.world.healer.later(seconds, lambda: filler.unlink(missing_ok=True))
+
+    def empty() -> None:
+        filler.unlink(missing_ok=True)
+        scene.world.disk_full_until_s = time.time()
+
+    scene.world.healer.later(seconds, empty)
 
 
 def slow(scene: Scene, program: str, by_s: float, seconds: float) -> None:

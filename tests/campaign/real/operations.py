@@ -15,6 +15,15 @@ from tests.campaign.real.world import MANAGED, UNMANAGED, Answer
 Operation = Callable[..., None]
 _ABLE_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.3
+_ATTEMPTS, _AGAIN_AFTER_S = 3, 1.0
+_PASSING = (
+    "does not run",
+    "still starting",
+    "not reported yet",
+    "no controller answers",
+    "has not read the cluster yet",
+)
+"""Reasons of a refusal after which an operator tries again: the job runs, but Headway does not know it yet."""
 
 
 def submit(scene: Scene, **args: Any) -> None:
@@ -124,15 +133,19 @@ def preempt(scene: Scene, pick: int, action: str, gpus: int = 0, *, force: bool 
         *(["--gpus", str(gpus)] if action == "resize" else []),
         *(["--force"] if force else []),
     ]
-    now_s = time.time()
-    done, text = scene.world.operator(*words)
-    scene.note(f"headway {' '.join(words)}: {done} {text}")
+    for attempt in range(_ATTEMPTS):
+        time.sleep(_AGAIN_AFTER_S if attempt else 0.0)
+        now_s = time.time()
+        done, text = scene.world.operator(*words)
+        scene.note(f"headway {' '.join(words)}: {done} {text}")
+        job.preempted_s.append(now_s)  # also without an answer, it may have been carried out
+        if force:
+            job.requeues_s.append(now_s)
+        if done or not any(reason in text for reason in _PASSING):
+            break
     scene.preemptions += done
     if not done:
         scene.refuse(text)
-    job.preempted_s.append(now_s)  # also without an answer, it may have been carried out
-    if force:
-        job.requeues_s.append(now_s)
     if gpus:
         job.gpus.add(gpus)
         job.resized = True

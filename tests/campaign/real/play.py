@@ -21,7 +21,7 @@ from tests.campaign.real.scene import Scene
 from tests.campaign.real.story import RealStory
 from tests.campaign.real.world import MANAGED, World
 
-_COMES_BACK_S = 60.0
+_COMES_BACK_S = 150.0
 """Longest time for processes to be back after all faults, on a busy machine."""
 _ACCOUNTED_S = 30.0
 """Longest time until slurmdbd has every end."""

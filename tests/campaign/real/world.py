@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -31,8 +32,11 @@ MANAGED, UNMANAGED = "dl", "plain"
 STALE_AFTER_S = 8.0
 _STATE_MIB = 64
 _COMMAND_S = 25.0
-_BEGINS_S = 20.0
-"""Time in which a process on a busy machine imports its modules, and does not handle signals yet."""
+_NO_JOURNAL = "the journal cannot be opened: database or disk is full"
+_ENDS_WITHIN_S = 15.0
+"""Time in which a process on a busy machine ends after it has seen a full disk."""
+_BEGUN = re.compile(r"\] started ")
+"""Line that the controller logs once it handles signals. On a busy machine it imports its modules for half a minute before."""
 _OPEN_PATH = Path(jobpython.__file__).with_name("open_path.sh")
 _ROGUE = Path(__file__).parents[2] / "faults" / "rogue_policy.py"
 _SETTINGS = {
@@ -77,7 +81,10 @@ class World:
     """Ends that no fault explains."""
     alone_s: list[float] = field(default_factory=list)
     """Times at which the lease was stale."""
-    _started_s: dict[str, float] = field(default_factory=dict)
+    disk_full_until_s: float = 0.0
+    """A fault has filled the disk of the controller: one that starts until then ends at once, and is started again."""
+    _logged: dict[str, int] = field(default_factory=dict)
+    """Characters in the log of each process at its newest start."""
 
     def __post_init__(self) -> None:
         """Start the healer."""
@@ -92,7 +99,7 @@ class World:
         process = self.headway.processes.get(name)
         if process is not None and process.poll() is None:
             return
-        self._started_s[name] = time.monotonic()
+        self._logged[name] = len(self.headway.log(name))
         self.headway.start(name, self._command(name))
 
     def _command(self, name: str) -> list[str]:
@@ -122,9 +129,9 @@ class World:
 
     def end_politely(self, name: str) -> int | None:
         """SIGTERM, as systemd sends it. Return the status; None if the process did not run, or had not begun to handle signals."""
-        begins = time.monotonic() - self._started_s.get(name, 0.0) < _BEGINS_S
         status = self.kill(name, signal.SIGTERM)
-        return None if begins and status == -signal.SIGTERM else status
+        begun = _BEGUN.search(self.headway.log(name), self._logged.get(name, 0))
+        return None if status == -signal.SIGTERM and not begun else status
 
     def reload(self, **settings: object) -> None:
         """Change settings, and let the controller read them again: systemd reloads no service that is still starting."""
@@ -157,9 +164,13 @@ class World:
         for name in ("controller", "watchdog", "policy", "other"):
             process = self.headway.processes.get(name)
             status = process.poll() if process is not None else None
-            if status is not None and name not in self.down:
-                self.ends.append(f"the {name} ended with status {status}: {self.headway.log(name)[-3000:]}")
-                self.start(name)
+            if status is None or name in self.down:
+                continue
+            log = self.headway.log(name)
+            on_full_disk = _NO_JOURNAL in log[self._logged.get(name, 0) :]
+            if not on_full_disk or time.time() > self.disk_full_until_s + _ENDS_WITHIN_S:
+                self.ends.append(f"the {name} ended with status {status}: {log[-3000:]}")
+            self.start(name)
 
     # ---- agents and Slurm
 
