@@ -94,6 +94,16 @@ def test_imitation_comes_to_the_teachers_actions(loss: str) -> None:
     assert (unseen == actions[1750:]).float().mean() > 0.93
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_imitation_has_nothing_to_learn_where_only_the_shown_action_is_possible(loss: str) -> None:
+    network = MlpActorCritic(4, 3, (8,))
+    learner = Imitation(network, torch.optim.Adam(network.parameters(), 5e-3), loss)
+    rows = {"seen": torch.randn(20, 4), "actions": torch.arange(20) % 3}
+    masks = torch.nn.functional.one_hot(rows["actions"], 3).bool()
+    assert learner.update({**rows, "masks": masks})["loss"] == pytest.approx(0.0, abs=1e-6)
+    assert learner.update(rows)["loss"] > 0.3
+
+
 def test_an_unknown_loss() -> None:
     network = MlpActorCritic(4, 3)
     with pytest.raises(ValueError, match="give cross-entropy, mean-square, absolute"):
