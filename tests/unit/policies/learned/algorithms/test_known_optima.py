@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from policies.learned.algorithms.actor_critic import ActorCriticSettings, AdvantageActorCritic
+from policies.learned.algorithms.cross_entropy import CrossEntropyMethod
 from policies.learned.algorithms.distribution import MultiCategorical
 from policies.learned.algorithms.dqn import Dqn, DqnSettings
 from policies.learned.algorithms.evolution import Evolution
@@ -226,3 +227,18 @@ def test_evolution_finds_the_minimum_of_a_curved_valley() -> None:
         rosenbrock = (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(axis=1)
         evolution.learn(1.0 + rosenbrock[:, None] * np.array([[1.0, 7.0]]))
     assert evolution.mean == pytest.approx(np.ones(4), abs=0.05)
+
+
+def test_the_cross_entropy_method_finds_the_minimum_of_a_bowl() -> None:
+    best, rng = np.array([1.0, -2.0, 0.5]), np.random.default_rng(5)
+    search = CrossEntropyMethod(np.zeros(3), np.ones(3), mean_step=0.7, spread_step=0.5)
+    for _ in range(60):
+        rows = search.draw(24, rng)
+        costs = ((rows - best) ** 2).sum(axis=1)[:, None] * np.array([[1.0, 2.0]])
+        # In two parts, as a recipe with several rounds in a generation adds them.
+        search.add(costs[:10], first=True)
+        search.add(costs[10:], first=False)
+        elite, scores = search.best(6)
+        assert scores.tolist() == sorted(scores.tolist())
+        search.move(rows[elite])
+    assert search.mean == pytest.approx(best, abs=0.02)
