@@ -39,7 +39,7 @@ PAPER_WAIT_S = 19_075.0
 
 @dataclass(frozen=True)
 class Row:
-    """Return means over traces."""
+    """Means over the traces of one gap, window and baseline."""
 
     gap_s: float
     window: int
