@@ -17,6 +17,8 @@ CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
 RL_TAPS = "headway/RlTaps-v0"
 SCHED2 = "headway/Sched2-v0"
+OWN_SPEEDS = frozenset({ELASTIC})
+"""Environments in which jobs have speeds that no simulation has outside: a policy is compared with agents there by acting there."""
 
 _BASELINES = {
     "contention-most-reward": (CONTENTION, "contention_rl.controls:MostReward"),

@@ -66,7 +66,8 @@ class WorkerEnvs:
                     infos.append((row, {"final_obs": observation, "final_info": info}))
                     observation, info = env.reset()
                 self._put(place, observation, float(reward), terminated, truncated)
-            if info:
+            # A flag that is not set reads as False anyway, and most steps need no message then.
+            if info := {name: value for name, value in info.items() if value is not False}:
                 infos.append((row, info))
         return infos
 

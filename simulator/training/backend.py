@@ -33,9 +33,11 @@ from policies.learned.training.systems import (
 )
 from policies.model import ClusterState
 from simulator.agents.episodes import make, play
+from simulator.agents.policy_agent import PolicyAgent
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
+from simulator.envs import OWN_SPEEDS
 from simulator.errors import SimulatorError
 from simulator.results import metrics
 from simulator.results.result import Result
@@ -128,11 +130,14 @@ class SimulatorBackend:
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
     def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
-        """Run policies, and agents in their environments, on the same test traces. Raises TrainingError."""
+        """Run policies, and agents in their environments, on the same test traces. Raises TrainingError.
+
+        Beside an agent whose environment has speeds of its own, the policies act in that environment too.
+        """
         traces = self.data_of.some_tests(seeds)
         work = {
             f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
-            for name, policy in policies.items()
+            for name, policy in _at_equal_speeds(policies).items()
             for number, trace in enumerate(traces, 1)
         }
         with _as_training_errors():
@@ -222,6 +227,19 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return SimulatorBackend(data, cluster, slowdown, profiles, says, digest)
+
+
+def _at_equal_speeds(policies: Mapping[str, Scheduler]) -> Mapping[str, Scheduler]:
+    """Return the same policies and agents, such that jobs have equal speeds under all of them."""
+    agents = (each for each in policies.values() if isinstance(each, AgentInEnvironment) and each.env in OWN_SPEEDS)
+    if (where := next(agents, None)) is None:
+        return policies
+    return {
+        name: each
+        if isinstance(each, AgentInEnvironment)
+        else AgentInEnvironment(PolicyAgent(each), where.env, where.options)
+        for name, each in policies.items()
+    }
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-"""Training of headway-rl: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
-and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat, ICML 2003).
+"""Training of headway-rl: the cross-entropy method (`algorithms.cross_entropy`) on the policy itself.
 
     generation:  draw `candidates` weights around the mean, the mean itself among them
                  run each on the same `episodes` traces (common random numbers)
@@ -22,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from policies.errors import TrainingError
 from policies.heuristics.contention_greedy import ContentionGreedy
+from policies.learned.algorithms.cross_entropy import CrossEntropyMethod, Vector
 from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.initial_rule import START
 from policies.learned.headway_rl.network import TERMS, ValueFunction
@@ -41,8 +40,6 @@ from policies.learned.training.systems import (
     WorkloadSpec,
     find_backend,
 )
-
-Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,36 +78,12 @@ class Recipe:
             raise TrainingError(f"p90_weight is {self.p90_weight}; give 0 or more")
 
 
-class Distribution:
-    """The distribution of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's
-    candidates so far are all that is carried from round to round."""
-
-    def __init__(self) -> None:
-        rows = [START[name] for name in (*NAMES, *TERMS)]
-        self.mean: Vector = np.array([mean for mean, _ in rows])
-        self.spread: Vector = np.array([spread for _, spread in rows])
-        self.costs: Vector = np.zeros((0, 0))
-        """A row for each candidate, a column for each trace."""
-
-    def draw(self, count: int, rng: np.random.Generator) -> Vector:
-        """Draw `count` weights, a row each; the first is the mean."""
-        rows = self.mean + self.spread * rng.standard_normal((count, len(self.mean)))
-        rows[0] = self.mean
-        return np.asarray(rows)
-
-    def move(self, elite: Vector, recipe: Recipe) -> None:
-        """Move the distribution towards these."""
-        spread = np.sqrt(np.mean((elite - self.mean) ** 2, axis=0))
-        self.spread = self.spread + recipe.spread_step * (spread - self.spread)
-        self.mean = self.mean + recipe.mean_step * (elite.mean(axis=0) - self.mean)
-
-    def state_dict(self) -> dict[str, Vector]:
-        """Return the whole state."""
-        return {"mean": self.mean.copy(), "spread": self.spread.copy(), "costs": self.costs.copy()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Vector], /) -> None:
-        """Continue from a state that `state_dict` returned."""
-        self.mean, self.spread, self.costs = (state_dict[name].copy() for name in ("mean", "spread", "costs"))
+def search_of(recipe: Recipe) -> CrossEntropyMethod:
+    """Return the search at its begin."""
+    rows = np.array([START[name] for name in (*NAMES, *TERMS)])
+    return CrossEntropyMethod(
+        rows[:, 0].copy(), rows[:, 1].copy(), mean_step=recipe.mean_step, spread_step=recipe.spread_step
+    )
 
 
 def weights_of(row: Vector) -> dict[str, Vector]:
@@ -125,7 +98,7 @@ def policy_of(row: Vector) -> HeadwayRl:
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Carry out the whole training."""
-    learned = Distribution()
+    learned = search_of(recipe)
     run.keep(distribution=learned)
     backends = _backends(backend, recipe)
     parts = -(-recipe.candidates // recipe.candidates_per_round)
@@ -139,18 +112,17 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
             numbers,
             recipe,
         )
-        learned.costs = costs if part == 0 else np.concatenate((learned.costs, costs))
+        learned.add(costs, first=part == 0)
         if number == 0:
             _validate(run, backends, learned)
         if part == parts - 1:
-            scores = (learned.costs - learned.costs[0]).mean(axis=1)
-            best = np.argsort(scores, kind="stable")[: recipe.elite]
-            learned.move(rows[best], recipe)
-            run.log(best=float(scores[best[0]]), elite=float(scores[best].mean()), spread=float(learned.spread.mean()))
+            best, scores = learned.best(recipe.elite)
+            learned.move(rows[best])
+            run.log(best=float(scores[0]), elite=float(scores.mean()), spread=float(learned.spread.mean()))
             _validate(run, backends, learned)
 
 
-def _validate(run: TrainingRun, backends: Sequence[SimulationBackend], learned: Distribution) -> None:
+def _validate(run: TrainingRun, backends: Sequence[SimulationBackend], learned: CrossEntropyMethod) -> None:
     figures = validated(backends, policy_of(learned.mean))
     run.evaluate(figures[FIGURE], weights_of(learned.mean), **figures)
 

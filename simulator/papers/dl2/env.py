@@ -9,7 +9,7 @@ the L types of `types` (all 0 for another model), d the slots that the job has r
 are more than J jobs, the first J are served, then the next J with the remaining resources; a void action ends each batch.
 
 **Action**: 3 i gives job i one worker, 3 i + 1 one server, 3 i + 2 one of each; 3 J is void. Impossible actions are masked
-(`action_mask` in info, and `action_masks()`): no such job, no room, or the job has its maximum (the trace's `max_gpus`, of workers
+(`action_masks()`): no such job, no room, or the job has its maximum (the trace's `max_gpus`, of workers
 and of servers). A batch ends at void or when no other action is possible; the slot ends with the last batch. A masked action counts
 as void.
 
@@ -104,11 +104,6 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
     # Gymnasium
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[State, dict[str, Any]]:
-        """Begin an episode; the options are those of all environments."""
-        seen, info = super().reset(seed=seed, options=options)
-        return seen, {**info, "action_mask": self.shown.mask.astype(np.int8)}
-
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
         """Apply one inference; the one that ends the slot runs it."""
         if self._over:
@@ -122,7 +117,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             rewards = self._rewards(given, reward)
         terminated = self._all_done()
         truncated = not terminated and self._is_too_long()
-        info: dict[str, Any] = {"action_mask": self.shown.mask.astype(np.int8), "slot_ended": ended}
+        info: dict[str, Any] = {"slot_ended": ended}
         if ended:
             info["action_rewards"] = rewards
         if terminated or truncated:

@@ -5,7 +5,7 @@ generator chooses both cannot hold. This looks for the gap at which baselines wa
 a baseline sees: the first ten jobs of the queue, or all of it. It prints one JSON object, made from training traces only:
 
 - `rows`: for each gap, window (0: the whole queue) and baseline the means over traces of wait, run time, JCT (s), makespan (s),
-  effectiveness and load; `wait_error_s` is the standard error of the wait;
+  effectiveness and load; `wait_ci95_s` is half of the 95 % interval of the wait;
 - `gap_s`: for each window the gap at which the mean wait of the six, that of the best of them, and each one's, is `--wait`;
   linear between the two gaps around it, null where it is not between any two.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from policies.learned.evaluation.statistics import Mean
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.papers.programs import answer, progress
 from simulator.papers.sched2.baselines import BASELINES, Baseline
@@ -38,14 +39,15 @@ PAPER_WAIT_S = 19_075.0
 
 @dataclass(frozen=True)
 class Row:
-    """Return means over traces."""
+    """Means over the traces of one gap, window and baseline."""
 
     gap_s: float
     window: int
     baseline: str
     load: float
     wait_s: float
-    wait_error_s: float | None
+    wait_ci95_s: float | None
+    """Half of the 95 % interval of the wait (Student's t); None with one trace."""
     run_s: float
     jct_s: float
     makespan_s: float
@@ -70,7 +72,8 @@ def rows(gaps_s: Sequence[float], seeds: int, cluster: Cluster, like: Sched2) ->
                 runs = [Baseline(name, trace, cluster, slowdown, window).run() for trace in traces]
                 figures = [_figures(Result.of(run, name, 0.0)) for run in runs]
                 wait_s, *rest = np.mean(figures, axis=0).tolist()
-                yield Row(gap_s, window, name, load, wait_s, _error([each[0] for each in figures]), *rest)
+                wait = Mean.of([each[0] for each in figures])
+                yield Row(gap_s, window, name, load, wait_s, wait.ci95, *rest)
 
 
 def _figures(result: Result) -> tuple[float, ...]:
@@ -78,10 +81,6 @@ def _figures(result: Result) -> tuple[float, ...]:
     effectiveness, run_s = metrics.effectiveness(result), metrics.average_service_s(result)
     assert wait_s is not None and jct_s is not None and effectiveness is not None and run_s is not None
     return wait_s, run_s, jct_s, result.makespan_ns / NS_PER_S, effectiveness
-
-
-def _error(values: Sequence[float]) -> float | None:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
 def gap_of(wait_s: float, found: Sequence[Row]) -> dict[str, dict[str, float | None]]:

@@ -13,10 +13,13 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Decision, PolicySpec, load_policy
 from policies.errors import TrainingError
+from policies.learned.training.agents import AgentInEnvironment, UniformAgent
 from policies.learned.training.systems import FIGURE, TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec
 from policies.model import ClusterState
 from policies.selection import present_placements
+from simulator.agents.policy_agent import PolicyAgent
 from simulator.cluster.cluster import Cluster
+from simulator.envs import ELASTIC
 from simulator.results.metrics import average_jct_s
 from simulator.slowdown.profiles.files import save_profiles
 from simulator.slowdown.profiles.model_profiles import ModelProfile
@@ -266,3 +269,19 @@ def test_a_setup_for_another_cluster_draws_for_that() -> None:
     small, large = (of_setup(setup, Cluster.uniform(nodes, 8)) for nodes in (4, 8))
     spans: list[Trace] = [small.training[0], large.training[0]]
     assert spans[0].submit_ns[-1] > 1.5 * spans[1].submit_ns[-1]
+
+
+def test_beside_an_agent_with_speeds_of_its_own_policies_act_where_it_acts() -> None:
+    setup = TrainingSetup(workloads=(WorkloadSpec("dl2", {"jobs": 4}),), cluster="2x8", slowdown=("none",))
+    made = simulator_backend(setup, SetupOverrides())
+    drf, uniform = load_policy("drf", {"elastic": True}), AgentInEnvironment(UniformAgent(), ELASTIC)
+    try:
+        beside = made.compare({"drf": drf, "uniform": uniform}, 1, lambda _share: None).figures["drf"]
+        there = made.compare({"drf": AgentInEnvironment(PolicyAgent(drf), ELASTIC)}, 1, lambda _share: None).figures[
+            "drf"
+        ]
+        alone = made.compare({"drf": drf}, 1, lambda _share: None).figures["drf"]
+    finally:
+        made.close()
+    assert [each["avg_jct_s"] for each in beside] == [each["avg_jct_s"] for each in there]
+    assert [each["avg_jct_s"] for each in beside] != [each["avg_jct_s"] for each in alone]

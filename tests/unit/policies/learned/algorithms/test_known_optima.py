@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from policies.learned.algorithms.actor_critic import ActorCriticSettings, AdvantageActorCritic
+from policies.learned.algorithms.cross_entropy import CrossEntropyMethod
 from policies.learned.algorithms.distribution import MultiCategorical
 from policies.learned.algorithms.dqn import Dqn, DqnSettings
 from policies.learned.algorithms.evolution import Evolution
@@ -92,6 +93,16 @@ def test_imitation_comes_to_the_teachers_actions(loss: str) -> None:
     with torch.no_grad():
         unseen = network(seen[1750:])[0].masked_fill(~masks[1750:], -1e9).argmax(1)
     assert (unseen == actions[1750:]).float().mean() > 0.93
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_imitation_has_nothing_to_learn_where_only_the_shown_action_is_possible(loss: str) -> None:
+    network = MlpActorCritic(4, 3, (8,))
+    learner = Imitation(network, torch.optim.Adam(network.parameters(), 5e-3), loss)
+    rows = {"seen": torch.randn(20, 4), "actions": torch.arange(20) % 3}
+    masks = torch.nn.functional.one_hot(rows["actions"], 3).bool()
+    assert learner.update({**rows, "masks": masks})["loss"] == pytest.approx(0.0, abs=1e-6)
+    assert learner.update(rows)["loss"] > 0.3
 
 
 def test_an_unknown_loss() -> None:
@@ -216,3 +227,18 @@ def test_evolution_finds_the_minimum_of_a_curved_valley() -> None:
         rosenbrock = (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(axis=1)
         evolution.learn(1.0 + rosenbrock[:, None] * np.array([[1.0, 7.0]]))
     assert evolution.mean == pytest.approx(np.ones(4), abs=0.05)
+
+
+def test_the_cross_entropy_method_finds_the_minimum_of_a_bowl() -> None:
+    best, rng = np.array([1.0, -2.0, 0.5]), np.random.default_rng(5)
+    search = CrossEntropyMethod(np.zeros(3), np.ones(3), mean_step=0.7, spread_step=0.5)
+    for _ in range(60):
+        rows = search.draw(24, rng)
+        costs = ((rows - best) ** 2).sum(axis=1)[:, None] * np.array([[1.0, 2.0]])
+        # In two parts, as a recipe with several rounds in a generation adds them.
+        search.add(costs[:10], first=True)
+        search.add(costs[10:], first=False)
+        elite, scores = search.best(6)
+        assert scores.tolist() == sorted(scores.tolist())
+        search.move(rows[elite])
+    assert search.mean == pytest.approx(best, abs=0.02)

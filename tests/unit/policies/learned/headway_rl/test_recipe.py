@@ -16,7 +16,7 @@ from policies.learned.headway_rl import recipe as recipes
 from policies.learned.headway_rl.features import ENCODER, NAMES
 from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl, load
-from policies.learned.headway_rl.recipe import Distribution, Recipe, setup, train
+from policies.learned.headway_rl.recipe import Recipe, search_of, setup, train
 from policies.learned.headway_rl.system import SYSTEM
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import FIGURE, EpisodeResult, SetupOverrides, find_backend
@@ -101,7 +101,7 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 def test_the_training_finds_better_weights_and_begins_from_the_first_mean(tmp_path: Path) -> None:
     run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, candidates_per_round=12, episodes=4))
     found = load(str(run.folder))
-    begun = Known()._jct_s(HeadwayRl(ValueFunction(recipes.weights_of(Distribution().mean))))
+    begun = Known()._jct_s(HeadwayRl(ValueFunction(recipes.weights_of(search_of(Recipe()).mean))))
     reached = Known()._jct_s(HeadwayRl(found))
     assert 1000.0 <= reached < 1000.0 + 0.5 * (begun - 1000.0)
 
@@ -124,13 +124,13 @@ def test_every_candidate_runs_on_the_same_traces(known: Known, tmp_path: Path) -
 
 
 def test_the_elite_moves_mean_and_spread() -> None:
-    learned = Distribution()
+    learned = search_of(Recipe(mean_step=1.0))
     before = learned.mean.copy()
     rows = learned.draw(4, np.random.default_rng(0))
     assert (rows[0] == before).all() and not (rows[1] == before).all()
-    learned.move(rows[:1], Recipe())
+    learned.move(rows[:1])
     assert (learned.mean == before).all()  # the mean alone was best
-    learned.move(rows[1:2], Recipe(mean_step=1.0))
+    learned.move(rows[1:2])
     assert np.allclose(learned.mean, rows[1])
     assert len(before) == len(NAMES) + len(TERMS)
 
