@@ -1,6 +1,6 @@
 """DL2 as a system of `headway-policy train`: a supervised phase, then reinforcement learning.
 
-The agent acts in `headway/ElasticAllocation-v0`; Headway's cluster states know no parameter servers, so no policy serves it.
+The agent acts in `headway/ElasticAllocation-v0`; for all-reduce jobs, the policy `dl2` (`policy`) serves it on clusters too.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 
 def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
+    return _served(*served_network(folder), {})
+
+
+def served_network(folder: str) -> tuple[DL2Network, StateColumns]:
+    """Return the trained network in that folder ('': the weights that come with Headway). Raises WeightsError."""
     place, name = weights.located(folder, NAME, NAME)
     there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
@@ -79,7 +84,7 @@ def agent(folder: str) -> AgentInEnvironment:
         network.actor,
         {each.removeprefix(_ACTOR): array for each, array in arrays.items() if each.startswith(_ACTOR)},
     )
-    return _served(network, columns, {})
+    return network, columns
 
 
 def _served(network: DL2Network, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:

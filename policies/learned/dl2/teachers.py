@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.dl2.state_columns import BOTH, WORKER, StateColumns, States
+from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumns, States
 
 DRF, FIFO, SRTF = "drf", "fifo", "srtf"
 TEACHERS = (DRF, FIFO, SRTF)
@@ -26,9 +26,11 @@ Masks = npt.NDArray[np.bool_]
 def actions_of(teacher: str, columns: StateColumns, states: States, masks: Masks) -> npt.NDArray[np.int64]:
     """Return the teacher's action for each state of a batch. Ties go to the job that arrived first."""
     kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
-    # A job that can have a worker but no server, while others can have servers, trains without servers.
+    # A job that can have a worker but no server, while others can have servers, trains without servers. So do all jobs where none
+    # has a server, and none can have one.
     alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, columns.servers] == 0)
-    can = kinds[:, :, BOTH] | (alone & kinds[:, :, BOTH].any(1, keepdims=True))
+    ring_only = ~((states[:, :, columns.servers] > 0) | kinds[:, :, SERVER]).any(1, keepdims=True)
+    can = kinds[:, :, BOTH] | (alone & (kinds[:, :, BOTH].any(1, keepdims=True) | ring_only))
     if teacher != DRF:
         can &= states[:, :, columns.workers] < _MOST_WORKERS
     order = np.where(can, _order(teacher, columns, states), np.inf)
