@@ -30,8 +30,6 @@ _SCRIPT = """#!/bin/bash
 #SBATCH --gpus={gpus} --ntasks=1 --time=60
 #SBATCH --comment=headway=min-gpus:1+max-gpus:{most_gpus}+steps:{steps}+epochs:{epochs}
 trap '' USR1
-# sbatch's own numbers, which srun would request for the step, are those of the submission.
-unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
 srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 python job.py {name} {steps} {layers} {width} {compute_s}
