@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -223,7 +224,7 @@ class Jobs:
             **self._servers_without(row),
         )
 
-    def _servers_without(self, row: int) -> dict[str, IntColumn]:
+    def _servers_without(self, row: int) -> dict[str, Any]:
         """Return the columns of servers after that job has stopped; empty where no job has servers."""
         if self.server_offset is None or self.server_node is None or self.server_count is None:
             return {}

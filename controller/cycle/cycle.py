@@ -84,7 +84,7 @@ class Cycle:
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
-        waits = len(observation.state.pending) > 0
+        waits = len(observation.state.pending) > 0 or self._may_resize(observation)
         decided = await self._decider.decide(observation.state) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
@@ -96,17 +96,28 @@ class Cycle:
         """Stop and signal jobs that are preempted, between two cycles too. Returns whether Slurm has changed anything."""
         return await self._errands.run()
 
+    def _may_resize(self, observation: Observation) -> bool:
+        """Return whether the policy may resize a running job: then it decides also while no job waits."""
+        spec, jobs = self._decider.spec, observation.state.jobs
+        if spec is None or not (spec.resizes and spec.preempts) or jobs.min_gpus is None or jobs.max_gpus is None:
+            return False
+        return bool((jobs.preemptible & (jobs.min_gpus < jobs.max_gpus)).any())
+
     def _observe(self, snapshot: SlurmSnapshot) -> Observation:
         settings, jobs = self._settings(), self._keeper.jobs.values()
         preemptible = self._stops.preemptible(jobs, settings, self._clock.now())
         self._ledger.keep_off(self._preemptions.kept_off(jobs, snapshot))
         partitions = frozenset(settings.partitions)
-        return self._observer.observe(snapshot, self._ledger, partitions, self._knowledge.measured, preemptible)
+        return self._observer.observe(
+            snapshot, self._ledger, partitions, self._knowledge.measured, preemptible, self._preemptions.steps_done
+        )
 
     def _observe_again(self, snapshot: SlurmSnapshot, before: Observation) -> Observation:
         """Observe the same queue after the changes of this cycle."""
         partitions = frozenset(self._settings().partitions)
-        return self._observer.observe(snapshot, self._ledger, partitions, before.measured, before.preemptible)
+        return self._observer.observe(
+            snapshot, self._ledger, partitions, before.measured, before.preemptible, self._preemptions.steps_done
+        )
 
     async def _carry_out(self, observation: Observation, decided: Decided | None) -> Decided | None:
         """Carry out the decision, as far as one cycle may. Returns None when there is none: the jobs wait, or were given to

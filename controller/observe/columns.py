@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,14 @@ STATIC = np.dtype(
         ("duration_spread_s", np.float64),
         ("estimate_source", np.int64),
         ("user", np.int64),
+        ("min_gpus", np.int64),
+        ("max_gpus", np.int64),
+        ("epochs", np.float64),
+        ("steps", np.float64),
     ]
 )
-"""Values that do not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns."""
+"""Values that do not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns. `epochs`
+and `steps` are those that its user states; NaN: not stated."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Rows:
     """For each of `occupants`, True if it may be preempted; empty: none may."""
     measured: Sequence[Contention | None] = ()
     """Measured contention of each of `occupants`; empty: none was measured."""
+    steps_done: Mapping[int, int] = field(default_factory=dict)
+    """Optimizer steps that jobs with stated steps have done, by position; a job without an entry: not known."""
 
 
 def build_state(
@@ -116,6 +123,9 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
             column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
             column["estimate_source"][row] = EstimateSource.HISTORY
     column |= _measured(rows)
+    column |= _training(column, rows)
+    if np.array_equal(column["min_gpus"], column["max_gpus"]):  # no job is elastic
+        del column["min_gpus"], column["max_gpus"]
     return Jobs(
         ids=tuple(rows.ids),
         state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
@@ -135,6 +145,17 @@ def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
     if rows.preemptible:
         column[rows.occupants] = rows.preemptible
     return column
+
+
+def _training(column: dict[str, npt.NDArray[Any]], rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of training, and remove what they are made of; empty if users have stated nothing."""
+    epochs, steps = column.pop("epochs"), column.pop("steps")
+    if np.isnan(epochs).all() and np.isnan(steps).all():
+        return {}
+    progress = np.full(len(rows.ids), np.nan)
+    for row, done in rows.steps_done.items():
+        progress[row] = min(done / steps[row], 1.0)
+    return {"epochs": epochs, "progress": progress}
 
 
 def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.observe.columns import STATIC
+from controller.observe.elastic_range import elastic_shape
 from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, shape_of
+from controller.observe.user_options import read_user_options
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
@@ -74,6 +76,11 @@ class Nodes:
         """GPUs of the largest node."""
         return int(self.gpus.max(initial=0))
 
+    @cached_property
+    def all_gpus(self) -> int:
+        """GPUs of all nodes together."""
+        return int(self.gpus.sum())
+
     def usable_gpus(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         """Return the GPUs of each empty node that have so many CPUs and so much memory beside them."""
         demand = (cpus_per_gpu, memory_mib_per_gpu)
@@ -128,7 +135,9 @@ def job_row(
         standing=lasting,
         order=_order(job, ledger),
         owner_and_name=(job.user, job.name),
-        static=_static(job, request, shape or _shape_allocated(job), node_set, nodes),
+        static=_static(
+            job, request, shape or _shape_allocated(job), node_set, nodes, ledger.originals.get(job.key, job.request)
+        ),
         occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
         problem=problem,
@@ -207,11 +216,15 @@ def _shape_allocated(job: SlurmJob) -> JobShape:
     return JobShape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
 
 
-def _static(job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes) -> bytes:
+def _static(
+    job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes, own: ResourceRequest
+) -> bytes:
     row = np.zeros(1, dtype=STATIC)
+    options = read_user_options(job.comment)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.occupies_nodes
     cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
+    shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
     row[0] = (
         job.key.submit_time_s,
         job.start_time_s if runs else np.nan,
@@ -228,6 +241,10 @@ def _static(job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: 
         np.nan,
         EstimateSource.UNKNOWN if limit is None else EstimateSource.TIME_LIMIT,
         nodes.users.setdefault(job.user, len(nodes.users)),
+        least,
+        most,
+        np.nan if options.epochs is None else options.epochs,
+        np.nan if options.steps is None else options.steps,
     )
     return row.tobytes()
 

@@ -6,7 +6,7 @@ changed, so that ten thousand waiting jobs cost milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -37,6 +37,9 @@ dropped."""
 _MOST_NODE_SETS = 1000
 """Maximum number of node sets to keep. Sets of past jobs are sent to the policy with every snapshot; beyond this, all are
 computed again."""
+
+StepsDone = Callable[[SlurmJob], int | None]
+"""Returns the optimizer steps that a job has done, all runs together; None: not known."""
 
 # Read from ten thousand rows in every cycle, without a step in Python for each.
 _key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
@@ -99,8 +102,12 @@ class Observer:
         partitions: frozenset[str],
         measured: ContentionByRun = NO_CONTENTION,
         preemptible: frozenset[RunKey] = frozenset(),
+        steps_done: StepsDone | None = None,
     ) -> Observation:
-        """Classify every job, and compute the columns that policies read. `preemptible`: runs that policies may stop."""
+        """Classify every job, and compute the columns that policies read.
+
+        `preemptible`: runs that policies may stop. `steps_done`: None if no steps are known.
+        """
         self._sequence += 1
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
@@ -116,7 +123,7 @@ class Observer:
         classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
-            state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible),
+            state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible, steps_done),
             rows=tuple(map(_job, classified.visible)),
             standings=classified.standings,
             jobs=classified.jobs,
@@ -182,13 +189,15 @@ class Observer:
         ledger: Ledger,
         measured: ContentionByRun,
         preemptible: frozenset[RunKey],
+        steps_done: StepsDone | None,
     ) -> ClusterState:
         visible = classified.visible
+        statics = np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC)
         occupy = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
         occupants = np.flatnonzero(occupy)
         rows = Rows(
             ids=[row.key.job_id for row in visible],
-            statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
+            statics=statics,
             occupants=occupants,
             occupied=[classified.occupied[id(visible[place])] for place in occupants.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
@@ -198,6 +207,7 @@ class Observer:
             preemptible=[run_of(visible[place].job) in preemptible for place in occupants.tolist()]
             if preemptible
             else (),
+            steps_done=_steps_done(visible, np.flatnonzero(~np.isnan(statics["steps"])).tolist(), steps_done),
         )
         state = build_state(
             sequence=self._sequence,
@@ -219,6 +229,14 @@ def _without_constraints(visible: list[JobRow], ledger: Ledger) -> dict[int, int
     if not ledger.relocations and not ledger.kept_off:
         return {}
     return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
+
+
+def _steps_done(visible: list[JobRow], places: list[int], steps_done: StepsDone | None) -> dict[int, int]:
+    """Return the steps done by these jobs, by place, as far as they are known."""
+    if steps_done is None:
+        return {}
+    found = {place: steps_done(visible[place].job) for place in places}
+    return {place: steps for place, steps in found.items() if steps is not None}
 
 
 def _never(_row: JobRow) -> bool:

@@ -1,4 +1,4 @@
-"""Users' options for their jobs, in the job's comment: `headway=preemptible+min-gpus:2+max-gpus:8`. Pure functions.
+"""Users' options for their jobs, in the job's comment: `headway=preemptible+min-gpus:2+max-gpus:8+steps:9000`. Pure functions.
 
 Of the words of the comment, separated by blanks, those that begin with "headway=" are Headway's; options joined by "+" follow it.
 Users write comments by hand: an unknown option is kept and shown by `headway why`, and is never an error.
@@ -14,6 +14,7 @@ PREFIX = "headway="
 MOST_GPUS = 1_000_000
 """Largest number of GPUs that is accepted: no cluster has more, so a larger number is a mistake."""
 _GPUS = re.compile(r"(min|max)-gpus:0*([1-9]\d{0,6})", re.ASCII)
+_LENGTH = re.compile(r"(steps|epochs):0*([1-9]\d{0,8})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class UserOptions:
     """Minimum number of GPUs in all."""
     max_gpus: int | None = None
     """Maximum number of GPUs in all."""
+    steps: int | None = None
+    """Optimizer steps that it trains in all: with them, its progress follows from the steps that agents report."""
+    epochs: int | None = None
+    """Epochs that it trains in all."""
     unknown: tuple[str, ...] = ()
     """Options that this version does not know, as they were written."""
 
@@ -57,13 +62,23 @@ def read_user_options(comment: str) -> UserOptions:
             found[option] = 1
         elif gpus is not None and int(gpus[2]) <= MOST_GPUS:
             found[gpus[1]] = int(gpus[2])
+        elif (length := _LENGTH.fullmatch(option)) is not None:
+            found[length[1]] = int(length[2])
         elif option:
             unknown.append(option)
     least, most = found.get("min"), found.get("max")
     if least is not None and most is not None and least > most:
         unknown.append(f"min-gpus:{least}+max-gpus:{most}")
         least = most = None
-    return UserOptions("off" not in found, "preemptible" in found, least, most, tuple(unknown))
+    return UserOptions(
+        profile="off" not in found,
+        preemptible="preemptible" in found,
+        min_gpus=least,
+        max_gpus=most,
+        steps=found.get("steps"),
+        epochs=found.get("epochs"),
+        unknown=tuple(unknown),
+    )
 
 
 def unknown_options_text(options: UserOptions) -> str:
@@ -73,7 +88,7 @@ def unknown_options_text(options: UserOptions) -> str:
     named = ", ".join(options.unknown)
     return (
         f"Its comment has unknown options ({named}): Headway knows off, preemptible, min-gpus:N and max-gpus:N"
-        " (N from 1, the least not above the most), joined by +."
+        " (N from 1, the least not above the most), steps:N and epochs:N, joined by +."
     )
 
 

@@ -106,6 +106,19 @@ class PreemptionManager:
         watching = self._agents.reports.watching
         return preemptibility(job, self._agents.of_run(job), self._agents.connected(job), row, watching)
 
+    def steps_done(self, job: SlurmJob) -> int | None:
+        """Return the optimizer steps that the job has done, all runs together; None: not known.
+
+        A job that waits, or has made no step since it was stopped, has done those of its checkpoint.
+        """
+        reports = [report for report in self._agents.of_run(job).values() if report.steps is not None]
+        if reports:
+            return min(report.steps_done for report in reports)
+        attempt = None if job.raw_id is None else self._open.of_job(job.raw_id)
+        if attempt is not None and attempt.row.step is not None:
+            return attempt.row.step
+        return 0 if job.phase is Phase.PENDING and job.restarts == 0 else None
+
     def begin(
         self,
         job: SlurmJob,

@@ -216,13 +216,16 @@ def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[S
 
 
 def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
-    """Check the new placement of a running job. It keeps its number of GPUs, even if its own request would fit on no nodes."""
+    """Check the new placement of a running job.
+
+    It keeps its number of GPUs, even if its own request would fit on no nodes, unless it is elastic and the policy resizes.
+    """
     assert stop.placement is not None
     current = state.jobs.placement(stop.row)
-    if current is not None and stop.placement.num_gpus != current.num_gpus:
-        extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
+    least, most = _sizes(state, stop.row, spec)
+    if current is not None and stop.placement.num_gpus != current.num_gpus and least == most:
         name = state.jobs.ids[stop.row]
-        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {current.num_gpus}{extra}")
+        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {current.num_gpus}")
     _check_shape(state, stop.row, stop.placement, spec)
     _check_nodes(state, stop.row, stop.placement)
 
@@ -294,6 +297,14 @@ def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, ent
             _check_nodes(state, row, placement)
 
 
+def _sizes(state: ClusterState, row: int, spec: PolicySpec) -> tuple[int, int]:
+    """Return the fewest and most GPUs that the policy may give to that job."""
+    if not spec.resizes:
+        return int(state.jobs.num_gpus[row]), int(state.jobs.num_gpus[row])
+    least, most = state.jobs.sizes
+    return int(least[row]), int(most[row])
+
+
 def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, Placement]]:
     """Return every start that `_check_shape` or `_check_nodes` would refuse."""
     jobs, rows, owner, nodes, gpus, widths = (
@@ -321,10 +332,10 @@ def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, 
 def _check_shape(state: ClusterState, row: int, placement: Placement, spec: PolicySpec) -> None:
     jobs = state.jobs
     name = jobs.ids[row]
-    wanted = int(jobs.num_gpus[row])
-    if placement.num_gpus != wanted:
-        extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
-        raise _BadDecisionError(f"job {name}: {placement.num_gpus} GPUs instead of {wanted}{extra}")
+    fewest, largest = _sizes(state, row, spec)
+    if not fewest <= placement.num_gpus <= largest:
+        wanted = str(fewest) if fewest == largest else f"{fewest} to {largest}"
+        raise _BadDecisionError(f"job {name}: {placement.num_gpus} GPUs instead of {wanted}")
     count = len(placement.nodes)
     least, most = int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
     if not least <= count <= most:

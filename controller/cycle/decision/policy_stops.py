@@ -141,12 +141,14 @@ class PolicyStops:
 
     def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
         """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job has the request to save."""
-        names = observation.state.nodes.names
-        only = frozenset() if stop.placement is None else frozenset(names[node] for node in stop.placement.nodes)
         because = f": {stop.reason}" if stop.reason else ""
-        why = f"{policy} wants it {'to wait' if stop.placement is None else 'on other nodes'}{because}"
+        constraint = _constraint(stop, observation)
+        wants = "to wait" if stop.placement is None else "on other nodes"
+        if constraint.gpus is not None:
+            wants = f"with {count(constraint.gpus, 'GPU')}"
         try:
-            self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
+            why = f"{policy} wants it {wants}{because}"
+            self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], constraint)
         except PreemptionRefusedError as error:
             return error.why_not
         return ""
@@ -181,6 +183,16 @@ class PolicyStops:
         """Return all preemptions that matter for the bounds, open ones too."""
         found = {row.number: row for row in self._preemptions.since(now_s - reach_s(settings))}
         return list((found | {row.number: row for row in self._preemptions.open.values()}).values())
+
+
+def _constraint(stop: Stop, observation: Observation) -> RelocationConstraint:
+    """Return where the stopped job goes. A job in another size goes where the policy then places it."""
+    if stop.placement is None:
+        return RelocationConstraint()
+    if stop.placement.num_gpus != observation.state.jobs.num_gpus[stop.row]:
+        return RelocationConstraint(gpus=stop.placement.num_gpus)
+    names = observation.state.nodes.names
+    return RelocationConstraint(only=frozenset(names[node] for node in stop.placement.nodes))
 
 
 def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:

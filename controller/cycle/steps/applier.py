@@ -34,6 +34,7 @@ from controller.slurm.client import (
 from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord, Refusal
+from controller.state.preemption import RelocationConstraint
 
 _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
@@ -70,6 +71,11 @@ class Applier:
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
         """Pin the jobs to the plan's nodes, and release those that were pinned: piece by piece, until a piece is not answered."""
         by_key = {observation.rows[start.row].key: start for start in starts}
+        for key, start in by_key.items():
+            if start.placement.num_gpus != observation.state.jobs.num_gpus[start.row]:
+                # Saved with the pin. If the job is not started, it waits in this size, and the policy may choose another one.
+                constraint = self._ledger.relocations.get(key, RelocationConstraint())
+                self._ledger.set_constraint(key, replace(constraint, gpus=start.placement.num_gpus))
         await self._verbs.starts.run(
             by_key, lambda keys: self._start(observation, [by_key[key] for key in keys], policy)
         )

@@ -41,6 +41,13 @@ class NodeReport:
     """Time from the end of its first step to the report, seconds; None: it has not made one."""
     usr1: Usr1 | None = None
     """None: the agent does not know."""
+    steps: int | None = None
+    """Optimizer steps of its slowest rank there since the run began; None: none has made one."""
+
+    @property
+    def steps_done(self) -> int:
+        """Optimizer steps of all runs together, those before the checkpoint from which it began included."""
+        return (self.restored_step or 0) + (self.steps or 0)
 
 
 class ReportTable:
@@ -107,4 +114,5 @@ def _node_report(job: agent_pb2.JobReport) -> NodeReport:
         saved_step=checkpoint.saved_step if checkpoint.HasField("saved_step") else None,
         stepped_ago_s=stepped_ago_s,
         usr1=Usr1(job.usr1.caught, job.usr1.fatal) if job.HasField("usr1") else None,
+        steps=job.steps if job.HasField("steps") else None,
     )

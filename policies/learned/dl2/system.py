@@ -1,6 +1,6 @@
 """DL2 as a system of `headway-policy train`: a supervised phase, then reinforcement learning.
 
-The agent acts in `headway/ElasticAllocation-v0`; Headway's cluster states know no parameter servers, so no policy serves it.
+The agent acts in `headway/ElasticAllocation-v0`; for all-reduce jobs, the policy `dl2` (`policy`) serves it on clusters too.
 """
 
 from __future__ import annotations

@@ -30,9 +30,11 @@ def actions_of(
     kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
     if not bundle:
         return _parts_of(teacher, columns, states, kinds)
-    # A job that can have a worker but no server, while others can have servers, trains without servers.
+    # A job that can have a worker but no server, while others can have servers, trains without servers. So do all jobs where none
+    # has a server, and none can have one.
     alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, columns.servers] == 0)
-    can = kinds[:, :, BOTH] | (alone & kinds[:, :, BOTH].any(1, keepdims=True))
+    ring_only = ~((states[:, :, columns.servers] > 0) | kinds[:, :, SERVER]).any(1, keepdims=True)
+    can = kinds[:, :, BOTH] | (alone & (kinds[:, :, BOTH].any(1, keepdims=True) | ring_only))
     if teacher != DRF:
         can &= states[:, :, columns.workers] < _MOST_WORKERS
     order = np.where(can, _order(teacher, columns, states), np.inf)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from policies.serving.cli import evaluate as cli_evaluate
+from policies.serving.cli import promote as cli_promote
 from policies.serving.cli import train as cli_train
 from policies.serving.cli.options import AsJson
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(cli_train.train)
 app.command()(cli_evaluate.evaluate)
+app.command()(cli_promote.promote)
 
 
 def main() -> None:

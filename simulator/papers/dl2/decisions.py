@@ -10,7 +10,7 @@ servers and epochs, and may stop and resize them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from policies.api import Decision
 from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER
@@ -64,9 +64,8 @@ class ElasticMapping:
         """Return the state at the beginning of the slot, with run times that follow from users' statements and from types."""
         state = self._env.simulation.state()
         options, jobs = self._env.options, self._env.simulation.jobs()
-        state = replace(
-            state, jobs=replace(state.jobs, **training_columns(jobs, self._env.progress, self._env.footprints))
-        )
+        columns: Any = training_columns(jobs, self._env.progress, self._env.footprints)
+        state = replace(state, jobs=replace(state.jobs, **columns))
         if not (options.epoch_error or options.speed_variation):
             return state
         expected_s = self._env.perturbation.expected_s[[job.index for job in jobs]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,11 @@ from simulator.papers.dl2.servers import Footprints
 
 def training_columns(
     jobs: Sequence[ActiveJob], progress: EpochProgress, footprints: Footprints
-) -> dict[str, npt.NDArray[np.int64] | npt.NDArray[np.float64]]:
+) -> dict[str, npt.NDArray[Any]]:
     """Return the columns for a state of these jobs; those of servers are left out where every job trains by all-reduce."""
     epochs = np.array([progress.epochs(job) for job in jobs], dtype=np.float64)
     left = np.array([progress.epochs_left(job) for job in jobs], dtype=np.float64)
-    columns: dict[str, npt.NDArray[np.int64] | npt.NDArray[np.float64]] = {}
+    columns: dict[str, npt.NDArray[Any]] = {}
     if jobs:
         columns |= {"epochs": epochs, "progress": (1.0 - left / epochs).clip(0.0, 1.0)}
     requested = np.array([footprints.asked[job.index] for job in jobs], dtype=np.int64)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Headway TaskProlog, version 4
+# Headway TaskProlog, version 5
 #
 # It runs as the user before the batch script and before every task; slurmstepd carries out what it prints ("export NAME=value").
 # On any problem it prints nothing and succeeds: it never makes a job fail.
@@ -15,7 +15,8 @@ JOB_SOCKET=/run/headway-agent/job.sock
 #
 # - Headway has spread the job over more nodes than it has tasks (--gpus=12 --ntasks-per-node=1 on two nodes with 6 GPUs each).
 #   Slurm itself never starts a job with fewer tasks than nodes, so the number of tasks shows this case.
-# - The job was requeued and runs again in another size (`headway resize`). For each run slurmctld sets SLURM_NNODES,
+# - The job runs in another size than it was submitted with: it was requeued (`headway resize`), or it asks for GPUs in all
+#   (SLURM_GPUS), and the policy has chosen its size, also for its first run. For each run slurmctld sets SLURM_NNODES,
 #   SLURM_TASKS_PER_NODE, SLURM_CPUS_PER_TASK and SLURM_GPUS_ON_NODE correctly; variables of the submission that contradict them
 #   are corrected. The tasks of a job that Headway has not resized never contradict them. GPUs may seem to (uneven numbers,
 #   --exclusive): then the script asks slurmctld for the request of the job, and changes nothing without an answer.
@@ -40,7 +41,8 @@ is_number() {
     esac
 }
 
-restarted() {
+may_be_resized() {
+    [ -z "${SLURM_GPUS:-}" ] || return 0
     is_number "${SLURM_RESTART_COUNT:-}" && [ "$SLURM_RESTART_COUNT" -gt 0 ]
 }
 
@@ -71,7 +73,7 @@ tasks_look_right() {
 
 mend_tasks() {
     is_number "${SLURM_NTASKS:-}" || return
-    if restarted && count_tasks; then
+    if may_be_resized && count_tasks; then
         tasks_look_right && return
         per_node=$most
     elif [ "$SLURM_NTASKS" -lt "$SLURM_NNODES" ]; then
@@ -99,7 +101,7 @@ gpu_number() {
 }
 
 mend_gpus() {
-    restarted && is_number "${SLURM_GPUS_ON_NODE:-}" || return
+    may_be_resized && is_number "${SLURM_GPUS_ON_NODE:-}" || return
     looks_right "${SLURM_GPUS_PER_NODE:-}" "$SLURM_GPUS_ON_NODE" &&
         looks_right "${SLURM_GPUS:-}" $((SLURM_GPUS_ON_NODE * SLURM_NNODES)) && return
     answer=$(timeout 10 scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null) || return

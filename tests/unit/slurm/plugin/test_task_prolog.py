@@ -167,7 +167,16 @@ def test_tasks_of_a_resized_job_are_left_to_srun(tmp_path: Path) -> None:
     }
     assert restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_STEP_ID="0", **stale) == []
     assert len(restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_STEP_ID="4294967291", **stale)) == 3
-    assert restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_RESTART_COUNT="0", **stale) == []
+
+
+def test_the_first_run_of_a_job_with_gpus_in_all_may_have_another_size_too(tmp_path: Path) -> None:
+    first = {"SLURM_RESTART_COUNT": "0", "SLURM_NNODES": "1", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2"}
+    on_node = {"SLURM_GPUS_ON_NODE": "2"}
+    assert restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_GPUS="4", **first, **on_node) == [
+        "export SLURM_NTASKS=2", "export SLURM_NPROCS=2", "export SLURM_GPUS=2",
+    ]  # fmt: skip
+    # No policy chooses the size of a job with GPUs by node.
+    assert restarted("TresPerNode=gres:gpu:2", tmp_path, SLURM_GPUS_PER_NODE="4", **first, **on_node) == []
 
 
 # --- what PyTorch jobs load

@@ -55,6 +55,15 @@ def test_a_teacher_passes_over_jobs_that_can_have_no_pair() -> None:
     assert actions_of("drf", COLUMNS, seen, without) == [COLUMNS.actions - 1]
 
 
+def test_where_no_job_can_have_servers_all_get_workers_alone() -> None:
+    seen = state((30, 0.2, 1, 0), (10, 0.1, 0, 0), (20, 0.3, 2, 0))
+    rings = all_but(*(action(row, kind) for row in range(3) for kind in (SERVER, BOTH)))
+    assert actions_of("drf", COLUMNS, seen, rings) == [action(1, WORKER)]
+    # A job that has servers shows that others wait for the room of a server.
+    served = state((30, 0.2, 1, 1), (10, 0.1, 0, 0), (20, 0.3, 2, 0))
+    assert actions_of("drf", COLUMNS, served, rings) == [COLUMNS.actions - 1]
+
+
 def test_a_job_without_servers_gets_a_worker_alone() -> None:
     seen = state((30, 0.1, 1, 0), (10, 0.2, 2, 2), (20, 0.3, 3, 3))
     assert actions_of("drf", COLUMNS, seen, all_but(action(0, SERVER), action(0, BOTH))) == [action(0, WORKER)]

@@ -1,0 +1,103 @@
+"""Promotion of new weights: they replace those in service only if they are better on a replay of the cluster's own history.
+
+A folder of weights in service is that of a policy training: `best/` has the weights and their card. The weights before the last
+promotion are in `previous/`, so that a promotion can be undone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from policies.errors import TrainingError, WeightsError
+from policies.learned.evaluation.evaluation import Evaluation, EvaluationRequest, evaluate
+from policies.learned.training.systems import TRAINED, OnProgress, find_system
+
+BEST, PREVIOUS, COMING = "best", "previous", ".coming"
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Result of a comparison of two sets of weights."""
+
+    evaluation: Evaluation
+    candidate: str
+    """The candidate, as the evaluation names it."""
+    promoted: bool
+    why_not: str
+    """Why the candidate was not promoted; empty if it was."""
+
+
+def promote(
+    system: str, candidate: Path, service: Path, request: EvaluationRequest, on_progress: OnProgress
+) -> Promotion:
+    """Compare the candidate with the weights in service, and replace these if it is better.
+
+    Better means that the 95 % interval (Student's t) of the change of the average JCT, trace by trace, is below zero. Everything of
+    `request` but its policies counts. Raises PolicyError, and OSError.
+    """
+    _check_folders(system, candidate, service)
+    present, coming = (_policy(system, folder) for folder in (service, candidate))
+    found = evaluate(replace(request, policies=(present, coming), system=request.system or system), on_progress)
+    why_not = _why_not(found, present, coming)
+    if not why_not:
+        _replace(candidate, service)
+    return Promotion(found, coming, not why_not, why_not)
+
+
+def undo(service: Path) -> None:
+    """Return to the weights before the last promotion; a second call returns to the newer ones. Raises TrainingError, OSError."""
+    best, previous, coming = (service / name for name in (BEST, PREVIOUS, COMING))
+    if not previous.is_dir():
+        raise TrainingError(f"{service} has no weights from before a promotion ({PREVIOUS}/): nothing to return to")
+    shutil.rmtree(coming, ignore_errors=True)
+    if best.exists():
+        best.rename(coming)
+    previous.rename(best)
+    if coming.exists():
+        coming.rename(previous)
+
+
+def _check_folders(system: str, candidate: Path, service: Path) -> None:
+    """Raise TrainingError for folders that are not those of two trainings of that system."""
+    for folder in (candidate, service):
+        if not (folder / BEST / f"{system}.json").is_file():
+            raise TrainingError(f"{folder} has no weights of {system} in {BEST}/; give the folder of a policy training")
+    if candidate.resolve() == service.resolve():
+        raise TrainingError(f"{candidate} is in service already; give the folder of another training")
+
+
+def _policy(system: str, folder: Path) -> str:
+    """Return how an evaluation names the weights in that folder."""
+    found = find_system(system)
+    if any(mark in str(folder) for mark in ",="):
+        raise WeightsError(f"{folder} has a comma or an equals sign in its name; rename it")
+    if found.agent is not None:
+        return f"{TRAINED}:system={system},weights={folder}"
+    if not found.policies:
+        raise TrainingError(f"{system} has neither a policy nor an agent that could be compared")
+    return f"{found.policies[0]}:weights={folder}"
+
+
+def _why_not(found: Evaluation, present: str, coming: str) -> str:
+    if found.unfinished[coming]:
+        return f"it never started {found.unfinished[coming]} jobs"
+    if found.unfinished[present]:
+        return ""  # the weights in service leave jobs waiting for ever
+    change = found.changes[coming]
+    if change is None or change.ci95 is None:
+        return "there is only one window or seed, so there is no interval; give more history"
+    if change.mean + change.ci95 >= 0:
+        return f"the change of the average JCT is {change.mean:+.1%} ± {change.ci95:.1%}, which is not below zero"
+    return ""
+
+
+def _replace(candidate: Path, service: Path) -> None:
+    """Replace the weights in service. A kill in between leaves one of the two sets in `best` or `previous`, complete."""
+    best, previous, coming = (service / name for name in (BEST, PREVIOUS, COMING))
+    shutil.rmtree(coming, ignore_errors=True)
+    shutil.copytree(candidate / BEST, coming)
+    shutil.rmtree(previous, ignore_errors=True)
+    best.rename(previous)
+    coming.rename(best)

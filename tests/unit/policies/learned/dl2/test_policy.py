@@ -1,0 +1,108 @@
+"""The agent in service on a cluster: what it sees there is what its environment shows, and its decisions are valid."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.errors import WeightsError
+from policies.learned.dl2.policy import Dl2
+from policies.learned.dl2.slot_state import MODELS, SlotState, epochs_left
+from policies.learned.dl2.state_columns import StateColumns
+from policies.model import ClusterState, JobState
+from simulator.agents.episodes import make
+from simulator.traces.generators import dl2
+from tests.unit.policies.states.cluster import Job, Node, cluster
+from tests.unit.policies.states.valid import check_resizing
+from tests.unit.simulator.envs.worlds import trace_of
+
+COLUMNS = StateColumns(4, 8)
+
+
+def elastic(*jobs: Job) -> ClusterState:
+    return cluster([Node(4), Node(4)], list(jobs))
+
+
+def slot(state: ClusterState) -> SlotState:
+    low, high = (column.tolist() for column in state.jobs.sizes)
+    found = SlotState(state, COLUMNS, 1200.0, low, high)
+    found.free = 8
+    return found
+
+
+def test_the_models_are_those_of_the_workload() -> None:
+    assert MODELS == dl2.MODELS
+
+
+def test_the_state_is_that_of_the_environment() -> None:
+    # given the same two all-reduce jobs in the environment and on a cluster, the first with two workers
+    trace = trace_of(
+        (0, 1, 9000),
+        (0, 2, 9000),
+        min_gpus=[1, 1],
+        max_gpus=[4, 3],
+        extra={"num_ps": ["0", "0"], "epochs": ["20", "30"]},
+    )
+    env = make("headway/ElasticAllocation-v0", traces=[trace], cluster="2x4", concurrent=4)
+    env.reset(seed=0)
+    env.step(np.int64(0))
+    seen, _, _, _, info = env.step(np.int64(0))
+    state = elastic(Job(gpus=1, sizes=(1, 4), training=(20.0, 0.0)), Job(gpus=2, sizes=(1, 3), training=(30.0, 0.0)))
+    here = slot(state)
+    here.give(0)
+    here.give(0)
+    shown, mask = here.show([0, 1])
+    # then both show the same
+    np.testing.assert_allclose(shown, seen)
+    np.testing.assert_array_equal(mask, info["action_mask"].astype(bool))
+
+
+def test_epochs_left_follow_from_progress_else_from_time() -> None:
+    state = elastic(
+        Job(training=(20.0, 0.25)),
+        Job(training=(20.0, math.nan), estimate_s=100.0, service_s=50.0),
+        Job(training=(math.nan, 0.5)),
+        Job(training=(math.nan, math.nan)),
+    )
+    assert epochs_left(state).tolist() == [15.0, 10.0, 50.0, 100.0]
+
+
+def test_the_first_task_is_the_minimum_and_no_job_has_more_than_its_maximum() -> None:
+    here = slot(elastic(Job(gpus=2, sizes=(2, 3)), Job(gpus=7, sizes=(7, 8))))
+    here.give(0)
+    assert (here.sizes, here.free) == ({0: 2}, 6)
+    _, mask = here.show([0, 1])
+    assert np.flatnonzero(mask).tolist() == [0, COLUMNS.actions - 1]
+    here.give(0)
+    assert np.flatnonzero(here.show([0, 1])[1]).tolist() == [COLUMNS.actions - 1]
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 50])
+def test_decisions_are_valid_and_repeatable(jobs: int) -> None:
+    rng = np.random.default_rng(jobs)
+    state = cluster(
+        [Node(4)] * 4,
+        [Job(gpus=2, sizes=(1, int(rng.integers(2, 9))), training=(20.0, float(rng.random()))) for _ in range(jobs)],
+    )
+    policy = Dl2()
+    decision = policy.decide(state)
+    assert decision.allocation
+    assert decision == policy.decide(state)
+    check_resizing(policy, state, settled=lambda _: True)
+
+
+def test_running_jobs_keep_their_size_for_a_slot() -> None:
+    young = elastic(Job(gpus=2, sizes=(1, 8), occupied={0: 2}), Job(gpus=2, sizes=(1, 8)))
+    assert int(young.jobs.state[0]) == JobState.RUNNING
+    decision = Dl2(round_s=1200.0).decide(young)
+    assert decision.allocation[0] == young.jobs.placement(0)
+
+
+def test_weights_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError):
+        Dl2(weights=str(tmp_path))
+    assert torch.is_grad_enabled()

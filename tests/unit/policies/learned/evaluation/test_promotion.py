@@ -1,0 +1,94 @@
+"""Weights are promoted only if they are better on the history, and a promotion can be undone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from policies.errors import TrainingError
+from policies.learned.evaluation.evaluation import EvaluationRequest
+from policies.learned.evaluation.promotion import Promotion, promote, undo
+from policies.learned.training.systems import SetupOverrides
+from policies.learned.weights import weights
+from policies.serving.cli.app import app
+
+SYSTEM = "headway-rl"
+ENCODER = "headway-rl/2"
+
+
+def folder_of(path: Path, factor: float) -> Path:
+    """The folder of a training whose weights are the shipped ones times this factor."""
+    arrays, card = weights.load(weights.pretrained(), SYSTEM, system=SYSTEM, encoder=ENCODER)
+    weights.save(path / "best", SYSTEM, {name: array * factor for name, array in arrays.items()}, card)
+    return path
+
+
+def replayed(candidate: Path, service: Path, seeds: int = 3) -> Promotion:
+    """Promote on a history of a few jobs."""
+    request = EvaluationRequest(
+        policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=40",), seeds=seeds
+    )
+    return promote(SYSTEM, candidate, service, request, lambda _: None)
+
+
+def digest(folder: Path, of: str = "best") -> bytes:
+    return (folder / of / f"{SYSTEM}.safetensors").read_bytes()
+
+
+def test_better_weights_replace_those_in_service_and_the_replacement_can_be_undone(tmp_path: Path) -> None:
+    # given weights in service that prefer what the candidate avoids
+    service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
+    worse = digest(service)
+    # when the candidate is compared with them on the history
+    found = replayed(candidate, service)
+    # then it is promoted, because the whole interval is below zero
+    change = found.evaluation.changes[found.candidate]
+    assert change is not None and change.ci95 is not None and change.mean + change.ci95 < 0
+    assert (found.promoted, found.why_not) == (True, "")
+    assert digest(service) == digest(candidate)
+    assert digest(service, "previous") == worse
+    # and this can be undone, and the undoing too
+    undo(service)
+    assert digest(service) == worse
+    undo(service)
+    assert digest(service) == digest(candidate)
+
+
+@pytest.mark.parametrize(("factor", "why_not"), [(-1.0, "not below zero"), (1.0, "not below zero")])
+def test_weights_that_are_not_better_change_nothing(tmp_path: Path, factor: float, why_not: str) -> None:
+    service, candidate = folder_of(tmp_path / "service", 1.0), folder_of(tmp_path / "candidate", factor)
+    before = digest(service)
+    found = replayed(candidate, service)
+    assert not found.promoted
+    assert why_not in found.why_not
+    assert digest(service) == before
+    assert not (service / "previous").exists()
+
+
+def test_one_window_has_no_interval(tmp_path: Path) -> None:
+    service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
+    found = replayed(candidate, service, seeds=1)
+    assert not found.promoted
+    assert "no interval; give more history" in found.why_not
+
+
+def test_folders_without_weights_are_refused(tmp_path: Path) -> None:
+    service = folder_of(tmp_path / "service", 1.0)
+    with pytest.raises(TrainingError, match=r"other has no weights of headway-rl"):
+        replayed(tmp_path / "other", service)
+    with pytest.raises(TrainingError, match="is in service already"):
+        replayed(service, service)
+    with pytest.raises(TrainingError, match="nothing to return to"):
+        undo(service)
+
+
+def test_the_command_says_what_it_needs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["promote", SYSTEM, str(tmp_path)])
+    assert done.exit_code == 1
+    assert "give SYSTEM CANDIDATE --over FOLDER" in done.output
+    service = folder_of(tmp_path / "service", 1.0)
+    done = CliRunner().invoke(app, ["promote", SYSTEM, "--undo", "--over", str(service)])
+    assert done.exit_code == 1
+    assert "nothing to return to" in done.output
