@@ -2,8 +2,8 @@
 
 `python -m simulator.papers.dl2.reproduction.rule_search [--rounds N] [--traces N]`
 
-CMA-ES over whole episodes of the frozen setting, on training seeds. After every few rounds, its mean is measured on the seeds of
-validation, and so are the weights that it begins with; it prints the best of them there. Test seeds are not used.
+CMA-ES over whole episodes of the frozen setting, on training seeds. It prints the weights, and what they reach on the seeds of
+validation; test seeds are not used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from policies.model import FloatColumn
 from simulator.papers.dl2.reproduction.settings import MAIN, run_agent
 from simulator.papers.dl2.rules.linear_rule import NUM_WEIGHTS, START, LinearRule
 
-_DEVIATION = (*(0.6,) * (NUM_WEIGHTS - 2), 0.3, 0.6)
-_VALIDATE_EVERY = 2
+_DEVIATION = (*(1.0,) * (NUM_WEIGHTS - 2), 0.5, 1.0)
 
 
 def costs(weights: FloatColumn, seeds: Sequence[int]) -> list[float]:
@@ -44,24 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     search = Evolution(
         np.array(START), np.array(_DEVIATION), given.rules, lambda number: generator(given.seed, "rules", number)
     )
-    best, least = np.array(START), float(np.mean(costs(np.array(START), list(VALIDATION_SEEDS))))
-    _say(f"begin: validation {least / 3600:.3f} h")
     for number in range(given.rounds):
         begin = TRAINING_SEEDS[0] + number * given.traces
-        search.learn(np.array([costs(row, range(begin, begin + given.traces)) for row in search.draw()]))
-        if (number + 1) % _VALIDATE_EVERY and number + 1 < given.rounds:
-            continue
-        found = float(np.mean(costs(search.mean, list(VALIDATION_SEEDS))))
-        _say(f"round {number + 1}: validation {found / 3600:.3f} h")
-        if found < least:
-            best, least = search.mean, found
-    _say(f"weights {best.round(3).tolist()}")
-    _say(f"validation {least / 3600:.3f} h")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        found = [costs(row, range(begin, begin + given.traces)) for row in search.draw()]
+        search.learn(np.array(found))
+        sys.stdout.write(f"round {number + 1}: best {min(map(np.mean, found)) / 3600:.3f} h\n")
+        sys.stdout.flush()
+    best = search.mean
+    sys.stdout.write(f"weights {best.round(3).tolist()}\n")
+    sys.stdout.write(f"validation {np.mean(costs(best, list(VALIDATION_SEEDS))) / 3600:.3f} h\n")
 
 
 if __name__ == "__main__":

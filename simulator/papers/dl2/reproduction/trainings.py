@@ -54,8 +54,8 @@ TRAININGS = {
     FIFO_ALONE: Training(("teacher=fifo", "rounds=0"), "FIFO as the teacher, the supervised phase alone (figure 18)"),
     PARTS: Training(("teacher=fifo", "bundle=false"), "FIFO as the teacher, and no bundle action"),
     PARTS_ALONE: Training(
-        ("teacher=fifo", "bundle=false", "rounds=0"),
-        "FIFO as the teacher, no bundle action, the supervised phase alone",
+        ("teacher=fifo", "bundle=false", "rounds=0", "supervised_rounds=1"),
+        "FIFO as the teacher, no bundle action, one round of the supervised phase alone",
     ),
     SRTF_TAUGHT: Training(("teacher=srtf",), "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "SRTF as the teacher, the supervised phase alone (figure 18)"),
