@@ -222,3 +222,14 @@ def test_a_cluster_of_other_machines() -> None:
     batch.begin(0, jobs_of(generate("rl-taps", RLTaps(jobs=5)), options))
     assert batch.images().shape == (1, 10, 18 + 120 + 6)
     assert batch.step(np.ones((1, 18), dtype=np.int64))[0] > 0
+
+
+@pytest.mark.parametrize("preemption", ["full", "none"])
+def test_the_reward_of_slowdowns_adds_up_to_them(preemption: str) -> None:
+    trace = generate("rl-taps", RLTaps(jobs=30, seed=4))
+    batch = batch_of(trace, step_s=RLTaps().step_s, reward="slowdown", preemption=preemption, max_steps=90)
+    rng = np.random.default_rng(0)
+    total = 0.0
+    while not batch.is_done[0] and not batch.is_late[0]:
+        total += batch.step(rng.integers(0, 11, (1, 32)))[0]
+    assert total == pytest.approx(-slowdowns(batch, 0).sum())
