@@ -1,6 +1,7 @@
-"""RL-TAPS as a system of `headway-policy train`: REINFORCE with a baseline for each step, over 20 episodes of one sequence.
+"""RL-TAPS as a system that can be trained: REINFORCE with a baseline for each step, over 20 episodes of one sequence.
 
-The agent acts in `headway/RlTaps-v0`, GPU by GPU; Headway's decisions cannot name GPUs, so no policy serves it.
+The agent acts in `headway/RlTaps-v0`, GPU by GPU; Headway's decisions cannot name GPUs, so no policy serves it. The system is no
+entry point of `headway.systems` until a whole training has been measured.
 """
 
 from __future__ import annotations

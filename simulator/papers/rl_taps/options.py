@@ -16,7 +16,7 @@ from simulator.traces.generators.rl_taps import STEP_S, RLTaps
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
-FULL, NONE = "full", "none"
+FULL, NEVER = "full", "never"
 THROUGHPUT, SLOWDOWN = "throughput", "slowdown"
 
 
@@ -54,14 +54,14 @@ class RlTapsOptions:
     fewer_weight: float = 1.0
     """Weight of the penalty of equation 6."""
     preemption: str = FULL
-    """full: every step assigns all GPUs anew. none: a job keeps its GPUs until its end, leaves its slot when it starts, and
+    """full: every step assigns all GPUs anew. never: a job keeps its GPUs until its end, leaves its slot when it starts, and
     equation 6 does not apply."""
     restart_s: float = 0.0
     """Seconds that a job loses when its GPUs change, or when it resumes after a pause. The paper charges nothing."""
 
     def __post_init__(self) -> None:
         """Raises SettingError for an impossible value."""
-        check("preemption", self.preemption, (FULL, NONE))
+        check("preemption", self.preemption, (FULL, NEVER))
         check("reward", self.reward, (THROUGHPUT, SLOWDOWN))
         for name in ("slots", "widest", "rows", "backlog", "max_steps"):
             if getattr(self, name) < 1:
