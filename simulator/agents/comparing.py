@@ -15,8 +15,14 @@ from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import OnProgress
 
 RETURN, JCT = "return", "avg_jct_s"
-FIGURES = (RETURN, JCT, "p90_jct_s", "avg_wait_s", "makespan_s", "utilization", "effectiveness", "steps", "deviations")
+SLOWDOWN = "mean_slowdown"
+FIGURES = (
+    *(RETURN, JCT, "p90_jct_s", SLOWDOWN, "avg_wait_s", "makespan_s"),
+    *("utilization", "effectiveness", "steps", "deviations"),
+)
 """Figures of an agent; those of jobs are missing in environments without jobs."""
+_OF_ALL_EPISODES = (RETURN, SLOWDOWN, "steps", "deviations")
+"""Figures that are defined for an episode that was cut off: slowdowns count its end as the finish of unfinished jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class AgentComparison:
         return sum(episode.truncated for episode in self.episodes[agent])
 
     def _values(self, agent: str, figure: str) -> list[float]:
-        if figure not in (RETURN, "steps", "deviations") and self.truncated(agent):
+        if figure not in _OF_ALL_EPISODES and self.truncated(agent):
             return []
         values = [_figure(episode, figure) for episode in self.episodes[agent]]
         return values if all(map(isfinite, values)) else []

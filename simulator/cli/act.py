@@ -19,6 +19,7 @@ _COLUMNS = {
     "return": ("return", 1.0, 3),
     "avg_jct_s": ("average JCT, h", 1 / _HOUR_S, 3),
     "p90_jct_s": ("p90 JCT, h", 1 / _HOUR_S, 3),
+    "mean_slowdown": ("mean slowdown", 1.0, 2),
     "utilization": ("GPUs busy, %", 100.0, 1),
     "deviations": ("deviations", 1.0, 1),
 }

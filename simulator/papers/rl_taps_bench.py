@@ -1,6 +1,6 @@
 """A program that measures steps per second of RL-TAPS' environments, which step together in one process.
 
-`python -m simulator.papers.rl_taps_bench [--envs N ...] [--turns N] [--rounds N] [--preemption full|none]`
+`python -m simulator.papers.rl_taps_bench [--envs N ...] [--turns N] [--rounds N] [--preemption full|never]`
 
 Actions are uniformly random, drawn before. A run begins with new episodes, and each figure is that of the best run, because other
 programs on the machine only add to it. CPU time is that of this process alone, and of all its threads.
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.papers.rl_taps.options import FULL, NONE
+from simulator.papers.rl_taps.options import FULL, NEVER
 from simulator.papers.rl_taps.vector import RlTapsVectorEnv
 
 SEED = 1
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--envs", type=int, nargs="*", default=[1, 20, 64, 128], help="environments that step together")
     parser.add_argument("--turns", type=int, default=300, help="steps of a run")
     parser.add_argument("--rounds", type=int, default=5, help="runs, of which the best counts")
-    parser.add_argument("--preemption", default=FULL, choices=(FULL, NONE))
+    parser.add_argument("--preemption", default=FULL, choices=(FULL, NEVER))
     given = parser.parse_args(arguments)
     for envs in given.envs:
         wall, cpu = measure(envs, given.turns, given.rounds, given.preemption)

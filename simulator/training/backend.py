@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,20 @@ class SimulatorBackend:
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
+    def outcomes(self, agent: AgentInEnvironment) -> dict[str, float]:
+        """Return means of the environment's own figures over the validation traces. Raises TrainingError."""
+        traces = self.data_of.validation
+
+        def work(name: str, _on_progress: object) -> Mapping[str, float]:
+            with self._env_on(agent, traces[int(name.removeprefix(_RUN))]) as env:
+                return play(env, agent.agent, 0).outcome
+
+        with _as_training_errors():
+            names = [f"{_RUN}{place}" for place in range(len(traces))]
+            played = in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+        means = {name: float(np.mean([each[name] for each in played])) for name in played[0]}
+        return {name: mean for name, mean in means.items() if isfinite(mean)}
+
     def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run policies, and agents in their environments, on the same test traces. Raises TrainingError.
 
@@ -194,15 +209,26 @@ class SimulatorBackend:
         return Result.of(simulation, name, time.perf_counter() - begin)
 
     def _acted(self, agent: AgentInEnvironment, trace: Trace) -> Simulation:
-        """Return the simulation in which that agent scheduled the trace, which may have been cut off."""
+        """Return the simulation in which that agent scheduled the trace, which may have been cut off. Raises TrainingError."""
+        with self._env_on(agent, trace) as env:
+            play(env, agent.agent, 0)
+            simulation: Simulation | None = getattr(env.unwrapped, "simulation", None)
+            if simulation is None:
+                raise TrainingError(
+                    f"{agent.env} has no simulation whose jobs could be compared with a policy's; compare agents in it with "
+                    "headway-sim act"
+                )
+            return simulation
+
+    @contextmanager
+    def _env_on(self, agent: AgentInEnvironment, trace: Trace) -> Iterator[gymnasium.Env[Any, Any]]:
+        """Make the agent's environment on that trace, and close it in the end."""
         world = {"traces": (trace,), "cluster": self.cluster, "slowdown": self._texts, "profiles": self.profiles}
         env = make(agent.env, **{**agent.options, **world})
         try:
-            play(env, agent.agent, 0)
-            simulation: Simulation = env.unwrapped.simulation  # type: ignore[attr-defined] # what takes traces has one
+            yield env
         finally:
             env.close()
-        return simulation
 
 
 def simulator_backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBackend:

@@ -14,6 +14,7 @@ network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,19 @@ class Reinforce:
 
     def update(self, episodes: Episodes) -> dict[str, float]:
         """Make one gradient step on all episodes. Returns the mean return from the first step, the loss and the entropy."""
+        return self.update_all([episodes])
+
+    def update_all(self, sequences: Sequence[Episodes]) -> dict[str, float]:
+        """Make one gradient step on episodes of several sequences, each with its own baselines. Returns means over sequences."""
+        self._optimizer.zero_grad()
+        found = [self._add_gradient(episodes, 1.0 / len(sequences)) for episodes in sequences]
+        if self.settings.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
+        self._optimizer.step()
+        return {name: sum(figures[name] for figures in found) / len(found) for name in found[0]}
+
+    def _add_gradient(self, episodes: Episodes, weight: float) -> dict[str, float]:
+        """Add that share of the gradient on one sequence's episodes; return its figures."""
         settings, played = self.settings, episodes.played
         returns = discounted_returns(episodes.rewards, played, settings.gamma)
         advantages = (returns - step_baseline(returns))[played]
@@ -90,11 +104,7 @@ class Reinforce:
         count = played.shape[1]
         loss = -(log_probs * torch.as_tensor(advantages, dtype=torch.float32)).sum() / count
         entropy = distribution.entropy().mean()
-        self._optimizer.zero_grad()
-        (loss - settings.entropy_weight * entropy).backward()
-        if settings.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.max_grad_norm)
-        self._optimizer.step()
+        (weight * (loss - settings.entropy_weight * entropy)).backward()
         return {
             "return": float(returns[0].mean()),
             "loss": float(loss.detach()),

@@ -42,3 +42,7 @@ class ImageColumns:
     def actions(self) -> tuple[int, int]:
         """An action has a part for each GPU, and each part is one of 0 (no job) to `slots`."""
         return self.gpus, self.slots + 1
+
+
+PAPER = ImageColumns(gpus=32, slots=10, widest=12, rows=10, backlog=60)
+"""Section 5.1."""

@@ -181,6 +181,11 @@ class SimulationBackend(Protocol):
         TrainingError for a policy or an agent that leaves jobs unfinished.
         """
 
+    def outcomes(self, agent: AgentInEnvironment) -> Mapping[str, float]:
+        """Return means of the figures that the agent's environment itself gives of an episode (`outcome` in its last info), over
+        the validation traces; those that are not finite on all of them are left out. An episode may leave jobs unfinished.
+        """
+
     def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run every policy, and every agent in its environment, on the same test traces, in processes.
 

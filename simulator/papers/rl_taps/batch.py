@@ -7,7 +7,8 @@ its GPUs back at the end of the step.
 The reward of a step is the sum of speeds, less two penalties (section 4.4.2): `idle_weight` times the speed that each job without
 GPUs, in a slot or in the backlog, would have alone in one rack on its requested GPUs (equation 5); and, with full preemption,
 `fewer_weight` times the speed of each GPU of a job that runs on fewer than requested, for each GPU that it lacks (equation 6). The
-unit is the advertised speed of a GPU.
+unit is the advertised speed of a GPU. With `reward="slowdown"` the reward is minus the sum of 1 / length over all jobs that have
+arrived and not finished.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from policies.learned.rl_taps.image_columns import ImageColumns
 from simulator.cluster.topology.gpu_links import GpuLinks
 from simulator.papers.rl_taps.image import Image, Painter
 from simulator.papers.rl_taps.jobs import Jobs
-from simulator.papers.rl_taps.options import FULL, RlTapsOptions
+from simulator.papers.rl_taps.options import FULL, SLOWDOWN, RlTapsOptions
 from simulator.papers.rl_taps.speeds import Rates, Speeds
 
 Floats = npt.NDArray[np.float64]
@@ -43,8 +44,12 @@ class Columns:
     """Cells of work that are left."""
     finish: Ints
     """Step at whose end the job's work was done; 0: not yet."""
+    each_step: Floats
+    """Slowdown of each step in which the job is there: 1 / length."""
     ideal_before: Floats
     """Sum of `ideal` over all earlier jobs (B, W + 2)."""
+    each_step_before: Floats
+    """Sum of `each_step` over all earlier jobs (B, W + 2)."""
     arrived: Ints
     """Number of jobs that have arrived by each step (B, steps + 1)."""
 
@@ -52,18 +57,20 @@ class Columns:
     def room(clusters: int, jobs: int, steps: int) -> Columns:
         """Return columns without jobs."""
         gpus, finish = (np.zeros((clusters, jobs + 1), dtype=np.int64) for _ in range(2))
-        length, reduction, ideal, left = (np.zeros((clusters, jobs + 1)) for _ in range(4))
+        length, reduction, ideal, left, each_step = (np.zeros((clusters, jobs + 1)) for _ in range(5))
+        before = [np.zeros((clusters, jobs + 2)) for _ in range(2)]
         arrived = np.zeros((clusters, steps + 1), dtype=np.int64)
-        return Columns(gpus, length, reduction, ideal, left, finish, np.zeros((clusters, jobs + 2)), arrived)
+        return Columns(gpus, length, reduction, ideal, left, finish, each_step, before[0], before[1], arrived)
 
     def widened(self, jobs: int) -> Columns:
         """Return the same jobs in columns with room for more."""
         clusters, steps = self.arrived.shape
         wide = Columns.room(clusters, jobs, steps - 1)
         count = self.gpus.shape[1] - 1
-        for each in fields(self)[:-2]:
+        for each in fields(self)[:-3]:
             getattr(wide, each.name)[:, :count] = getattr(self, each.name)[:, :count]
         wide.ideal_before[:, 1:] = np.cumsum(wide.ideal, axis=1)
+        wide.each_step_before[:, 1:] = np.cumsum(wide.each_step, axis=1)
         wide.arrived[:] = self.arrived
         return wide
 
@@ -76,11 +83,13 @@ class Columns:
             (self.reduction, jobs.reduction),
             (self.ideal, jobs.ideal),
             (self.left, jobs.length * jobs.gpus),
+            (self.each_step, 1.0 / jobs.length),
         ):
             column[row, :count] = values
             column[row, count:] = 0
         self.finish[row] = 0
         self.ideal_before[row, 1:] = np.cumsum(self.ideal[row])
+        self.each_step_before[row, 1:] = np.cumsum(self.each_step[row])
         self.arrived[row] = np.searchsorted(jobs.arrival, np.arange(self.arrived.shape[1]), side="right")
 
 
@@ -160,10 +169,7 @@ class RlTapsBatch:
         running, every = self.running, self._every
         rates = self.speeds.rates(self.owner, self.of.reduction[every, running])
         speed = self._charged(rates)
-        reward: Floats = speed.sum(1) - self.options.idle_weight * self._idle(rates.gpus)
-        if self.is_full and self.options.fewer_weight:
-            lacks = np.maximum(self.of.gpus[every, running] - rates.gpus, 0)
-            reward -= self.options.fewer_weight * (lacks * speed / np.maximum(rates.gpus, 1)).sum(1)
+        reward = self._reward(speed, rates)
         self._run(speed, rates)
         self._fill()
         return reward
@@ -230,16 +236,31 @@ class RlTapsBatch:
                 return np.where(moved, 1.0 - self.options.restart_s / self.options.step_s, 1.0) * rates.speed
         return rates.speed
 
-    def _idle(self, gpus: Ints) -> Floats:
-        """Return the sum of `ideal` over the jobs without GPUs (B)."""
-        before = self.of.ideal_before
-        rows, entered = self._every[:, 0], self.entered
-        behind = before[rows, entered + self.backlog] - before[rows, entered]
-        waiting = self.of.ideal[self._every, self.slots]
+    def _reward(self, speed: Floats, rates: Rates) -> Floats:
+        """Return the rewards of this step (B)."""
+        options, of, every = self.options, self.of, self._every
+        found: Floats
+        if options.reward == SLOWDOWN:
+            there = of.each_step[every, self.slots].sum(1)
+            if not self.is_full:
+                there = there + of.each_step[every, self.running].sum(1)
+            found = -(there + self._behind(of.each_step_before))
+            return found
+        waiting = of.ideal[every, self.slots]
         if self.is_full:
-            waiting = np.where(gpus > 0, 0.0, waiting)
-        sums: Floats = behind + waiting.sum(1)
-        return sums
+            waiting = np.where(rates.gpus > 0, 0.0, waiting)
+        idle = waiting.sum(1) + self._behind(of.ideal_before)
+        found = speed.sum(1) - options.idle_weight * idle
+        if self.is_full and options.fewer_weight:
+            lacks = np.maximum(of.gpus[every, self.slots] - rates.gpus, 0)
+            found -= options.fewer_weight * (lacks * speed / np.maximum(rates.gpus, 1)).sum(1)
+        return found
+
+    def _behind(self, before: Floats) -> Floats:
+        """Return the sum over the backlog of a column whose sums over earlier jobs these are (B)."""
+        rows, entered = self._every[:, 0], self.entered
+        found: Floats = before[rows, entered + self.backlog] - before[rows, entered]
+        return found
 
     def _run(self, speed: Floats, rates: Rates) -> None:
         """Let the jobs run for a step, and remove those that are done."""

@@ -12,8 +12,8 @@ they request, and are paused where they get none. GPUs of an empty slot stay fre
 
 **Speeds, reward and penalties**: `speeds` and `batch`, in units of a GPU's advertised speed. **Figures**: `outcome`.
 
-**Without preemption** (`preemption="none"`) a job keeps the GPUs with which it starts, and leaves its slot; the columns of its GPUs
-then have the number of its first GPU + 1.
+**Without preemption** (`preemption="never"`) a job keeps the GPUs with which it starts, and leaves its slot; the columns of its
+GPUs then have the number of its first GPU + 1.
 
 Not in the paper, and chosen here: the weights of the penalties (1); jobs that do not fit into the backlog's cells wait too; a job
 with GPUs, but fewer than requested, pays equation 6 alone, and a job without GPUs equation 5 alone; a finish is the end of its

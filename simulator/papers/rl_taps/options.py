@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from policies.learned.rl_taps.cluster import CLUSTER
+from policies.learned.rl_taps.image_columns import PAPER
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.envs.options import check
 from simulator.errors import SettingError
@@ -15,19 +16,8 @@ from simulator.traces.generators.rl_taps import STEP_S, RLTaps
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
-FULL, NONE = "full", "none"
-CLUSTER: Mapping[str, Any] = {
-    "nodes": [{"count": 2, "gpus": 4, "sockets": 2, "rack": f"r{rack}"} for rack in range(4)],
-    "network": {
-        "kind": "racks",
-        "nics": 2,
-        "nic_gbs": 12.5,
-        "uplink_gbs": 6.25,
-        "pcie_gbs": 40.0,
-        "socket_gbs": 38.5,
-    },
-}
-"""Eight machines of four GPUs in four racks (table 1, section 5.1), as a TOML file has it."""
+FULL, NEVER = "full", "never"
+THROUGHPUT, SLOWDOWN = "throughput", "slowdown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +32,13 @@ class RlTapsOptions:
     """Must be empty: jobs slow each other down by equations 12 to 15."""
     profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("rl-taps"))
     """Seconds of a step and bytes of the gradients of each network, and the ring's curves."""
-    slots: int = 10
+    slots: int = PAPER.slots
     """N."""
-    widest: int = 12
+    widest: int = PAPER.widest
     """Most GPUs that a job can request."""
-    rows: int = 10
+    rows: int = PAPER.rows
     """Rows of the image."""
-    backlog: int = 60
+    backlog: int = PAPER.backlog
     """Jobs of the backlog that the image shows. More of them wait too; the paper does not say what happens to them."""
     step_s: float = STEP_S
     """Seconds of a step and of a row."""
@@ -56,19 +46,23 @@ class RlTapsOptions:
     """Tmax."""
     efficiency: float = 0.9
     """Share of a GPU's advertised speed that is reached (equation 10)."""
+    reward: str = THROUGHPUT
+    """throughput (the paper's, equation 4), or slowdown: minus the sum of 1 / length over the jobs that are there, which adds up to
+    minus the sum of their slowdowns (as in DeepRM)."""
     idle_weight: float = 1.0
     """Weight of the penalty of equation 5. The paper does not give the weights."""
     fewer_weight: float = 1.0
     """Weight of the penalty of equation 6."""
     preemption: str = FULL
-    """full: every step assigns all GPUs anew. none: a job keeps its GPUs until its end, leaves its slot when it starts, and
+    """full: every step assigns all GPUs anew. never: a job keeps its GPUs until its end, leaves its slot when it starts, and
     equation 6 does not apply."""
     restart_s: float = 0.0
     """Seconds that a job loses when its GPUs change, or when it resumes after a pause. The paper charges nothing."""
 
     def __post_init__(self) -> None:
         """Raises SettingError for an impossible value."""
-        check("preemption", self.preemption, (FULL, NONE))
+        check("preemption", self.preemption, (FULL, NEVER))
+        check("reward", self.reward, (THROUGHPUT, SLOWDOWN))
         for name in ("slots", "widest", "rows", "backlog", "max_steps"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)!r}; give at least 1")

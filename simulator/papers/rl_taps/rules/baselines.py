@@ -1,5 +1,5 @@
 """The paper's baselines (section 5.3, after DeepRM): a rule picks one job after the other from the slots, and it takes the first
-free GPUs, of which it gets as many as it requests. Jobs keep their GPUs: the paper runs these with `preemption="none"`.
+free GPUs, of which it gets as many as it requests. Jobs keep their GPUs: the paper runs these with `preemption="never"`.
 
 The paper does not say what happens to a job that does not fit; here only jobs that fit can be picked, as in DeepRM.
 """

@@ -74,6 +74,25 @@ def test_reinforce_finds_the_best_actions_of_several_parts() -> None:
     assert best[:5].tolist() == [[step % 3] * 4 for step in range(5)]
 
 
+def test_a_step_on_several_sequences_is_along_the_mean_of_their_gradients() -> None:
+    network, rng = MlpActorCritic(6, (4, 3), (16,)), torch.Generator().manual_seed(0)
+    learner = Reinforce(
+        network, torch.optim.SGD(network.parameters(), 0.1), ReinforceSettings(entropy_weight=0.1), MultiCategorical
+    )
+    begin = {name: each.clone() for name, each in network.state_dict().items()}
+    one, two = (_played(lambda seen: MultiCategorical(network(seen)[0]).sample(rng), count, 4) for count in (5, 9))
+
+    def moved(*sequences: Episodes) -> dict[str, torch.Tensor]:
+        network.load_state_dict(begin)
+        learner.update_all(sequences)
+        return {name: each - begin[name] for name, each in network.state_dict().items()}
+
+    first, second, both = moved(one), moved(two), moved(one, two)
+    assert any(each.abs().max() > 0 for each in both.values())
+    for name, each in both.items():
+        torch.testing.assert_close(each, (first[name] + second[name]) / 2)
+
+
 # Imitation
 
 

@@ -104,7 +104,7 @@ class TestByHand:
         assert batch.stops.tolist() == [2]
 
     def test_without_preemption(self) -> None:
-        batch = batch_of(sequence((0, 2, 1), (0, 1, 1), (0, 3, 1)), slots=2, preemption="none")
+        batch = batch_of(sequence((0, 2, 1), (0, 1, 1), (0, 3, 1)), slots=2, preemption="never")
         assert (batch.slots.tolist(), batch.backlog.tolist()) == ([[0, 1]], [1])
         # Both start and leave their slots. The third waited in the backlog, and pays equation 5.
         idle = 2.7 / (1 + RATIO * np.sqrt(3))
@@ -158,7 +158,7 @@ class TestImages:
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), preemption=st.sampled_from(["full", "none"]), share=st.floats(0.0, 1.0))
+@given(seed=st.integers(0, 10_000), preemption=st.sampled_from(["full", "never"]), share=st.floats(0.0, 1.0))
 def test_laws_for_any_actions(seed: int, preemption: str, share: float) -> None:
     """No work is lost or made; a GPU has one job; jobs without preemption keep their GPUs; slots are filled first come first."""
     rng = np.random.default_rng(seed)
@@ -222,3 +222,14 @@ def test_a_cluster_of_other_machines() -> None:
     batch.begin(0, jobs_of(generate("rl-taps", RLTaps(jobs=5)), options))
     assert batch.images().shape == (1, 10, 18 + 120 + 6)
     assert batch.step(np.ones((1, 18), dtype=np.int64))[0] > 0
+
+
+@pytest.mark.parametrize("preemption", ["full", "never"])
+def test_the_reward_of_slowdowns_adds_up_to_them(preemption: str) -> None:
+    trace = generate("rl-taps", RLTaps(jobs=30, seed=4))
+    batch = batch_of(trace, step_s=RLTaps().step_s, reward="slowdown", preemption=preemption, max_steps=90)
+    rng = np.random.default_rng(0)
+    total = 0.0
+    while not batch.is_done[0] and not batch.is_late[0]:
+        total += batch.step(rng.integers(0, 11, (1, 32)))[0]
+    assert total == pytest.approx(-slowdowns(batch, 0).sum())

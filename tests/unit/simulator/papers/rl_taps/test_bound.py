@@ -7,7 +7,7 @@ import pytest
 
 from policies.learned.training.agents import Agent, UniformAgent
 from simulator.agents.episodes import play
-from simulator.papers.rl_taps.bound import fastest, mean_slowdown_bound
+from simulator.papers.rl_taps.bound import mean_slowdown_bound, speeds_alone
 from simulator.papers.rl_taps.env import RlTapsEnv
 from simulator.papers.rl_taps.jobs import jobs_of
 from simulator.papers.rl_taps.options import RlTapsOptions
@@ -21,10 +21,12 @@ from tests.unit.simulator.papers.rl_taps.test_speeds import LINKS, RATIO
 OPTIONS = RlTapsOptions(step_s=STEP_S)
 
 
-def test_the_highest_speed_alone() -> None:
-    found = fastest(jobs_of(sequence((0, 1, 1)), OPTIONS), LINKS, OPTIONS)
-    # 8 GPUs of a rack are 0.964, and 32 of four racks 1.336.
-    assert found.tolist() == pytest.approx([0.9 * 32 / (1 + 1.6 * RATIO * np.sqrt(32))])
+def test_speeds_alone() -> None:
+    found = speeds_alone(jobs_of(sequence((0, 1, 1)), OPTIONS), LINKS, OPTIONS)[0]
+    # One GPU, eight of a rack and all of four racks.
+    assert found[[0, 7, 31]].tolist() == pytest.approx(
+        [0.9, 7.2 / (1 + RATIO * np.sqrt(8)), 28.8 / (1 + 1.6 * RATIO * np.sqrt(32))]
+    )
 
 
 def test_a_job_alone_needs_its_steps() -> None:
@@ -32,16 +34,24 @@ def test_a_job_alone_needs_its_steps() -> None:
     assert mean_slowdown_bound(jobs_of(sequence((3, 3, 2)), OPTIONS), LINKS, OPTIONS) == pytest.approx(2.5)
 
 
-def test_many_jobs_share_all_gpus() -> None:
-    # A hundred jobs of 12 x 10 cells at once: 120 / 28.8 = 4.17 steps each on all GPUs, one after the other.
-    jobs = jobs_of(sequence(*[(0, 12, 10)] * 100), RlTapsOptions(step_s=STEP_S, max_steps=10_000))
-    options = RlTapsOptions(step_s=STEP_S, max_steps=10_000)
-    own = 120 / fastest(jobs, LINKS, options)[0]
-    expected = (np.mean(120 / 28.8 * (np.arange(100) + 0.5)) + own / 2) / 10
-    assert mean_slowdown_bound(jobs, LINKS, options) == pytest.approx(expected)
-    # Where Tmax cuts off, only the bound of each job alone holds.
-    short = RlTapsOptions(step_s=STEP_S, max_steps=400)
-    assert mean_slowdown_bound(jobs, LINKS, short) == pytest.approx(np.ceil(own) / 10)
+def test_many_jobs_share_slots_and_gpus() -> None:
+    # A hundred jobs of 8.1 cells at once. On one GPU 0.9 cells a step take x / 10 + (1 - x) / 32 of the supply.
+    options = RlTapsOptions(step_s=STEP_S, max_steps=500)
+    jobs = jobs_of(sequence(*[(0, 1, 8.1)] * 100), options)
+    speeds, gpus = speeds_alone(jobs, LINKS, options)[0], np.arange(1, 33)
+    needs = [8.1 * min((x / 10 + (1 - x) * gpus / 32) / speeds) for x in np.linspace(0, 1, 11)]
+    assert needs[0] == pytest.approx(8.1 / 28.8)
+    assert needs[-1] == pytest.approx(8.1 / 10 / speeds.max())
+    undone = max(sum(max(0.0, 100 - step / need) for step in range(500)) for need in needs)
+    assert mean_slowdown_bound(jobs, LINKS, options) == pytest.approx(undone / 8.1 / 100)
+    # Without preemption 32 jobs can run, each on one GPU.
+    never = RlTapsOptions(step_s=STEP_S, max_steps=500, preemption="never")
+    undone = sum(max(0.0, 100 - 28.8 / 8.1 * step) for step in range(500))
+    assert mean_slowdown_bound(jobs, LINKS, never) == pytest.approx(undone / 8.1 / 100)
+    # Tmax cuts the sum off.
+    short = RlTapsOptions(step_s=STEP_S, max_steps=20)
+    undone = max(sum(100 - step / need for step in range(20)) for need in needs)
+    assert mean_slowdown_bound(jobs, LINKS, short) == pytest.approx(undone / 8.1 / 100)
 
 
 @pytest.mark.parametrize("agent", [BestFit(), Greedy(), UniformAgent()], ids=lambda agent: type(agent).__name__)

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import simulator.envs
+from simulator.agents.named import env_options
 from simulator.errors import ClusterError, SettingError
 from simulator.papers.rl_taps.env import RlTapsEnv
 from simulator.papers.rl_taps.vector import RlTapsVectorEnv
@@ -26,7 +27,7 @@ SHORT = RLTaps(jobs=12)
     "options",
     [
         {},
-        {"preemption": "none", "max_steps": 30},
+        {"preemption": "never", "max_steps": 30},
         {"restart_s": 10.0, "slots": 3, "backlog": 7},
         {"traces": [trace_of((0, 2, 600), (50, 13, 60))], "cluster": "3x8", "widest": 16, "rows": 6},
     ],
@@ -122,7 +123,7 @@ def test_jobs_and_clusters_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-@pytest.mark.parametrize("preemption", ["full", "none"])
+@pytest.mark.parametrize("preemption", ["full", "never"])
 def test_vectorized_environments_do_what_single_ones_do(mode: AutoresetMode, preemption: str) -> None:
     options: dict[str, Any] = {"traces": RLTaps(jobs=6), "max_steps": 25, "preemption": preemption}
     many: Any = gymnasium.make_vec(
@@ -170,3 +171,18 @@ def test_equal_seeds_give_episodes_of_one_sequence() -> None:
         many.reset(seed=[1, 2])
     with pytest.raises(SettingError, match="no workers"):
         RlTapsVectorEnv(3, workers=2)
+
+
+def test_every_option_can_be_given_on_the_command_line() -> None:
+    texts = ["preemption=never", "reward=slowdown", "restart_s=10", "max_steps=50", "slots=5"]
+    options = env_options(texts, "rl-taps:jobs=7").copy()
+    env = RlTapsEnv(**options)
+    env.reset(seed=0)
+    assert not env.batch.is_full
+    assert (env.options.reward, env.options.restart_s, env.options.max_steps, env.options.slots) == (
+        "slowdown",
+        10,
+        50,
+        5,
+    )
+    assert env.batch.jobs[0] is not None and len(env.batch.jobs[0]) == 7

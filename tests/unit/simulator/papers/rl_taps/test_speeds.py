@@ -9,10 +9,11 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from policies.learned.rl_taps.cluster import CLUSTER
 from simulator.cluster.cluster import cluster_of
 from simulator.cluster.topology.gpu_links import gpu_links
 from simulator.papers.rl_taps.jobs import jobs_of
-from simulator.papers.rl_taps.options import CLUSTER, RlTapsOptions
+from simulator.papers.rl_taps.options import RlTapsOptions
 from simulator.papers.rl_taps.speeds import Speeds, bits
 from simulator.traces.generators import generate
 from simulator.traces.generators.rl_taps import RLTaps

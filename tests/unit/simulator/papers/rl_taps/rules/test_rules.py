@@ -64,7 +64,7 @@ def test_more_gpus_than_are_free() -> None:
 JOBS = sequence((0, 12, 3), (0, 3, 1), (0, 9, 2), (0, 12, 9))
 
 
-@pytest.mark.parametrize("preemption", ["none", "full"])
+@pytest.mark.parametrize("preemption", ["never", "full"])
 def test_baselines_pick_and_take_the_first_free_gpus(preemption: str) -> None:
     for agent, order in ((ShortestJobFirst(), (2, 3, 1)), (Tetris(), (1, 4, 2))):
         env = begun(agent, JOBS, preemption=preemption)
@@ -85,7 +85,7 @@ def test_baselines_pick_and_take_the_first_free_gpus(preemption: str) -> None:
 
 def test_the_random_baseline_picks_each_job_that_fits() -> None:
     agent = Random(seed=1)
-    begun(agent, JOBS, preemption="none")
+    begun(agent, JOBS, preemption="never")
     firsts = {int(agent.act(None, None)[0]) for _ in range(60)}
     assert firsts == {1, 2, 3, 4}
 
@@ -118,7 +118,7 @@ def test_greedy_gives_jobs_with_long_reductions_one_gpu() -> None:
 
 def test_greedy_is_better_than_best_fit_and_that_better_than_the_baselines() -> None:
     means = {}
-    for agent, preemption in ((ShortestJobFirst(), "none"), (BestFit(), "full"), (Greedy(), "full")):
+    for agent, preemption in ((ShortestJobFirst(), "never"), (BestFit(), "full"), (Greedy(), "full")):
         env = RlTapsEnv(traces=RLTaps(jobs=40), preemption=preemption, max_steps=200)
         means[type(agent).__name__] = play(env, agent, 1).outcome["mean_slowdown"]
     assert means["Greedy"] < means["BestFit"] < means["ShortestJobFirst"]

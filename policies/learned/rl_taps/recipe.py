@@ -1,0 +1,73 @@
+"""Hyper-parameters of RL-TAPS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.errors import TrainingError
+
+STATIC, STREAMING = "static", "streaming"
+THROUGHPUT, SLOWDOWN = "throughput", "slowdown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Hyper-parameters. The paper gives the network, Adam with 0.001, 20 episodes of a sequence, 400 jobs, Tmax = 1000, 200 static
+    sequences or 60 that are replaced every 10 epochs, and 50 epochs. It gives neither gamma nor the batch."""
+
+    jobs: int = 400
+    """Jobs of a sequence, one a step."""
+    max_steps: int = 1000
+    """Tmax."""
+    restart_s: float = 0.0
+    """Seconds that a job loses when it is moved or resumed (the paper: 0)."""
+    data: str = STATIC
+    """static: the same sequences in every epoch; streaming: new ones every `fresh_every` epochs."""
+    sequences: int = 200
+    """J: sequences of an epoch (the paper's streaming training: 60)."""
+    fresh_every: int = 10
+    """Epochs between new sequences, with data=streaming."""
+    episodes: int = 20
+    """E: episodes of each sequence, which share their baselines."""
+    batch: int = 1
+    """B: sequences of a gradient step."""
+    rounds: int = 200
+    """Gradient steps (the paper: 50 epochs of 200 / B)."""
+    validate_every: int = 20
+    """Rounds between two validations."""
+    hidden: int = 528
+    """Units of the hidden layer."""
+    learning_rate: float = 0.001
+    """Adam's learning rate."""
+    gamma: float = 0.9
+    """Discount of a reward for each step before it."""
+    entropy_weight: float = 0.0
+    """Weight of the policy's entropy."""
+    normalize: bool = False
+    """Divide the advantages by their deviation."""
+    reward: str = SLOWDOWN
+    """slowdown (minus the slowdown that the step adds), or throughput (the paper's, equation 4)."""
+    idle_weight: float = 1.0
+    """Weight of the penalty for jobs without GPUs (equation 5), with reward=throughput."""
+    fewer_weight: float = 1.0
+    """Weight of the penalty for GPUs that a job lacks (equation 6), with reward=throughput."""
+
+    def __post_init__(self) -> None:
+        """Raises TrainingError for values that are out of range."""
+        for name in (
+            "jobs", "max_steps", "sequences", "fresh_every", "batch", "rounds", "validate_every", "hidden", "learning_rate",
+        ):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
+        for name in ("restart_s", "entropy_weight", "idle_weight", "fewer_weight"):
+            if not getattr(self, name) >= 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
+        if not 0 <= self.gamma <= 1:
+            raise TrainingError(f"gamma is {self.gamma}; give a number from 0 to 1")
+        if self.episodes < 2:
+            raise TrainingError(f"episodes is {self.episodes}; give at least 2: the baseline is their mean")
+        for name, known in (("data", (STATIC, STREAMING)), ("reward", (THROUGHPUT, SLOWDOWN))):
+            if (value := getattr(self, name)) not in known:
+                raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")
+        if self.batch > self.sequences:
+            raise TrainingError(f"batch is {self.batch}; give at most the {self.sequences} sequences of an epoch")

@@ -1,0 +1,153 @@
+"""RL-TAPS as a system that can be trained: REINFORCE with a baseline for each step, over 20 episodes of one sequence.
+
+The agent acts in `headway/RlTaps-v0`, GPU by GPU; Headway's decisions cannot name GPUs, so no policy serves it. The system is no
+entry point of `headway.systems` until a whole training has been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from policies.errors import TrainingError, WeightsError
+from policies.learned.algorithms.distribution import MultiCategorical
+from policies.learned.algorithms.reinforce import Reinforce, ReinforceSettings
+from policies.learned.rl_taps.cluster import CLUSTER
+from policies.learned.rl_taps.episodes import play, sequences_of
+from policies.learned.rl_taps.image_columns import PAPER, ImageColumns
+from policies.learned.rl_taps.network import RlTapsNetwork
+from policies.learned.rl_taps.recipe import STREAMING, THROUGHPUT, Recipe
+from policies.learned.training.agents import AgentInEnvironment, Mask
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    CardDetails,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
+from policies.learned.weights import weights
+from policies.learned.weights.card import settings_of
+
+NAME = "rl-taps"
+ENCODER = "rl-taps/1"
+ENVIRONMENT = "headway/RlTaps-v0"
+FIGURE = "mean_slowdown"
+"""The validation figure."""
+
+
+class HeadsAgent:
+    """Gives each GPU to the likeliest slot of its softmax (section 4.5.2)."""
+
+    deviations = 0
+
+    def __init__(self, network: RlTapsNetwork, columns: ImageColumns) -> None:
+        """Use that network, on the CPU."""
+        self._network = network
+        self._columns = columns
+
+    def begin(self, env: gymnasium.Env[Any, Any], seed: int) -> None:  # noqa: ARG002 - the protocol
+        """Check the environment's images. Raises TrainingError for those of another cluster."""
+        if env.observation_space.shape != self._columns.shape:
+            raise TrainingError(
+                f"the agent was trained on images of shape {self._columns.shape}, and the environment's have "
+                f"{env.observation_space.shape}; give the cluster of its training, or train an agent for this one"
+            )
+
+    def act(self, observation: Any, mask: Mask | None) -> Any:  # noqa: ARG002 - the environment has no masks
+        """Return the slot of each GPU, from 1 on, 0 for none."""
+        with torch.inference_mode():
+            return self._network.logits(torch.from_numpy(np.asarray(observation)[None]))[0].argmax(1).numpy()
+
+
+def setup(recipe: Recipe) -> TrainingSetup:
+    """Return the paper's cluster and workload; jobs slow each other down as the environment itself says."""
+    return TrainingSetup(
+        workloads=(WorkloadSpec("rl-taps", {"jobs": recipe.jobs}),),
+        cluster=CLUSTER,
+        slowdown=("none",),
+        papers=("rl-taps",),
+        window=recipe.jobs,
+    )
+
+
+def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries. The number of GPUs is among the settings, because the network depends on it."""
+    gpus = sum(backend.gpus)
+    shapes = (f"{len(backend.gpus)} nodes, {gpus} GPUs",)
+    return CardDetails(encoder=ENCODER, shapes=shapes, settings={**settings_of(recipe), "gpus": gpus})
+
+
+def columns_of(gpus: int) -> ImageColumns:
+    """Return the form of the images of that many GPUs."""
+    return replace(PAPER, gpus=gpus)
+
+
+def agent(folder: str) -> AgentInEnvironment:
+    """Return the trained agent in the environment of its training. Raises WeightsError."""
+    place, name = weights.located(folder, NAME, NAME)
+    _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
+    try:
+        columns = columns_of(int(card.recipe["gpus"]))
+        network = RlTapsNetwork(columns, int(card.recipe["hidden"]))
+        options = _options(card.recipe)
+    except (KeyError, ValueError, TypeError) as error:
+        raise WeightsError(
+            f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
+        ) from error
+    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
+    weights.fill(network, arrays)
+    return AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, options)
+
+
+def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's options."""
+    return {name: settings[name] for name in ("max_steps", "restart_s", "reward", "idle_weight", "fewer_weight")}
+
+
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
+    """Make one gradient step in each round, on the episodes of `batch` sequences."""
+    columns = columns_of(sum(backend.gpus))
+    options = _options(settings_of(recipe))
+    envs = backend.envs(ENVIRONMENT, recipe.batch * recipe.episodes, **options)
+    if envs.single_observation_space.shape != columns.shape:
+        raise TrainingError(f"the environments show {envs.single_observation_space}, and the recipe {columns.shape}")
+    torch.manual_seed(run.card.seed)
+    network = RlTapsNetwork(columns, recipe.hidden)
+    optimizer = torch.optim.Adam(network.parameters(), recipe.learning_rate)
+    settings = ReinforceSettings(gamma=recipe.gamma, entropy_weight=recipe.entropy_weight, normalize=recipe.normalize)
+    learner = Reinforce(network, optimizer, settings, MultiCategorical)
+    served = AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, options)
+    run.keep(network=network, optimizer=optimizer)
+    for number in run.rounds(recipe.rounds):
+        if number == 0:
+            _evaluate(run, backend, served, network)
+        seeds = sequences_of(recipe, run.card.seed, number)
+        run.log(**learner.update_all(play(envs, network, seeds, run.rng("actions"), recipe.max_steps)))
+        if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
+            _evaluate(run, backend, served, network)
+
+
+def _evaluate(run: TrainingRun, backend: SimulationBackend, served: AgentInEnvironment, network: RlTapsNetwork) -> None:
+    figures = dict(backend.outcomes(served))
+    run.evaluate(figures[FIGURE], network.state_dict(), **figures)
+
+
+SYSTEM = TrainableSystem(
+    name=NAME,
+    summary="every GPU to one of the jobs in ten slots, anew in every step; RL-TAPS (Ryu et al., CASCON 2020)",
+    recipe=Recipe,
+    setup=setup,
+    card=card_details,
+    train=train,
+    agent=agent,
+    presets={
+        "paper": Recipe(reward=THROUGHPUT, rounds=10_000, validate_every=200),
+        "streaming": Recipe(reward=THROUGHPUT, data=STREAMING, sequences=60, rounds=3_000, validate_every=60),
+    },
+)
