@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+_LEAVES_S = 5.0
 _FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-")
 """Threads that belong to no part: of executors, which end with the loop, and of gRPC."""
 
@@ -19,7 +22,7 @@ def held() -> Counter[str]:
     found = Counter(f"thread {each.name}" for each in threading.enumerate() if not each.name.startswith(_FREE))
     for each in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found[str(each.readlink()).split(":")[0]] += 1
+            found[re.sub(r":\[\d+\]", "", str(each.readlink()))] += 1  # sockets and pipes have numbers
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             found["child"] += len((task / "children").read_text().split())
@@ -30,6 +33,14 @@ def left_behind(before: Counter[str], *, ended: bool) -> list[str]:
     """Return what has been added since. `ended`: the program ended by itself, and the kernel would close its files and threads."""
     names = sorted((held() - before).elements())
     return [f"left behind: {name}" for name in names if name == "child" or not ended]
+
+
+def left_for_good(before: Counter[str], *, ended: bool) -> list[str]:
+    """Return what has been added since and stays: gRPC closes its files in threads of its own, a moment after its channels."""
+    deadline = time.monotonic() + _LEAVES_S
+    while (found := left_behind(before, ended=ended)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
 
 
 def named_tasks() -> Counter[str]:

@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 from tests.campaign.play import captured_errors
 from tests.cancellation.controller_run import Outcome
-from tests.cancellation.leftovers import complaint, held, is_of_grpc, left_behind, named_tasks
+from tests.cancellation.leftovers import complaint, held, is_of_grpc, left_for_good, named_tasks
 from tests.cancellation.points import INJECTED, Cut, Point, Points
 
 _RESTART_S = 0.1
-_WITHIN_S = 30.0
-"""Time for everything to work again after a cut, seconds."""
-_END_WITHIN_S = 20.0
+_WITHIN_S = 120.0
+"""Time for everything to work again after a cut, seconds: with many runs at a time on a busy machine each is slow."""
+_END_WITHIN_S = 60.0
 
 Script = Callable[["Program", Path], Coroutine[Any, Any, None]]
 
@@ -125,7 +125,7 @@ def play(script: Script, tasks: Collection[str], at: Point | None, cut: Cut, qui
     outcome = program.outcome
     outcome.violations += [text for text in errors if not any(word in text for word in INJECTED)]
     outcome.violations += complaints + [f"a task is left: {text}" for text in left]
-    outcome.violations += left_behind(before, ended=outcome.exits > 0)
+    outcome.violations += left_for_good(before, ended=outcome.exits > 0)
     return outcome
 
 
