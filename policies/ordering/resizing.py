@@ -39,7 +39,9 @@ class Resizer:
         """Return the decision: sizes by `shares`, then placements.
 
         Jobs that are young or not preemptible keep size and placement. A job that keeps its size keeps its placement; the others
-        are placed in rising order of size. A job that finds no placement stays as it is, and sizes are decided anew for the others.
+        are placed in rising order of size. A job that has to be divided evenly, and finds no placement in its size, gets fewer GPUs
+        (7 cannot be divided between two nodes of 4). A job that finds no placement at all stays as it is, and sizes are decided
+        anew for the others.
         `timeless` means that `shares` use nothing that changes while jobs run or wait: times, work done, estimates and profiles.
         """
         running = state.running
@@ -56,14 +58,21 @@ class Resizer:
         own = present_placements(state, state.running)
         places = _Places(state, self._placing, own, still)
         # A job that needs more than is free gets nothing, and never more will be free: only more jobs are kept.
-        candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
+        least = ranges(state)[0]
+        candidates = np.flatnonzero(least <= places.free_gpus)
         order = candidates[~np.isin(candidates, still)].tolist()
+        even = state.jobs.split == int(Split.EVEN)
+        most: dict[int, int] = {}  # largest size that is still tried, of jobs that found no placement in a larger one
         while True:
             sizes = shares(order, places.free_gpus)
+            sizes.update({row: size for row, size in most.items() if row in sizes and size < sizes[row]})
             coming, fits = places.try_out(sizes)
             failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
             if not failed:
                 break
+            smaller = {row: sizes[row] - 1 for row in failed if even[row] and sizes[row] > least[row]}
+            most |= smaller
+            failed -= smaller.keys()
             places.keep(failed & own.keys())
             for row in failed:
                 order.remove(row)

@@ -16,7 +16,7 @@ from policies.api import Policy, load_policy
 from policies.heuristics.allocation.drf import Claims, Drf
 from policies.heuristics.allocation.optimus import Optimus
 from policies.heuristics.allocation.tetris import Tetris
-from policies.model import ClusterState
+from policies.model import ClusterState, Split
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -42,6 +42,19 @@ def decide(policy: Policy, nodes: list[Node], *jobs: Job, time_s: float = LATE_S
     """GPUs by job."""
     decision = policy.decide(cluster(nodes, jobs, time_s=time_s))
     return {row: placement.num_gpus for row, placement in decision.allocation.items()}
+
+
+@pytest.mark.parametrize("policy", GROWING[:3], ids=lambda policy: policy.spec.name)
+def test_a_size_that_cannot_be_divided_evenly_becomes_a_smaller_one(policy: Policy) -> None:
+    # given 7 free GPUs on two nodes of 4, of which no two nodes have the same share
+    young = Job(gpus=1, occupied={0: 1})
+    grows = Job(gpus=2, split=Split.EVEN, sizes=(1, 8))
+    # then the job gets 6, and does not wait
+    assert decide(policy, [Node(4), Node(4)], young, grows, time_s=STARTED_S + 10)[1] == 6
+    # and a job that can only have 7 waits
+    assert decide(policy, [Node(4), Node(4)], young, replace(grows, gpus=7, sizes=(7, 8)), time_s=STARTED_S + 10) == {
+        0: 1
+    }
 
 
 @st.composite

@@ -49,10 +49,12 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
     gains = (np.where(known, state.remaining_s, usual) * jobs.num_gpus / (a + b * jobs.num_gpus) * a).tolist()
     kept = {row for row in own if not jobs.preemptible[row] or state.time_s - jobs.start_time_s[row] < 600}
     refused: set[int] = set()
+    tried: dict[int, int] = {}
     while True:
         order = [row for row in range(len(jobs)) if row not in kept | refused]
         free = Capacity(state, staying=np.array(sorted(kept), dtype=np.int64)).total_free()
-        sizes = allot(order, least, most, gains, free)
+        allotted = allot(order, least, most, gains, free)
+        sizes = {row: min(size, tried.get(row, size)) for row, size in allotted.items()}
         stays = {row for row, size in sizes.items() if row in own and own[row].num_gpus == size}
         asked = jobs.num_gpus.copy()
         for row, size in sizes.items():
@@ -64,6 +66,10 @@ def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement
         failed = set(coming) - fits.keys()
         if not failed:
             return {row: own[row] for row in kept | stays} | {row: placement_of(fit) for row, fit in fits.items()}
+        for row in sorted(failed):
+            if jobs.split[row] == Split.EVEN and sizes[row] > least[row]:
+                tried[row] = sizes[row] - 1
+                failed.remove(row)
         kept |= failed & own.keys()
         refused |= failed - own.keys()
 
