@@ -38,9 +38,9 @@ class AgentComparison:
         values = self._values(agent, figure)
         return Mean.of(values) if values else None
 
-    def change(self, agent: str, first: str) -> Mean | None:
-        """Return the relative change of the average JCT against another agent, seed by seed; None where one is not defined."""
-        mine, others = self._values(agent, JCT), self._values(first, JCT)
+    def change(self, agent: str, first: str, figure: str = JCT) -> Mean | None:
+        """Return the relative change of a figure against another agent, seed by seed; None where one is not defined."""
+        mine, others = self._values(agent, figure), self._values(first, figure)
         return change(mine, others) if mine and others else None
 
     def truncated(self, agent: str) -> int:
@@ -83,6 +83,7 @@ def as_json(found: AgentComparison) -> dict[str, object]:
                 "agent": name,
                 **{figure: mean_as_json(found.mean(name, figure)) for figure in FIGURES},
                 "change": None if name == first else mean_as_json(found.change(name, first)),
+                "slowdown_change": None if name == first else mean_as_json(found.change(name, first, SLOWDOWN)),
                 "truncated": found.truncated(name),
             }
             for name in found.episodes

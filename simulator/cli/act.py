@@ -109,11 +109,13 @@ def _print(found: AgentComparison) -> None:
     for figure in shown:
         table.add_column(_COLUMNS[figure][0], justify="right", no_wrap=True)
     has_jobs = "avg_jct_s" in shown
-    if has_jobs:
-        table.add_column(f"JCT against {first}", justify="right", no_wrap=True)
+    compared = {"avg_jct_s": "JCT", "mean_slowdown": "slowdown"}
+    compared = {figure: title for figure, title in compared.items() if figure in shown}
+    for title in compared.values():
+        table.add_column(f"{title} against {first}", justify="right", no_wrap=True)
     for name in found.episodes:
         cells = [_text(found.mean(name, figure), *_COLUMNS[figure][1:]) for figure in shown]
-        table.add_row(name, *cells, *([_share(found.change(name, first), name == first)] if has_jobs else []))
+        table.add_row(name, *cells, *(_share(found.change(name, first, figure), name == first) for figure in compared))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
     for name in found.episodes:

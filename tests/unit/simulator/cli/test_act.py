@@ -68,3 +68,17 @@ def test_the_command_asks_for_an_agent() -> None:
     answer = CliRunner().invoke(app, ["act", "--env", "headway/Contention-v0"])
     assert answer.exit_code == 2
     assert "no agent is given; give one or more" in answer.stderr
+
+
+def test_slowdowns_are_compared_where_the_environment_has_them() -> None:
+    words = ["act", "taps-sjf", "taps-greedy", "--env", "headway/RlTaps-v0", "--workload", "rl-taps:jobs=12"]
+    # At Tmax nothing is known of the JCTs, but slowdowns are defined.
+    words += ["--set", "max_steps=20", "--seeds", "3"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert "slowdown against taps-sjf" in answer.output
+    assert "JCT" not in answer.output
+    sjf, greedy = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["agents"]
+    assert (sjf["slowdown_change"], sjf["avg_jct_s"]) == (None, None)
+    assert greedy["slowdown_change"]["mean"] < 0
+    assert greedy["mean_slowdown"]["mean"] < sjf["mean_slowdown"]["mean"]
