@@ -16,7 +16,7 @@ from controller.state.ledger import Ledger
 
 
 def is_hidden_later(request: ResourceRequest) -> bool:
-    """Return whether Slurm shows less than this request once the job has run, or whether nobody can tell then."""
+    """Return whether Slurm shows less than this request once the job has run. True too if that cannot be known then."""
     return request.max_nodes > 0 or request.gpus_per_job is not None
 
 

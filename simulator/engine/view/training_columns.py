@@ -1,6 +1,6 @@
 """Epochs and progress of jobs, as users state them and agents report them on a live cluster.
 
-Only a trace with a column `epochs` has them. Without it nobody could compute a share, and progress would disclose the true
+Only a trace with a column `epochs` has them. Without it a share could not be computed, and progress would disclose the true
 duration.
 """
 

@@ -47,7 +47,7 @@ _RESET_OPTIONS = ("trace", "trace_seed")
 
 
 class World:
-    """What all episodes of some options share: cluster, links, spaces, and the source of their jobs."""
+    """Parts that all episodes with the same options share: cluster, links, spaces, and the source of their jobs."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Raises SettingError for unknown or impossible options, ClusterError for a cluster that is no tree."""

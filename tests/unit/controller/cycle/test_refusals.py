@@ -1,4 +1,4 @@
-"""What is remembered of a refusal: which nodes may be the cause, and which were only tried."""
+"""The memory of a refusal: nodes that may be the cause, and nodes that were only tried."""
 
 from __future__ import annotations
 
