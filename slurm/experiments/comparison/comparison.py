@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from policies.learned.evaluation.statistics import Mean, change, mean_as_json
-from slurm.experiments.comparison.live_cluster import EndedJob, LiveCluster, live_cluster
+from slurm.experiments.comparison.live_cluster import ComparisonCluster, EndedJob, comparison_cluster
 from slurm.experiments.comparison.mix import Job, arrivals, one_of_each
 from slurm.experiments.machine import cpu_ticks
 from slurm.minicluster.spec import parse_rate
@@ -74,7 +74,7 @@ def compare(
     """
     speed, policies = parse_rate(settings.rate) / 8, settings.policies
     runs: list[PolicyRun] = []
-    with live_cluster(settings.rate, report, preemption=settings.preemption) as cluster:
+    with comparison_cluster(settings.rate, report, preemption=settings.preemption) as cluster:
         _measure(cluster, one_of_each(settings.alone_s, speed), report)
         for repeat in range(settings.repeats):
             mix = arrivals(settings.jobs, settings.seed + repeat, speed, settings.length_s, settings.load)
@@ -90,16 +90,16 @@ def compare(
     return runs
 
 
-def _measure(cluster: LiveCluster, jobs: Sequence[Job], report: Report) -> None:
+def _measure(cluster: ComparisonCluster, jobs: Sequence[Job], report: Report) -> None:
     """Run the jobs one after another, so that none shares a link."""
     for job in jobs:
         with cluster.decided_by("fifo"):
-            cluster.submit(job, job.name)
+            cluster.start(job, job.name)
             cluster.wait([job.name], _TIMEOUT_S)
     report(f"{len(jobs)} kinds and numbers of nodes are measured alone")
 
 
-def _run(cluster: LiveCluster, mix: Sequence[Job], policy: str, repeat: int) -> PolicyRun:
+def _run(cluster: ComparisonCluster, mix: Sequence[Job], policy: str, repeat: int) -> PolicyRun:
     plain = re.sub(r"[^\w.-]", "-", policy)
     names = [f"{plain}-{repeat}-{job.name}" for job in mix]
     with cluster.decided_by(policy):
@@ -107,7 +107,7 @@ def _run(cluster: LiveCluster, mix: Sequence[Job], policy: str, repeat: int) -> 
         began_s = time.time()
         for job, name in zip(mix, names, strict=True):
             time.sleep(max(0.0, began_s + job.submit_s - time.time()))
-            cluster.submit(job, name)
+            cluster.start(job, name)
         cluster.wait(names, _TIMEOUT_S)
         busy_then, ticks_then = cpu_ticks()
     ended = [cluster.ended(job, name) for job, name in zip(mix, names, strict=True)]

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slurm.errors import MiniClusterError
-from slurm.experiments.elastic.live_cluster import Ended, LiveCluster, Stops, live_cluster
+from slurm.experiments.elastic.live_cluster import ElasticCluster, Ended, Stops, elastic_cluster
 from slurm.experiments.elastic.mix import ElasticJob, arrivals
 from slurm.prerequisites import missing
 
@@ -64,7 +64,7 @@ def main() -> int:
     turns: list[Turn] = []
     RESULTS.mkdir(exist_ok=True)
     try:
-        with live_cluster(
+        with elastic_cluster(
             options.nodes, options.gpus, lambda text: says.print(f"[dim]{text}", highlight=False)
         ) as booted:
             for repeat in range(options.repeats):
@@ -87,14 +87,14 @@ def main() -> int:
     return 0
 
 
-def _turn(booted: LiveCluster, jobs: Sequence[ElasticJob], policy: str, repeat: int) -> Turn:
+def _turn(booted: ElasticCluster, jobs: Sequence[ElasticJob], policy: str, repeat: int) -> Turn:
     short = policy.partition(":")[0]
     names = [f"{short}-{repeat}-{job.name}" for job in jobs]
     with booted.decided_by(policy):
         began_s = time.time()
         for job, name in zip(jobs, names, strict=True):
             time.sleep(max(0.0, began_s + job.submit_s - time.time()))
-            booted.submit(job, name)
+            booted.start(job, name)
         booted.wait(names, _TIMEOUT_S)
         time.sleep(3.0)  # until the agents have reported the last steps
     return Turn(short, repeat, [booted.ended(name) for name in names], booted.stops(began_s), os.getloadavg())

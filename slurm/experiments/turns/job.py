@@ -1,7 +1,8 @@
-"""A user's training program: PyTorch DDP over gloo that can resume. job.py NAME STEPS LAYERS WIDTH COMPUTE_S
+"""A user's training program: PyTorch DDP over gloo that can resume. job.py NAME STEPS LAYERS WIDTH COMPUTE_S [divided]
 
-The nodes' GPUs are device files without a chip behind them: the time of a GPU's kernels is slept. Rank 0 adds a line to NAME.runs
-when a run begins (its first step) and when the training has ended ("done").
+The nodes' GPUs are device files without a chip behind them: the time of a step's kernels, COMPUTE_S, is slept. With `divided` it is
+the time on one GPU, and is divided by the job's GPUs, as if the batch of all workers together were always the same. Rank 0 adds a
+line to NAME.runs when a run begins (first step, GPUs, time) and when the training has ended ("done").
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rank, world_size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+    gpus = world_size * len(os.environ["SLURM_STEP_GPUS"].split(","))
+    if sys.argv[6:] == ["divided"]:
+        compute_s /= gpus
     model: torch.nn.Module = torch.nn.Sequential(*[torch.nn.Linear(width, width, bias=False) for _ in range(layers)])
     if world_size > 1:
         dist.init_process_group("gloo", rank=rank, world_size=world_size)
@@ -30,7 +34,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(2, width)
     run = headway_job.checkpoint(model=model, optimizer=optimizer)
-    record(rank, name, str(run.start))
+    record(rank, name, f"{run.start} {gpus} {time.time()}")
     for _ in run.steps(steps):
         optimizer.zero_grad()
         time.sleep(compute_s)
@@ -42,11 +46,11 @@ def main() -> None:
         dist.destroy_process_group()
 
 
-def record(rank: int, name: str, word: str) -> None:
-    """Write a word of rank 0 into the file that the experiment reads."""
+def record(rank: int, name: str, line: str) -> None:
+    """Write a line of rank 0 into the file that the experiment reads."""
     if rank == 0:
         with Path(f"{name}.runs").open("a") as runs:
-            runs.write(f"{word}\n")
+            runs.write(f"{line}\n")
 
 
 if __name__ == "__main__":
