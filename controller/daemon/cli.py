@@ -45,8 +45,8 @@ def watchdog(
     ] = None,
 ) -> None:
     """Release the jobs that Headway holds if the controller's lease is stale."""
+    from controller.daemon.watchdog.run import run_watchdog
     from controller.daemon.watchdog.settings import watchdog_settings
-    from controller.daemon.watchdog.watchdog import run_watchdog
     from policies.serving.runtime.logs import set_up_logging
 
     settings, _ = watchdog_settings(config)

@@ -11,32 +11,26 @@ watchdog.
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from controller.base.clock import Clock, RealClock
-from controller.base.errors import SlurmError, SlurmUnavailableError
+from controller.base.clock import Clock
+from controller.base.errors import SlurmUnavailableError
 from controller.base.lease import is_stale, read_lease
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Phase
 from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
 
 if TYPE_CHECKING:
-    from controller.base.config import ControllerSettings
     from controller.slurm.client import JobKey, ResourceRequest, SlurmClient, SlurmJob
 
 log = structlog.get_logger(__name__)
 
-_MIN_CONFIRM_S = 2.0
-_CONFIRM_BEATS = 3
 _BATCH = 500
 """Number of jobs to release between two readings of the lease: about 8 s of slurmctld's time (15 ms for each job, measured on
 22.05). The unit ends a check after ten minutes, so 100,000 held jobs may take two or three checks; each continues where the last
@@ -51,8 +45,6 @@ _UNANSWERED = 3
 again."""
 _JOURNAL_S = 20.0
 """Time limit for reading the journal, seconds: it may be on a disk that does not answer, and is not used then."""
-_PATIENCE = 3
-"""Factor on slurm_timeout_s, which may be longer here, because no other program of Headway waits for Slurm."""
 _NAMED = 20
 """Maximum number of jobs that one line of the log names."""
 
@@ -332,72 +324,3 @@ def _is_released(job: SlurmJob) -> bool:
 def _few(keys: Iterable[JobKey]) -> list[str]:
     """Return the ids of the first jobs, for the log."""
     return [key.job_id for key, _ in zip(keys, range(_NAMED), strict=False)]
-
-
-def run_watchdog(settings: Callable[[], tuple[ControllerSettings, str]], every_s: float | None) -> int:
-    """Check once, or every so many seconds until SIGTERM. Returns the exit status: 0, or 1 when a job stays held, Slurm did
-    not answer, or the settings have an error.
-
-    `settings` are read before every check; see `watchdog_settings`.
-    """
-    return asyncio.run(check_once(settings) if every_s is None else _check_regularly(settings, every_s))
-
-
-async def check_once(read: Callable[[], tuple[ControllerSettings, str]]) -> int:
-    """Check once, and return the exit status. Never raises: an unexpected error ends this check, and the next may succeed."""
-    try:
-        settings, problem = read()
-        if problem:
-            log.error(
-                "settings_not_in_order", problem=problem, effect="valid keys are used, the others have their defaults"
-            )
-        return max(await _check(settings), 1 if problem else 0)
-    except SlurmError as error:
-        log.error("slurm_unavailable", problem=str(error))
-    except Exception as error:
-        log.exception("check_failed", problem=f"{type(error).__name__}: {error}")
-    return 1
-
-
-async def _check(settings: ControllerSettings) -> int:
-    if settings.slurm_client == "embedded":
-        return 0  # an emulated Slurm ends with its controller
-    if not is_stale(read_lease(settings.lease_path), RealClock().now()):
-        return 0  # the usual case, twice a minute: neither Slurm's client nor the journal is loaded
-    from controller.slurm.select import command_line_client
-
-    patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
-    watchdog = Watchdog(
-        client=command_line_client(patient),  # the only client that needs nothing except Slurm itself
-        lease_path=settings.lease_path,
-        originals=lambda: _originals(settings),
-        clock=RealClock(),
-        confirm_s=confirm_s(settings.heartbeat_interval_s),
-        holds=HoldFolder(settings.holds_path),
-    )
-    return 1 if (await watchdog.check()).still_held else 0
-
-
-def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]:
-    from controller.state.journal_salvage import read_originals
-
-    return read_originals(settings.journal_path)
-
-
-async def _check_regularly(read: Callable[[], tuple[ControllerSettings, str]], every_s: float) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    status = 0
-    while not stop.is_set():
-        status = await check_once(read)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(every_s):
-                await stop.wait()
-    return status
-
-
-def confirm_s(heartbeat_interval_s: float) -> float:
-    """Return the time for which a lease must stay unchanged before it counts as stale, seconds: some heartbeats."""
-    return max(_MIN_CONFIRM_S, _CONFIRM_BEATS * heartbeat_interval_s)

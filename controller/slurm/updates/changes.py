@@ -39,6 +39,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.hostlist import NODE_NAME
 from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.updates.comments import exchanged, with_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def hold_step(found: Found, mark: str) -> Step:
     words = [] if job.held and not job.is_impossible else ["Priority=0"]
     marked = mark in job.admin_comment.split()
     if words or not marked:
-        comment = _writable(found, _exchanged(job.admin_comment, PIN_MARK, mark))
+        comment = _writable(found, exchanged(job.admin_comment, PIN_MARK, mark))
         if not isinstance(comment, Failure):
             words.append(f"AdminComment={comment}")
         elif not marked:
@@ -178,34 +179,10 @@ def unmark_step(found: Found, mark: str, instead: str = "", *, unless_held: bool
     if job.phase is Phase.ENDED:
         return None  # the mark of an ended job has no effect
     comment = job.admin_comment
-    wanted = _exchanged(comment, mark, instead)
+    wanted = exchanged(comment, mark, instead)
     if unless_held and job.is_held_again and (found.updated or wanted != comment):
-        return held_again(job) if job.marks else _comment_step(found, _exchanged(comment, instead, mark))
+        return held_again(job) if job.marks else _comment_step(found, exchanged(comment, instead, mark))
     return None if wanted == comment else _comment_step(found, wanted)
-
-
-def with_mark(comment: str, mark: str) -> str:
-    """Return the comment with another token; nothing else in it changes."""
-    return f"{comment} {mark}" if comment else mark
-
-
-def without_mark(comment: str, mark: str) -> str:
-    """Return the comment as it was before `with_mark`; every other character stays."""
-    for piece in (f" {mark}", f"{mark} ", mark):
-        begin = comment.find(piece)
-        while begin >= 0:
-            end = begin + len(piece)
-            if _stands_alone(comment, begin, end, piece):
-                return comment[:begin] + comment[end:]
-            begin = comment.find(piece, begin + 1)
-    return comment
-
-
-def _exchanged(comment: str, mark: str, instead: str) -> str:
-    tokens = comment.split()
-    if mark in tokens:
-        comment = without_mark(comment, mark)
-    return with_mark(comment, instead) if instead and instead not in tokens else comment
 
 
 def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
@@ -383,12 +360,6 @@ def _writable(found: Found, comment: str) -> str | Failure:
     if comment.startswith("+="):
         return Failure('its admin comment begins with "+=", which Slurm would read as an order to append')
     return comment
-
-
-def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
-    before = piece[0] == " " or begin == 0 or comment[begin - 1].isspace()
-    after = piece[-1] == " " or end == len(comment) or comment[end].isspace()
-    return before and after
 
 
 def held_by_others(job: SlurmJob) -> Failure:

@@ -15,7 +15,8 @@ from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
-from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport, check_once, confirm_s, run_watchdog
+from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
+from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder

@@ -1,4 +1,4 @@
-"""Distribution of the actions of DL2's policy network: `python -m tests.bench.dl2_policy [--weights FOLDER] [--seeds N]`.
+"""Distribution of the actions of DL2's policy network: `python -m simulator.papers.dl2.reproduction.action_distribution`.
 
 On the states that DRF meets on validation traces, it prints one JSON object: the mean entropy (nats), and the median probability
 of void where every shown job has at least three workers. As in training, not as served.
@@ -43,7 +43,9 @@ def figures(weights: str, seeds: Sequence[int]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compute and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.dl2_policy", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.papers.dl2.reproduction.action_distribution", description=__doc__
+    )
     parser.add_argument("--weights", default="", help="a folder of weights; those that come with Headway")
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args(arguments)
