@@ -22,6 +22,8 @@ from policies.options import layout_named, number
 from policies.ordering.resizing import Resizer, ranges
 from policies.placement.rules import placement_rule
 
+ALL_REDUCE = "dl2-all-reduce"
+"""The weights that come with Headway for jobs without parameter servers."""
 SOURCE = "DL2: A Deep Learning-Driven Scheduler for Deep Learning Clusters (Peng et al., TPDS 2021)"
 
 
@@ -69,5 +71,5 @@ class Dl2:
 
 def load(folder: str) -> tuple[Logits, StateColumns]:
     """Return the served network in that folder, and the columns of its states. Raises WeightsError."""
-    network, columns, _ = trained_network(folder)
+    network, columns, _ = trained_network(folder, ALL_REDUCE)
     return Served(network, columns), columns

@@ -68,9 +68,12 @@ def agent(folder: str) -> AgentInEnvironment:
     return _served(network, columns, {} if card.recipe.get("bundle", True) else {"bundle": False})
 
 
-def trained_network(folder: str) -> tuple[DL2Network, StateColumns, ModelCard]:
-    """Return the networks with the trained weights of the policy network, and their card. Raises WeightsError."""
-    place, name = weights.located(folder, NAME, NAME)
+def trained_network(folder: str, shipped: str = NAME) -> tuple[DL2Network, StateColumns, ModelCard]:
+    """Return the networks with the trained weights of the policy network, and their card. Raises WeightsError.
+
+    `shipped` names the weights that come with Headway and are used if `folder` is ''.
+    """
+    place, name = weights.located(folder, NAME, shipped)
     there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
