@@ -6,12 +6,13 @@ died, and pickles the work; here the others are killed at once, the error names 
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -105,7 +106,8 @@ class _Pool(Generic[T]):
         ours, theirs = self._context.Pipe(duplex=False)
         name = self._names[self._next]
         process = self._context.Process(target=_do, args=(name, self._work, theirs, self._outlast), daemon=True)
-        process.start()
+        with _no_collection():
+            process.start()
         theirs.close()
         self._running[ours] = self._next, process
         self._next += 1
@@ -141,6 +143,9 @@ def _why_ended(name: str, exit_code: int | None) -> str:
 
 def _do(name: str, work: Work[Any], pipe: Connection, outlast: bool) -> None:
     """Run in the child process: do the work, and send its progress and its result."""
+    # Garbage of the caller is not finalized here: the end of a gRPC channel would wait for a thread that only the caller has.
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if outlast else signal.SIG_DFL)
     _take_one_core()
@@ -149,6 +154,18 @@ def _do(name: str, work: Work[Any], pipe: Connection, outlast: bool) -> None:
             pipe.send((work(name, pipe.send),))
         except (SimulatorError, PolicyError) as error:
             pipe.send(_Failed(str(error)))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from running."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _take_one_core() -> None:

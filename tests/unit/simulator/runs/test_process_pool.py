@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+import weakref
 
 import pytest
 import torch
@@ -45,6 +47,30 @@ def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyP
         torch.set_num_threads(before)
     # A later import of torch reads the environment.
     assert found == [(1 if is_there else 2, "1")] * 2
+
+
+class _InACycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_of_the_caller_is_not_finalized_in_its_processes() -> None:
+    """The end of a gRPC channel would wait in them for ever for a thread that only the caller has."""
+    gc.collect()
+    gc.disable()
+    try:
+        garbage = weakref.ref(_InACycle())
+
+        def work(name: str, tell: OnProgress) -> tuple[bool, bool]:
+            own = weakref.ref(_InACycle())
+            gc.collect()
+            return garbage() is not None, own() is None and gc.isenabled()
+
+        found = in_parallel(["a", "b"], work, lambda name, share: None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert found == [(True, True)] * 2
 
 
 def test_an_error_of_one_process_ends_all() -> None:
