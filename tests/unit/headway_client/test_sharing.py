@@ -28,7 +28,7 @@ from headway_client.sockets import DEFAULT_FOLDER, Address
 from controller.admin.serve import serve_admin
 from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.headway_client.conftest import MakeClient
-from tests.unit.headway_client.servers import serving
+from tests.unit.headway_client.servers import SETTLED, serving
 
 SOON_S = 0.4
 
@@ -88,7 +88,8 @@ async def test_too_many_watchers_are_told_so(folder: Path) -> None:
 async def test_a_call_that_is_cancelled_leaves_nothing_behind(folder: Path) -> None:
     ended = asyncio.Event()
 
-    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTLED)  # gRPC keeps a connection that is not yet established for 20 s, whatever becomes of its channel
         while await reader.read(1000):
             pass
         ended.set()

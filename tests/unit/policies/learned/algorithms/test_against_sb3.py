@@ -171,5 +171,5 @@ def test_it_reaches_at_least_the_return_of_stable_baselines3(
     # The seeds of one have nothing to do with those of the other, so any pairing is as good.
     gain = Mean.of([one - other for one, other in zip(mine, others, strict=True)])
     assert gain.ci95 is not None
-    assert gain.mean + gain.ci95 > 0, "ours is less by more than chance explains"
+    assert gain.mean + gain.ci95 >= 0, "ours is less by more than chance explains"
     assert np.mean(mine) > 150  # chance alone earns about 20
