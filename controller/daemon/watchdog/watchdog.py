@@ -11,6 +11,7 @@ watchdog.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,9 +101,7 @@ class Watchdog:
         jobs = (await self._client.snapshot()).jobs
         held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
         released_before = [job for job in jobs if _is_released(job)]
-        # A job that names nodes may be pinned: Slurm may still find it impossible there, and put it on hold.
-        await self._clear_marks([job.key for job in released_before if not job.request.required_nodes])
-        await self._clear_marks([job.key for job in released_before if job.request.required_nodes], PIN_MARK)
+        await self._clear_marks(released_before)
         if not held:
             return WatchdogReport(away=True)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
@@ -116,19 +115,23 @@ class Watchdog:
         return WatchdogReport(away=True, released=tuple(released), still_held=still)
 
     async def _release_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
-        """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back."""
+        """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back.
+
+        After an error the jobs of the batch are read again: a part of it may have been carried out, such as the handing over of
+        a job to its user.
+        """
         originals = self._known_originals()
         released: list[JobKey] = []
-        batches = deque(held[start : start + self._batch] for start in range(0, len(held), self._batch))
+        batches = deque((held[start : start + self._batch], read_s) for start in range(0, len(held), self._batch))
         unanswered = 0
         while batches:
             if not self._stale_now():
-                log.info("controller_back", left_held=sum(map(len, batches)))
+                log.info("controller_back", left_held=sum(len(batch) for batch, _ in batches))
                 return released, True
-            batch = batches.popleft()
+            batch, batch_read_s = batches.popleft()
             try:
-                fresh = self._clock.monotonic() - read_s <= _FRESH_S
-                released += await self._release_batch(batch if fresh else await self._as_now(batch), originals)
+                fresh = self._clock.monotonic() - batch_read_s <= _FRESH_S
+                released += await (self._release_batch if fresh else self._read_and_release)(batch, originals)
                 unanswered = 0
             except Exception as error:  # no error of one batch may keep the other jobs held
                 log.error(
@@ -139,17 +142,23 @@ class Watchdog:
                 )
                 if len(batch) > 1:
                     size = -(-len(batch) // _PARTS)
-                    batches.extendleft(reversed([batch[at : at + size] for at in range(0, len(batch), size)]))
+                    parts = [(batch[at : at + size], -math.inf) for at in range(0, len(batch), size)]
+                    batches.extendleft(reversed(parts))
                 elif isinstance(error, SlurmUnavailableError):
                     unanswered += 1
                     if unanswered >= _UNANSWERED:
                         raise
         return released, False
 
-    async def _as_now(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
-        """Read the jobs again, and return those that are still to be released."""
+    async def _read_and_release(
+        self, jobs: Sequence[SlurmJob], originals: Mapping[JobKey, ResourceRequest]
+    ) -> list[JobKey]:
+        """Read the jobs again, and release those that are still to be released. Returns the released ones, those before too."""
         found = list((await self._client.read([job.key for job in jobs])).values())
-        return [job for job in found if is_held_by_headway(job)] + self._between_hands(found)
+        released_before = [job for job in found if _is_released(job)]
+        await self._unmark_released(released_before)
+        held = [job for job in found if is_held_by_headway(job)] + self._between_hands(found)
+        return [job.key for job in released_before] + await self._release_batch(held, originals)
 
     def _stale_now(self) -> bool:
         return is_stale(read_lease(self._lease_path), self._clock.now())
@@ -229,8 +238,8 @@ class Watchdog:
             problem = next(iter(failures.values())).message
             log.error("hold_failed", jobs=_few(failures), count=len(failures), problem=problem)
 
-    async def _unmark(self, keys: Sequence[JobKey], mark: str, *, unless_held: bool = False) -> None:
-        left = await self._client.unmark(keys, mark, unless_held=unless_held) if keys else {}
+    async def _unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "", *, unless_held: bool = False) -> None:
+        left = await self._client.unmark(keys, mark, instead, unless_held=unless_held) if keys else {}
         if left:
             log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
 
@@ -292,15 +301,20 @@ class Watchdog:
             log.error("own_request_not_restored", job=key.job_id, problem=failure.message, released=key not in unusable)
         return unusable
 
-    async def _clear_marks(self, keys: Sequence[JobKey], instead: str = "") -> None:
+    async def _clear_marks(self, released: Sequence[SlurmJob]) -> None:
         """Remove the mark from jobs that a killed process had released, because a later hold is their user's, not ours."""
-        for start in range(0, len(keys), self._batch):
+        for start in range(0, len(released), self._batch):
             try:
-                batch = keys[start : start + self._batch]
-                await self._client.unmark(batch, HOLD_MARK, instead, unless_held=True)  # a controller may be back
+                await self._unmark_released(released[start : start + self._batch])
             except Exception as error:  # noqa: BLE001 - it must not prevent the release of held jobs
-                log.warning("marks_left", count=len(keys) - start, problem=f"{type(error).__name__}: {error}")
+                log.warning("marks_left", count=len(released) - start, problem=f"{type(error).__name__}: {error}")
                 return
+
+    async def _unmark_released(self, released: Sequence[SlurmJob]) -> None:
+        # A job that names nodes may be pinned: Slurm may still find it impossible there, and put it on hold.
+        for instead, bound in (("", False), (PIN_MARK, True)):
+            keys = [job.key for job in released if bool(job.request.required_nodes) is bound]
+            await self._unmark(keys, HOLD_MARK, instead, unless_held=True)  # a controller may be back
 
     async def _still_held(self, keys: Sequence[JobKey]) -> tuple[JobKey, ...]:
         if not keys:

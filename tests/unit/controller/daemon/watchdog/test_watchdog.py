@@ -266,6 +266,30 @@ async def test_a_job_that_became_its_users_own_while_slurm_did_not_answer_stays_
     assert house.slurm.job(key.job_id).held
 
 
+async def test_a_job_that_the_watchdog_handed_over_before_an_error_stays_held(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a watchdog that has handed a job over to its user, and whose release of the others then fails
+    key, other, third = (house.submit() for _ in range(3))
+    await house.die()
+    house.holds.write(key.job_id, house.clock.now())
+    good = house.slurm.client.release
+
+    async def release(keys: Sequence[JobKey]) -> Failures:
+        if len(keys) < 2:
+            return await good(keys)
+        # when meanwhile a controller comes, finds the job in its user's hands, removes the file, and dies
+        house.holds.remove([key.job_id])
+        raise SlurmUnavailableError("slurmctld does not answer")
+
+    monkeypatch.setattr(house.slurm.client, "release", release)
+    report = await house.look()
+
+    # then the watchdog tries the others again, and not that job
+    assert set(report.released) == {other, third}
+    assert house.slurm.job(key.job_id).held
+
+
 @pytest.mark.parametrize(
     ("complete", "file", "theirs"),
     [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
