@@ -1,3 +1,3 @@
-"""Policies over gRPC: the server, the client and the command line.
-Imports `api`, `documents`, `errors`, `learned`, `model` and `wire`; of other packages `protos`.
+"""Policies over gRPC: the server, the client, servers as policies, and the command line.
+Imports `api`, `documents`, `errors`, `learned`, `model`, `options` and `wire`; of other packages `protos`.
 """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from policies.api import Policy
 from policies.rule import Ruled
 from simulator.errors import SettingError
 from simulator.results.files import prepare_folder, write_results
@@ -18,7 +19,7 @@ from simulator.runs.one import command_line
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import OnProgress, bars, collect_seldom, drive
-from simulator.runs.scenario import Scenario, make_policy, takes
+from simulator.runs.scenario import Scenario, fallback_note, make_policy, opened_policy, takes
 
 REPORT = "report.html"
 
@@ -30,6 +31,8 @@ class Compared:
     figures: Mapping[str, Figure]
     drawn: Mapping[str, object] | None
     """The data from which the page draws it; None without a page."""
+    note: str
+    """A line to print below the table; may be empty."""
 
 
 def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
@@ -60,6 +63,9 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
         sys.stdout.write(json.dumps(figures) + "\n")
         return
     _print(figures, scenario, time.perf_counter() - begin)
+    for name, each in zip(names, found, strict=True):
+        if each.note:
+            sys.stdout.write(f"{name}: {each.note}\n")
     if out is not None:
         sys.stdout.write(f"\n{out / REPORT}\n")
 
@@ -77,7 +83,11 @@ def _check(options: RunOptions, names: Sequence[str]) -> None:
 
 def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgress) -> Compared:
     """Run one policy, in a process of its own."""
-    policy = make_policy(name, scenario.options, lenient=True)
+    with opened_policy(name, scenario.options, lenient=True) as policy:
+        return _compared(scenario, name, policy, out, on_progress)
+
+
+def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, on_progress: OnProgress) -> Compared:
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
     collect_seldom()
@@ -87,14 +97,15 @@ def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgres
     result = Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
     figures = summary(result)
     if out is None:
-        return Compared(figures, None)
+        return Compared(figures, None, fallback_note(policy))
     from simulator.runs.report.data import of_run
 
     folder = out / name.replace("/", "_")
     prepare_folder(folder)
     write_results(result, figures, folder)
     models = scenario.models(policy)
-    return Compared(figures, of_run(result, figures, simulation.trace, models, scenario.cluster.topology))
+    drawn = of_run(result, figures, simulation.trace, models, scenario.cluster.topology)
+    return Compared(figures, drawn, fallback_note(policy))
 
 
 def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:

@@ -14,7 +14,7 @@ from policies.api import Decision, Policy, PolicySpec
 from policies.model import ClusterState
 from simulator.errors import SettingError
 from simulator.runs.options import RunOptions
-from simulator.runs.scenario import Scenario, make_policy
+from simulator.runs.scenario import Scenario, opened_policy
 
 WARM_UP = 3
 """Decisions on the first state before its counted one: the first ones import modules and fill caches."""
@@ -83,7 +83,13 @@ def latencies(
 
 
 def _latency(scenario: Scenario, name: str, decisions: int | None, on_progress: Callable[[float], None]) -> Latency:
-    timed = Timed(make_policy(name, scenario.options, lenient=True))
+    with opened_policy(name, scenario.options, lenient=True) as policy:
+        return _timed(scenario, name, Timed(policy), decisions, on_progress)
+
+
+def _timed(
+    scenario: Scenario, name: str, timed: Timed, decisions: int | None, on_progress: Callable[[float], None]
+) -> Latency:
     simulation, _ = scenario.simulation(timed)
     jobs = len(simulation.trace)
     gc.freeze()

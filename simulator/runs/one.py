@@ -14,15 +14,16 @@ from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, collect_seldom, drive
-from simulator.runs.scenario import Scenario, make_policy
+from simulator.runs.scenario import Scenario, fallback_note, opened_policy
 
 
 def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
     """Simulate one policy and print its figures; with `out` write its jobs and series too. Raises SimulatorError, PolicyError."""
     if out is not None:
         prepare_folder(out)
-    made = make_policy(policy, options)
-    result = simulated(Scenario.of(options, record=out is not None), policy, made)
+    with opened_policy(policy, options) as made:
+        result = simulated(Scenario.of(options, record=out is not None), policy, made)
+        note = fallback_note(made)
     figures = summary(result)
     if out is not None:
         write_results(result, figures, out)
@@ -33,6 +34,8 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
 
     sys.stdout.write("\n".join([f"{policy} on {result.trace_name}, {options.cluster}", *lines_of(figures), ""]))
     left = len(result) - int(result.done.sum())
+    if note:
+        sys.stdout.write(note + "\n")
     if left:
         sys.stdout.write(f"{left:,} jobs never finished: they do not fit on the remaining nodes\n")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from policies.serving.remote import RemotePolicy
     from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
@@ -101,6 +105,7 @@ class Scenario:
             "failures": options.failures,
             "node_changes": len(settings.changes),
             "seed": settings.seed,
+            **({} if (remote := as_remote(policy)) is None else {"fallback_decisions": remote.fallback_decisions}),
         }
 
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
@@ -128,11 +133,15 @@ _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
 
 
 def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Policy:
-    """Load NAME[:key=value,...] with the values of --placement, --round and --seed. Raises PolicyLoadError, SettingError.
+    """Load NAME[:key=value,...] with the values of --placement, --round and --seed. Raises PolicyError, SettingError.
+
+    grpc://HOST:PORT or unix:///PATH is the policy of a server, which has its options already; the caller closes it.
 
     --round is ignored by a policy that decides at events only, --placement by one whose rule fixes placement (srtf-count). Any
     other policy that does not take --placement is an error, except with `lenient`, for policies that share options.
     """
+    if _is_address(text):
+        return _remote_policy(text, options, lenient)
     name, own = parse_policy(text)
     given: dict[str, tuple[str, object]] = {}
     if options.placement is not None:
@@ -152,9 +161,54 @@ def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Pol
     return load_policy(name, own)
 
 
+@contextmanager
+def opened_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Iterator[Policy]:
+    """Make a policy as `make_policy` does; at the end, close its connection if it has one."""
+    policy = make_policy(text, options, lenient=lenient)
+    try:
+        yield policy
+    finally:
+        if (remote := as_remote(policy)) is not None:
+            remote.close()
+
+
+def as_remote(policy: Policy) -> RemotePolicy | None:
+    """Return the policy if a server makes its decisions, or None."""
+    if "policies.serving.remote" not in sys.modules:
+        return None  # gRPC takes longer to import than a small run
+    from policies.serving.remote import RemotePolicy
+
+    return policy if isinstance(policy, RemotePolicy) else None
+
+
+def fallback_note(policy: Policy) -> str:
+    """Return a line about the decisions that a server did not make; empty if there are none."""
+    remote = as_remote(policy)
+    if remote is None or not remote.fallback_decisions:
+        return ""
+    return f"{remote.fallback_decisions:,} of {remote.decisions:,} decisions were the fallback's; the first: {remote.first_problem}"
+
+
+def _is_address(text: str) -> bool:
+    """Return whether this looks like an address, with or without the form that is wanted."""
+    return "://" in text or text.startswith("unix:") or text.rpartition(":")[2].isdigit()
+
+
+def _remote_policy(text: str, options: RunOptions, lenient: bool) -> Policy:
+    from policies.serving.remote import RemotePolicy, is_remote
+
+    if not is_remote(text):
+        raise SettingError(f"policy {text!r}: give the address of a policy server as grpc://HOST:PORT or unix:///PATH")
+    given = {"--placement": options.placement, "--round": options.round_s}
+    for flag, value in given.items():
+        if value is not None and not lenient:
+            raise SettingError(f"the policy at {text} has its options already; leave {flag} out")
+    return RemotePolicy.parse(text)
+
+
 def takes(text: str, key: str) -> bool:
     """Return whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
-    return key in option_names(parse_policy(text)[0])
+    return not _is_address(text) and key in option_names(parse_policy(text)[0])
 
 
 def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> list[SlowdownModel]:

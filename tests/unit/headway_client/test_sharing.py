@@ -89,7 +89,9 @@ async def test_a_call_that_is_cancelled_leaves_nothing_behind(folder: Path) -> N
     ended = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(SETTLED)  # gRPC keeps a connection that is not yet established for 20 s, whatever becomes of its channel
+        writer.write(
+            SETTLED
+        )  # gRPC keeps a connection that is not yet established for 20 s, whatever becomes of its channel
         while await reader.read(1000):
             pass
         ended.set()

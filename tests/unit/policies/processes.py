@@ -41,6 +41,14 @@ def serve_command(policy: str, listen: str) -> list[str]:
     return [sys.executable, "-c", start, "serve", "--policy", policy, "--listen", listen]
 
 
+def wait_for(path: Path, within_s: float = 60.0) -> None:
+    """Return when the path exists, such as the socket of a server that has just been started."""
+    deadline = time.monotonic() + within_s
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path}: not within {within_s} s"
+        time.sleep(0.02)
+
+
 Result = TypeVar("Result")
 
 

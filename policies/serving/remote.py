@@ -1,0 +1,107 @@
+"""A policy server as a `Policy`, for programs without an event loop: a simulator asks it as a controller does, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+from urllib.parse import parse_qsl
+
+from policies.api import Decision, Policy, PolicySpec, load_policy, parse_policy
+from policies.errors import PolicyLoadError, PolicyServerError
+from policies.model import ClusterState
+from policies.options import number
+from policies.serving.client import PolicyClient
+
+_GRPC = "grpc://"
+_FORMS = "give grpc://HOST:PORT or unix:///PATH, if wanted with ?deadline_s=SECONDS&fallback=POLICY"
+_PATIENCE_S = 60.0
+"""Time limit of a decision without a deadline, seconds: a server that hangs ends the run with an error."""
+
+
+def is_remote(text: str) -> bool:
+    """Return whether this is the address of a policy server, and not the name of an installed policy."""
+    return text.startswith((_GRPC, "unix:"))
+
+
+class RemotePolicy:
+    """Decides as the policy at an address does. It connects at the first call; `close` ends the connection.
+
+    Invariant: without a fallback every decision is the server's, or PolicyServerError is raised.
+    """
+
+    def __init__(self, address: str, deadline_s: float = _PATIENCE_S, fallback: Policy | None = None) -> None:
+        """`address` is unix:///path or host:port on loopback. `fallback` decides when the server gives no valid answer in time."""
+        self._address = address
+        self._deadline_s = deadline_s
+        self._fallback = fallback
+        self._runner = asyncio.Runner()
+        self._client: PolicyClient | None = None
+        self._spec: PolicySpec | None = None
+        self.decisions = 0
+        self.fallback_decisions = 0
+        """Number of decisions that the fallback made, of all `decisions`."""
+        self.first_problem = ""
+        """Reason for the first of them."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Make it from grpc://HOST:PORT or unix:///PATH, with ?deadline_s= and &fallback= if wanted. Raises PolicyError."""
+        address, _, query = text.removeprefix(_GRPC).partition("?")
+        try:
+            options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+            deadline_s = _seconds(options.pop("deadline_s", str(_PATIENCE_S)))
+        except ValueError as error:
+            raise PolicyLoadError(f"{text!r}: {error}; {_FORMS}") from error
+        fallback = options.pop("fallback", "")
+        if options:
+            raise PolicyLoadError(f"{text!r}: unknown option {next(iter(options))!r}; {_FORMS}")
+        return cls(address, deadline_s, load_policy(*parse_policy(fallback)) if fallback else None)
+
+    @property
+    def spec(self) -> PolicySpec:
+        """The properties and needs of the policy, as its server describes them. Raises PolicyError."""
+        if self._spec is None:
+            spec = self._runner.run(self._connected().describe(max(self._deadline_s, _PATIENCE_S)))
+            other = self._fallback.spec if self._fallback is not None else spec
+            if (other.preempts and not spec.preempts) or (other.resizes and not spec.resizes):
+                raise PolicyLoadError(
+                    f"{self._address}: the fallback {other.name} stops or resizes jobs, and policy {spec.name} does not; "
+                    "give another fallback"
+                )
+            self._spec = spec
+        return self._spec
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Return the server's decision, or the fallback's. Raises PolicyError without a fallback."""
+        self.decisions += 1
+        try:
+            return self._runner.run(self._connected().decide(state, self._deadline_s))
+        except PolicyServerError as error:
+            if self._fallback is None:
+                raise
+            self.fallback_decisions += 1
+            self.first_problem = self.first_problem or str(error)
+            return self._fallback.decide(state)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._client is not None:
+            self._runner.run(self._client.close())
+        self._runner.close()
+
+    def _connected(self) -> PolicyClient:
+        if self._client is None:
+            self._client = self._runner.run(_connect(self._address))
+        return self._client
+
+
+async def _connect(address: str) -> PolicyClient:
+    return PolicyClient(address)  # a channel belongs to the event loop in which it is made
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"deadline_s is {text!r}; give a number of seconds, more than 0") from None
+    return number("deadline_s", value, unit="seconds", positive=True)

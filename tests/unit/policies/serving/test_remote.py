@@ -1,0 +1,72 @@
+"""A policy server as a policy, for programs without an event loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from policies.errors import PolicyFault, PolicyLoadError, PolicyServerError
+from policies.model import Placement
+from policies.serving.remote import RemotePolicy
+from tests.unit.policies.processes import running, serve_command, wait_for
+from tests.unit.policies.states.cluster import Job, Node, cluster
+
+STATE = cluster([Node(), Node()], [Job(gpus=6), Job(gpus=4)], sequence=7)
+BOTH = {0: Placement((0,), (6,)), 1: Placement((1,), (4,))}
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"unix://{tmp_path}/policy.sock"
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[int]:
+    """A server of fifo-skip; yields its process id."""
+    with running(*serve_command("fifo-skip", address)) as process:
+        wait_for(Path(address.removeprefix("unix://")))
+        yield process.pid
+
+
+def test_the_server_decides(server: int, address: str) -> None:
+    with closing(RemotePolicy.parse(address)) as policy:
+        assert policy.spec.name == "fifo-skip"
+        assert [policy.decide(STATE).allocation for _ in range(3)] == [BOTH] * 3
+        assert (policy.decisions, policy.fallback_decisions) == (3, 0)
+
+
+def test_a_fallback_decides_while_the_server_hangs(server: int, address: str) -> None:
+    with closing(RemotePolicy.parse(f"{address}?deadline_s=0.2&fallback=fifo")) as policy:
+        assert policy.spec.name == "fifo-skip"
+        os.kill(server, signal.SIGSTOP)
+        assert policy.decide(STATE).allocation == BOTH
+        os.kill(server, signal.SIGCONT)
+        assert policy.decide(STATE).allocation == BOTH
+        assert (policy.decisions, policy.fallback_decisions) == (2, 1)
+        assert "deadline" in policy.first_problem
+
+
+def test_without_a_fallback_a_server_that_dies_is_an_error(server: int, address: str) -> None:
+    with closing(RemotePolicy.parse(address)) as policy:
+        policy.decide(STATE)
+        os.kill(server, signal.SIGKILL)
+        with pytest.raises(PolicyServerError) as caught:
+            policy.decide(STATE)
+        assert caught.value.fault is PolicyFault.UNREACHABLE
+
+
+def test_a_fallback_that_stops_jobs_is_refused_where_the_policy_does_not(server: int, address: str) -> None:
+    with (
+        closing(RemotePolicy.parse(f"{address}?fallback=srtf")) as policy,
+        pytest.raises(PolicyLoadError, match="the fallback srtf stops or resizes jobs, and policy fifo-skip does not"),
+    ):
+        policy.spec  # noqa: B018
+
+
+def test_it_may_be_closed_without_a_connection(address: str) -> None:
+    RemotePolicy.parse(address).close()
