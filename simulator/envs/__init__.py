@@ -1,9 +1,9 @@
 """Gymnasium environments over the simulator's engine. Importing this package registers them.
 Imports `cluster`, `engine`, `errors`, `kernel`, `results`, `slowdown` and `traces`; of other packages `policies`.
 
-import gymnasium, simulator.envs
-env = gymnasium.make("headway/Contention-v0", branch="B")
-envs = gymnasium.make_vec("headway/Contention-v0", 32, vectorization_mode="vector_entry_point", branch="B")
+import gymnasium
+env = gymnasium.make("simulator.envs:headway/Contention-v0", branch="B")
+envs = gymnasium.make_vec("simulator.envs:headway/Contention-v0", 32, vectorization_mode="vector_entry_point", branch="B")
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import gymnasium
+from gymnasium.envs.registration import register, registry
 
 CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
@@ -37,14 +37,18 @@ _BASELINES = {
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 
-for _name, _one, _many in (
+_ENVS = (
     (CONTENTION, "contention_rl.env:ContentionEnv", "contention"),
     (ELASTIC, "dl2.env:ElasticAllocationEnv", "elastic"),
     (RL_TAPS, "rl_taps.env:RlTapsEnv", "rl_taps"),
     (SCHED2, "sched2.env:Sched2Env", "sched2"),
-):
-    if _name not in gymnasium.registry:
-        gymnasium.register(
+)
+"""Id of each environment, its class, and the function that makes many of them at once."""
+
+
+for _name, _one, _many in _ENVS:
+    if _name not in registry:
+        register(
             _name, entry_point=f"simulator.papers.{_one}", vector_entry_point=f"simulator.papers.vectorized:{_many}"
         )
 
