@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+from collections.abc import Collection
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
 
 from controller.cli.commands.call import connected, show
-from controller.cli.commands.options import Config, JobId, Json, Limit, SocketPath
+from controller.cli.commands.options import Config, JobId, Json, Limit, Me, QueueState, SocketPath, States, User
 from controller.cli.render.jobs import show_explanation, show_queue
 from controller.cli.render.json_output import plain, write_json
 from controller.cli.render.status import show_event, show_status
+
+if TYPE_CHECKING:
+    from protos.headway.v1 import admin_pb2
 
 
 def status(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
@@ -17,10 +26,41 @@ def status(as_json: Json = False, limit: Limit = 100, config: Config = None, soc
         show(client.status(), as_json, lambda found: show_status(found, limit))
 
 
-def queue(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
+def queue(
+    user: User = None,
+    me: Me = False,
+    state: States = None,
+    as_json: Json = False,
+    limit: Limit = 100,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
     """List every managed job that has not ended; waiting jobs are in the policy's order."""
+    if me and user is not None:
+        raise typer.BadParameter("give --me or --user, not both")
+    wanted = own_name() if me else user
     with connected(config, socket, as_json) as client:
-        show(client.queue(), as_json, lambda found: show_queue(found, limit))
+        show(chosen(client.queue(), wanted, state or ()), as_json, lambda found: show_queue(found, limit))
+
+
+def chosen(queue: admin_pb2.Queue, user: str | None, states: Collection[QueueState]) -> admin_pb2.Queue:
+    """Return the jobs of that user (None: of all) in one of those states (none: in any), in the same order."""
+    from protos.headway.v1 import admin_pb2
+
+    entries = [
+        entry
+        for entry in queue.entries
+        if user in {None, entry.user} and (not states or entry.state in {state.value for state in states})
+    ]
+    return admin_pb2.Queue(entries=entries)
+
+
+def own_name() -> str:
+    """Return the user who runs this program, as Slurm names the owner of jobs."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise typer.BadParameter(f"--me: user id {os.getuid()} has no name; give --user NAME") from None
 
 
 def why(

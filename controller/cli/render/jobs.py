@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from controller.base.text import clock_time, duration
-from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of, table_of_lines
 
 if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
@@ -20,13 +21,24 @@ _STATE_COLOURS = {
 }
 
 
+_NARROW = 110
+"""Width of a terminal, in columns, below which placement and reason share a column: a job that waits has no placement."""
+_WIDTHS = {"USER": 8, "NAME": 12, "PLACEMENT": 20}
+"""Maximum widths on a terminal."""
+_TIMES = ("_time_s", "_since_s", "_start_s")
+_RATE, _SECONDS = "_per_s", "_s"
+"""Ends of the names of facts: seconds since the Unix epoch; rates; seconds."""
+
+
 def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
-    """Print one line for each job; at most `limit` of them (0: all)."""
+    """Print one line for each job; at most `limit` of them (0: all). On a terminal, long texts are cut to its width."""
     console = open_console()
     if not queue.entries:
         put(console, safe_text("No jobs."))
         return
-    table = table_of("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "PLACEMENT", "WHY")
+    narrow = console.is_terminal and console.width < _NARROW
+    columns = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", *(("WHERE OR WHY",) if narrow else ("PLACEMENT", "WHY")))
+    table = table_of_lines(*columns, widths=_WIDTHS) if console.is_terminal else table_of(*columns)
     shown = queue.entries[:limit] if limit else queue.entries
     for entry in shown:
         table.add_row(
@@ -36,8 +48,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
             safe_text(entry.state, _STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
-            safe_text(entry.placement),
-            safe_text(entry.why),
+            *map(safe_text, (entry.placement or entry.why,) if narrow else (entry.placement, entry.why)),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
@@ -47,12 +58,30 @@ def show_explanation(found: admin_pb2.Explanation) -> None:
     """Print the explanation, the numbers, and the decisions on the job."""
     console = open_console()
     put(console, safe_text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
-    if found.facts:
-        put(console, safe_text(""), pairs_of([(name, found.facts[name]) for name in sorted(found.facts)], {}))
+    facts = shown_facts(found.facts)
+    if facts:
+        put(console, safe_text(""), pairs_of(facts, {}))
     if found.decisions:
-        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON", "SNAPSHOT")
+        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON")
         for record in found.decisions:
-            digest = f"{record.sequence} {record.snapshot_digest[:12]}"
-            cells = (clock_time(record.time_s), record.policy, record.placement, record.reason, digest)
+            cells = (clock_time(record.time_s), record.policy, record.placement, record.reason)
             table.add_row(*(safe_text(cell) for cell in cells))
         put(console, safe_text(""), table)
+
+
+def shown_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the names and values of `why` as people read them: times of day, durations in words. JSON has the numbers.
+
+    The identity of the snapshot is left out, because only a comparison of logs needs it.
+    """
+    return [_shown(name, facts[name]) for name in sorted(facts) if not name.startswith("snapshot_")]
+
+
+def _shown(name: str, value: str) -> tuple[str, str]:
+    label = name.replace("_", " ")
+    if name.endswith(_RATE) or not name.endswith(_SECONDS):
+        return label, value
+    try:
+        return label.removesuffix(" s"), (clock_time if name.endswith(_TIMES) else duration)(float(value))
+    except (ValueError, OverflowError):
+        return label, value  # a newer controller may have another form

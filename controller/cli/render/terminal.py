@@ -52,6 +52,24 @@ def table_of(*columns: str) -> Table:
     return table
 
 
+def table_of_lines(*columns: str, widths: Mapping[str, int]) -> Table:
+    """Return an empty table in which each row is one line of a terminal: `widths` are the maxima of columns, the last column
+    gets the space that is left, and what is longer is cut."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0), expand=True)
+    for column in columns:
+        table.add_column(
+            column,
+            justify="right" if column in _RIGHT else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=widths.get(column),
+            ratio=1 if column == columns[-1] else None,
+        )
+    return table
+
+
 def pairs_of(lines: Iterable[tuple[str, str]], colours: Mapping[str, str]) -> Table:
     """Return a table of names and values, one pair per line; `colours` by name."""
     from rich.table import Table

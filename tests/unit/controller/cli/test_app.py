@@ -1,12 +1,17 @@
 """`headway` as people and scripts run it: a program of its own, against the real sockets."""
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
+import re
 import socket
+import struct
 import sys
 import tempfile
-from contextlib import asynccontextmanager, closing
+import termios
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +80,24 @@ async def headway(*arguments, program=PROGRAM, **environment):
     return Ran(process.returncode, out.decode(), err.decode())
 
 
+async def on_terminal(width, *arguments):
+    """Return the lines that the program prints on a terminal of that width, without colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, *arguments,
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    written = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # EIO when the program has ended
+        while more := await asyncio.to_thread(terminal.read, 65536):
+            written += more
+    assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", written.decode()).splitlines()
+
+
 @asynccontextmanager
 async def cluster(folder, **changes):
     """A busy cluster: a job that runs, one that waits and one on hold. Gives the world and `--config FILE`."""
@@ -130,9 +153,44 @@ async def test_why_shows_sentence_numbers_and_decisions(folder):
         waits = await headway("why", "2", *where)
         runs = await headway("why", "1", *where)
     assert waits.out.startswith("Job 2 (waiting): Needs 8 GPUs on one node; ")
-    assert "queue_position " in waits.out
+    assert "queue position " in waits.out
     assert "DECIDED" in runs.out
+    assert not {"snapshot", "SNAPSHOT"} & set(re.split(r"[\s_]+", waits.out + runs.out))
     assert "fallback:fifo  n1:8,n2:8,n3:8,n4:8" in runs.out
+    submitted = next(line for line in runs.out.splitlines() if line.startswith("submit time "))
+    assert re.fullmatch(r"submit time +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", submitted)
+
+
+async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):
+    async with cluster(folder) as (_, where):
+        narrow, wide = await asyncio.gather(on_terminal(80, "queue", *where), on_terminal(160, "queue", *where))
+    assert [line.split()[0] for line in narrow] == ["JOB", "2", "1", "3"]
+    assert max(map(len, narrow)) <= 80
+    assert "needs 8 GPUs" in narrow[1]
+    assert "n1:8" in narrow[2]
+    assert "PLACEMENT" in wide[0]
+    assert "needs 8 GPUs on one node; no GPU is free" in wide[1]
+
+
+async def test_queue_shows_the_jobs_that_are_wanted(folder):
+    async with cluster(folder) as (_, where):
+        bobs, waiting, both, mine, wrong, clash = await asyncio.gather(
+            headway("queue", "--user", "bob", "--json", *where),
+            headway("queue", "--state", "waiting", "--json", *where),
+            headway("queue", "--user", "bob", "-t", "ineligible", "-t", "running", "--json", *where),
+            headway("queue", "--me", *where),
+            headway("queue", "--state", "sleeping", *where),
+            headway("queue", "--me", "--user", "bob", *where),
+        )
+    assert [[entry["job_id"] for entry in ran.json["entries"]] for ran in (bobs, waiting, both)] == [
+        ["2", "3"],
+        ["2"],
+        ["3"],
+    ]
+    assert mine.out == "No jobs.\n"
+    assert (wrong.code, clash.code) == (2, 2)
+    assert "'sleeping' is not one of" in wrong.err
+    assert "give --me or --user, not both" in clash.err
 
 
 # --- for scripts
