@@ -36,6 +36,8 @@ local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
 local RELEASE_DELAY_S = 5 -- time that the controller has to hold a job which its user has just released
 local MAX_LEASE_BYTES = 65536
 local LONGEST_STALE_S = 86400
+local MOST_GPUS = 1000000 -- largest number in min-gpus and max-gpus
+local MAX_SHOWN_BYTES = 200 -- longest list of unknown options in a message
 local MAX_COMMENT_BYTES = 1024 -- slurmctld refuses a job whose comment is longer
 -- One option of the SPANK plugin (slurm/plugin/spank/headway.c) in the SPANK environment of a job.
 local OPTION_ENTRY = "^_SLURM_SPANK_OPTION_headway_headway_([%w_]+)=(.*)$"
@@ -355,6 +357,48 @@ local function add_options_to_comment(job)
     return slurm.SUCCESS
 end
 
+-- Return the number of "min-gpus:8" and the like, or nil for what is not of this form.
+local function number_of(option, name, most)
+    local digits = option and string.match(option, "^" .. string.gsub(name, "-", "%%-") .. ":0*([1-9]%d*)$")
+    local number = digits and #digits <= 9 and tonumber(digits)
+    return number and number <= most and number or nil
+end
+
+local function is_known_option(option)
+    return option == "off" or option == "preemptible"
+        or number_of(option, "min-gpus", MOST_GPUS) ~= nil or number_of(option, "max-gpus", MOST_GPUS) ~= nil
+        or number_of(option, "steps", math.huge) ~= nil or number_of(option, "epochs", math.huge) ~= nil
+end
+
+-- Tell the user about options in the comment that Headway does not know, such as a misspelt one: the job is submitted without
+-- them. The controller reads the options by the same rules.
+local function report_unknown_options(job)
+    local options, unknown = options_in(job.comment), {}
+    for _, option in pairs(options) do
+        if not is_known_option(option) then
+            table.insert(unknown, option)
+        end
+    end
+    local least = number_of(options["min-gpus"], "min-gpus", MOST_GPUS)
+    local most = number_of(options["max-gpus"], "max-gpus", MOST_GPUS)
+    if least and most and least > most then
+        table.insert(unknown, options["min-gpus"] .. "+" .. options["max-gpus"])
+    end
+    if #unknown == 0 then
+        return slurm.SUCCESS
+    end
+    table.sort(unknown)
+    slurm.log_user(
+        "%s",
+        string.format(
+            "Headway: unknown options in the comment have no effect: %s. Headway knows off, preemptible, min-gpus:N and "
+                .. "max-gpus:N (N from 1, the minimum not above the maximum), steps:N and epochs:N, joined by +.",
+            string.sub(table.concat(unknown, ", "), 1, MAX_SHOWN_BYTES)
+        )
+    )
+    return slurm.SUCCESS
+end
+
 -- Set HEADWAY_PROFILE=off for a job that is not to be measured: TaskProlog cannot see the comment on the nodes. The environment
 -- of srun and salloc does not pass through this script; there the SPANK plugin or the user sets the variable.
 local function pass_on_opt_out(job)
@@ -580,6 +624,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
         end
     end
     guarded("options", add_options_to_comment, job_desc)
+    guarded("unknown options", report_unknown_options, job_desc)
     guarded("opt-out", pass_on_opt_out, job_desc)
     return guarded("job_submit", submit, job_desc, part_list)
 end
@@ -590,6 +635,9 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
         if result ~= slurm.SUCCESS then
             return result
         end
+    end
+    if USER_SEES_TEXT then
+        guarded("unknown options", report_unknown_options, job_desc)
     end
     return guarded("job_modify", modify, job_desc, job_rec, modify_uid)
 end

@@ -60,6 +60,14 @@ def test_other_jobs_run_as_if_headway_did_not_exist(
     assert stand_in.lines() == []
 
 
+def test_sbatch_prints_a_message_about_a_misspelt_option(cluster: MiniCluster, stand_in: StandIn) -> None:
+    done = cluster.run("sbatch", "--gpus=1", "--comment=headway=preemptable", "--wrap=true", user="daemon")
+
+    assert "Submitted batch job" in done.stdout
+    assert "unknown options in the comment have no effect: preemptable. Headway knows off, preemptible" in done.stderr
+    assert stand_in.lines() == ["submit"]
+
+
 @pytest.mark.parametrize("program", [("srun",), ("salloc",), ("salloc", "srun")])
 def test_srun_and_salloc_pass_through(cluster: MiniCluster, program: tuple[str, ...]) -> None:
     first, *then = program

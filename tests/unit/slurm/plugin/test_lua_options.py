@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.observe.user_options import read_user_options
 from tests.unit.slurm.lua_plugin import NO_LUA, Bare, LuaPlugin
 
 pytestmark = NO_LUA
@@ -44,6 +45,50 @@ def test_a_slurm_that_gives_no_environment_holds_the_job_all_the_same(plugin: Lu
 
     assert answer.job["admin_comment"] == "headway:hold"
     assert "read-only" in answer.logged("error")
+
+
+# --- options that Headway does not know
+
+
+@pytest.mark.parametrize(
+    ("comment", "unknown"),
+    [
+        ("headway=preemptable", "preemptable"),
+        ("my run headway=preemptible+max-gpu:8+steps", "max-gpu:8, steps"),
+        ("headway=min-gpus:8+max-gpus:2", "min-gpus:8+max-gpus:2"),
+        ("headway=min-gpus:1000001", "min-gpus:1000001"),
+        ("headway=steps:0", "steps:0"),
+        ("headway=off;x", "off;x"),
+        (f"headway={'x' * 1000}", "x" * 200),
+        ("headway=%s%d", "%s%d"),
+        ("headway=preemptible+off+min-gpus:02+max-gpus:1000000+steps:999999999+epochs:3", ""),
+        ("headway=preemptable headway=", "preemptable"),
+        ("headway: fast, HEADWAY=x", ""),
+        ("headway=", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("partition", ["dl", "other"])
+def test_its_user_hears_of_an_unknown_option_at_submission(
+    plugin: LuaPlugin, comment: str | None, unknown: str, partition: str
+) -> None:
+    answer = plugin.submit(comment=comment, partition=partition)
+
+    said = answer.logged("user")
+    assert f"have no effect: {unknown}. Headway knows off, preemptible" in said if unknown else said == ""
+    assert answer.job.get("comment") == comment  # the job is submitted as it was written
+    assert (answer.job.get("admin_comment") == "headway:hold") == (partition == "dl")
+    # by the same rules, the controller says so in `headway why`
+    assert bool(read_user_options(comment or "").unknown) == bool(unknown)
+
+
+def test_on_newer_slurm_its_user_hears_of_an_unknown_option_in_a_change(plugin: LuaPlugin) -> None:
+    assert plugin.modify({}, comment="headway=preemptable").logged("user") == ""
+    plugin.script.write_text(plugin.script.read_text().replace("slurm.ESLURM_JOB_HELD", "2042"))
+
+    assert "no effect: preemptable." in plugin.modify({}, comment="headway=preemptable").logged("user")
+    assert plugin.modify({}, name="new").logged("user") == ""
 
 
 # --- options of the SPANK plugin
