@@ -22,7 +22,7 @@ from controller.slurm.client import Phase
 from controller.state.journal import Journal
 from tests.campaign.plot.faults import FAULTS, InjectedError
 from tests.campaign.plot.operations import OPERATIONS
-from tests.campaign.plot.story import Story
+from tests.campaign.plot.story import Step, Story
 from tests.campaign.verdict.model import Expected, Promise, Violation
 from tests.campaign.world.cluster import STALE_AFTER_S, Cluster
 from tests.campaign.world.processes import Process
@@ -70,6 +70,12 @@ def play(story: Story) -> Played:
                 loop.close()
 
 
+def _carry_out(cluster: Cluster, step: Step) -> None:
+    """Carry out a step. The model must know what has happened by now: after a sleep of the machine, jobs may be due to end."""
+    cluster.slurm.catch_up()
+    (FAULTS.get(step.verb) or OPERATIONS[step.verb])(cluster, **step.args)
+
+
 async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
     cluster = Cluster(story, folder, loop)
     background = [
@@ -84,10 +90,9 @@ async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]
         await asyncio.sleep(step.after_s)
         if step.verb in FAULTS:
             faults[step.verb] += 1
-            happen = partial(FAULTS[step.verb], cluster, **step.args)
         else:
             operations += 1
-            happen = partial(OPERATIONS[step.verb], cluster, **step.args)
+        happen = partial(_carry_out, cluster, step)
         cluster.at_await(step.awaits, happen) if step.awaits else happen()
     await _end(cluster)
     for task in background:

@@ -98,6 +98,10 @@ class EmbeddedSlurm:
         """Cancel the job (scancel). Raises SlurmError."""
         _check(commands.cancel(self._ctld, self._live(job_id)))
 
+    def catch_up(self) -> None:
+        """Process everything that is due by now, such as jobs that end: time may have passed in which no task ran."""
+        self._ctld.catch_up()
+
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Job:
