@@ -50,6 +50,8 @@ class Decision:
     """A short reason for some of the jobs."""
     queue: tuple[int, ...] = ()
     """Waiting jobs in the order in which the policy considers them; may be empty."""
+    guard: str = ""
+    """Reason why a rule decided in a learned policy's place; empty if the policy itself decided."""
 
 
 @runtime_checkable

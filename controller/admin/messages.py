@@ -58,6 +58,8 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         decisions=counts.decisions,
         rejects=counts.rejects,
         fallbacks=counts.fallbacks,
+        guarded=counts.guarded,
+        guard=controller.decider.guard,
         slurm_errors=controller.slurm_errors,
         last_error=health.last_error or controller.journal.notice or controller.decider.last_error,
         partitions=controller.settings.partitions,

@@ -71,6 +71,7 @@ def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
     message.reason_job.extend(decision.reasons)
     message.reason.extend(text[:MAX_REASON_CHARS] for text in decision.reasons.values())
     message.queue.extend(decision.queue)
+    message.guard = decision.guard[:MAX_REASON_CHARS]
     return message
 
 
@@ -111,7 +112,9 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
     _add_servers(message, job, allocation, len(state.nodes))
     queue = distinct_rows("queue", message.queue, num_jobs)
     check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
-    return Decision(allocation, _decode_reasons(message, num_jobs), tuple(queue.tolist()))
+    if len(message.guard) > MAX_REASON_CHARS:
+        refuse("guard", f"has {len(message.guard)} characters, more than {MAX_REASON_CHARS}")
+    return Decision(allocation, _decode_reasons(message, num_jobs), tuple(queue.tolist()), message.guard)
 
 
 def _add_servers(

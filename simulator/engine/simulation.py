@@ -88,6 +88,8 @@ class Simulation:
         self._active: list[ActiveJob] | None = None
         self._undecided = False
         self.decisions = 0
+        self.guarded = 0
+        """Number of decisions that a rule made in a learned policy's place."""
         self.decision_ns: list[int] = []
         """Duration of each decision, ns of real time."""
 
@@ -155,7 +157,9 @@ class Simulation:
         if self._kernel is not None:
             self._kernel(self._loop)
         elif self._policy is not None:
-            self._allocate(self._policy.decide(self.state()))
+            decision = self._policy.decide(self.state())
+            self._allocate(decision)
+            self.guarded += bool(decision.guard)
         else:
             raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
         self.decision_ns.append(time.perf_counter_ns() - begin)
@@ -237,7 +241,7 @@ class Simulation:
         twin._speeds = self._speeds.fork(twin._loop) if self._speeds is not None else None
         twin._stall = self._stall.fork()
         twin._active = None if self._active is None else twin._view().active(twin._loop)
-        twin.decision_ns = []
+        twin.decision_ns, twin.guarded = [], 0
         if policy is not None:
             twin._change_policy(policy)
         else:

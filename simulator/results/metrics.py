@@ -157,6 +157,7 @@ def summary(result: Result) -> dict[str, Figure]:
         "decision_p99_ms": decision_ms(result, 99),
         "wall_s": result.wall_s,
         "jobs_per_s": len(result) / result.wall_s if result.wall_s else None,
+        "guarded_share": result.guarded / result.decisions if result.decisions else None,
         "avg_first_wait_s": average_first_wait_s(result),
         "effectiveness": effectiveness(result),
         "avg_slowdown": _mean(slowdown),

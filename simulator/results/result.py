@@ -109,6 +109,8 @@ class Result:
     node_gpus: IntColumn
     node_names: tuple[str, ...]
     decisions: int
+    guarded: int
+    """Number of decisions that a rule made in a learned policy's place."""
     decision_ns: IntColumn
     """Real time of each decision."""
     wall_s: float
@@ -150,6 +152,7 @@ class Result:
             node_gpus=np.array(cluster.gpus, dtype=np.int64),
             node_names=cluster.names,
             decisions=simulation.decisions,
+            guarded=simulation.guarded,
             decision_ns=np.array(simulation.decision_ns, dtype=np.int64),
             wall_s=wall_s,
             dropped=dropped,

@@ -82,6 +82,7 @@ ROWS = (
     Row("failures", "killed by failures", count_text, -1),
     Row("overhead_gpu_s", "GPU time lost by stops", time_text, -1),
     Row("decisions", "decisions", count_text),
+    Row("guarded_share", "decisions by a guard", share_text, -1),
     Row("decision_p50_ms", "decision takes, median", ms_text, -1),
     Row("decision_p99_ms", "decision takes, 99th percentile", ms_text, -1),
     Row("wall_s", "simulated in", time_text),

@@ -70,6 +70,9 @@ class ControllerMetrics(Collector):
         yield counter(
             "headway_policy_rejects", "Decisions of the policy server that were rejected", decider.counts.rejects
         )
+        yield counter(
+            "headway_policy_guarded", "Decisions of a rule in a learned policy's place", decider.counts.guarded
+        )
         yield gauge(
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
         )

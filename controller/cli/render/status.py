@@ -37,7 +37,8 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
         ("lease", _lease_line(status)),
         ("partitions", ", ".join(status.partitions)),
         ("policy", policy_line(status.policy)),
-        ("decisions", f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected"),
+        ("decisions", _decisions_line(status)),
+        *([("guard", f"a rule decides in the policy's place: {status.guard}")] if status.guard else []),
         ("jobs", _jobs_line(status)),
         (
             "gpus",
@@ -79,6 +80,11 @@ def _lease_line(status: admin_pb2.Status) -> str:
         return "none: Slurm schedules without Headway"
     age = duration(time.time() - status.lease_time_s)
     return f"renewed {age} ago" + (", STALE: Slurm schedules without Headway" if status.lease_stale else "")
+
+
+def _decisions_line(status: admin_pb2.Status) -> str:
+    guarded = f", {status.guarded} by the policy's guard" if status.guarded else ""
+    return f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} rejected{guarded}"
 
 
 def _jobs_line(status: admin_pb2.Status) -> str:

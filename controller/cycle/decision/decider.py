@@ -88,6 +88,8 @@ class DeciderCounts:
 
     decisions: int = 0
     rejects: int = 0
+    guarded: int = 0
+    """Decisions that a rule made in a learned policy's place."""
     fallbacks: int = 0
     undecided: int = 0
 
@@ -134,6 +136,8 @@ class Decider:
         """Times of the first and the last of consecutive decisions that neither policy nor fallback made."""
         self.counts = DeciderCounts()
         self.last_error = ""
+        self.guard = ""
+        """Reason why a rule made the server's last decision in the policy's place; empty if the policy itself made it."""
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set the time that the policy server has for a decision, seconds."""
@@ -200,6 +204,7 @@ class Decider:
             problem = str(error)
         else:
             self._undecided = None
+            self._note_guard(plan.guard)
             return Decided(plan, name, self._took_s(begun_s), "")
         self.counts.fallbacks += 1
         self.last_error = problem
@@ -313,6 +318,12 @@ class Decider:
                 return server, Rejection(f"checking it raised {type(error).__name__}: {error}")
         address = server.endpoint.address
         raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it restarted during each attempt")
+
+    def _note_guard(self, reason: str) -> None:
+        if reason and not self.guard:
+            log.warning("policy_guarded", address=self.address, reason=reason)
+        self.counts.guarded += bool(reason)
+        self.guard = reason
 
     def _note_undecided(self) -> None:
         now_s = self._clock.monotonic()

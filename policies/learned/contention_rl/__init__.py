@@ -1,5 +1,5 @@
 """Contention-aware scheduling by reinforcement learning (Ryu and Eo): RL-base and RL-Hybrid.
-Imports `api`, `errors`, `learned/algorithms`, `learned/training`, `learned/weights`, `model`, `options`, `placement`,
+Imports `api`, `errors`, `learned/algorithms`, `learned/guard`, `learned/training`, `learned/weights`, `model`, `options`, `placement`,
 `selection` and `speeds`.
 
 `gpu_grid`, `spreads`, `placement_actions` and `features` are the paper's state and action; the training environment and the encoder

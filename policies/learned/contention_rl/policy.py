@@ -19,6 +19,7 @@ from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
 from policies.learned.contention_rl.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.contention_rl.preempting import too_slow
+from policies.learned.guard import guard_of
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
@@ -120,13 +121,16 @@ class RlBase:
         branch: str = "",
         preempt_below: float = 0.0,
         preset: str = OWN,
+        guard: bool = True,
     ) -> None:
         """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway: those of its
         own recipe (C by default), or with `preset=paper` those of the paper's (B by default). A job that runs at less than the
-        share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
+        share `preempt_below` of its speed alone is stopped; 0: none is. With `guard=false`, or with an agent in place of a folder,
+        the agent decides alone. Raises WeightsError."""
         of = choice("preset", preset, (OWN, PAPER))
         known = choice("branch", branch or USUAL[of], tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, ContentionAgent) else ContentionAgent.load(weights, known, of)
+        self._guard = guard_of(guard, alone=not isinstance(weights, str))
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
         if self._below >= 1:
             raise ValueError(
@@ -138,6 +142,10 @@ class RlBase:
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Raises
         EncoderError for unsupported clusters."""
+        decision = self._decided(state)
+        return decision if self._guard is None else self._guard.checked(state, decision)
+
+    def _decided(self, state: ClusterState) -> Decision:
         stopped = too_slow(state, self._below) if self._below else None
         if stopped is None:
             return self._started(state)
@@ -179,9 +187,10 @@ class RlHybrid(RlBase):
         greedy: str = ALL,
         preempt_below: float = 0.0,
         preset: str = OWN,
+        guard: bool = True,
     ) -> None:
         """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
-        super().__init__(weights, branch, preempt_below, preset)
+        super().__init__(weights, branch, preempt_below, preset, guard)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:

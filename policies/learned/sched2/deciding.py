@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policies.api import Decision
+from policies.learned.guard import Guard
 from policies.learned.sched2.encoder import AgentView, Encoder
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
@@ -46,10 +47,12 @@ class AgentPolicy:
     """A policy whose decisions are an agent's; subclasses say which agent, and where it comes from."""
 
     _agent: Sched2Agent
+    _guard: Guard | None
 
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
-        return decide(self._agent, state)
+        decision = decide(self._agent, state)
+        return decision if self._guard is None else self._guard.checked(state, decision)
 
 
 def decide(agent: Sched2Agent, state: ClusterState) -> Decision:

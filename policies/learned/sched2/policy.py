@@ -12,6 +12,7 @@ import numpy as np
 
 from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
+from policies.learned.guard import guard_of
 from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
 from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, Mask, encoding_of
 from policies.learned.sched2.state.kinds import FEATURES, PAPER
@@ -87,10 +88,12 @@ class Sched2(AgentPolicy):
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=NEEDS)
 
-    def __init__(self, weights: str | QAgent = "", window: str = "", network: str = PAPER) -> None:
+    def __init__(self, weights: str | QAgent = "", window: str = "", network: str = PAPER, guard: bool = True) -> None:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway: those of the paper's
         network, or with `network=features` those of the one that sees features. `window=widest` shows the agent jobs of the whole
-        queue. An agent in place of a folder has a network and a window of its own. Raises WeightsError, EncoderError."""
+        queue. An agent in place of a folder has a network and a window of its own. Such an agent decides alone, and so does every
+        agent with `guard=false`. Raises WeightsError, EncoderError."""
         if network not in SHIPPED:
             raise ValueError(f"network is {network!r}; give {' or '.join(SHIPPED)}")
         self._agent = weights if isinstance(weights, QAgent) else QAgent.load(weights, window, network)
+        self._guard = guard_of(guard, alone=not isinstance(weights, str))

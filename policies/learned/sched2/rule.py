@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from policies.api import PolicySpec
 from policies.errors import EncoderError, WeightsError
+from policies.learned.guard import guard_of
 from policies.learned.sched2.deciding import NEEDS, AgentAction, AgentPolicy
 from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, Mask, encoding_of
 from policies.learned.sched2.state.feature_columns import OF_JOB
@@ -73,10 +74,13 @@ class Sched2Rule(AgentPolicy):
         name=SYSTEM, source="Headway; state, actions and placement of SCHED2 (Luan et al., GLOBECOM 2019)", needs=NEEDS
     )
 
-    def __init__(self, weights: str | RuleAgent = "", window: str = "", rule: str = SEARCHED) -> None:
+    def __init__(
+        self, weights: str | RuleAgent = "", window: str = "", rule: str = SEARCHED, guard: bool = True
+    ) -> None:
         """`weights` is the folder of a policy training; without one, the rule that comes with Headway. `window=widest` shows it
         jobs of the whole queue. `rule=start` is the rule that the search began with. An agent in place of a folder has a rule and a
-        window of its own. Raises WeightsError, EncoderError."""
+        window of its own, and decides alone, as does every agent with `guard=false`. Raises WeightsError, EncoderError."""
         if rule not in (SEARCHED, START):
             raise ValueError(f"rule is {rule!r}; give {SEARCHED} or {START}")
         self._agent = weights if isinstance(weights, RuleAgent) else RuleAgent.load(weights, window, rule)
+        self._guard = guard_of(guard, alone=not isinstance(weights, str))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos.headway.v1 import snapshot_pb2 as protos_dot_headway_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/headway/v1/policy.proto\x12\nheadway.v1\x1a protos/headway/v1/snapshot.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xd1\x01\n\x11PolicyDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x1a\n\x12min_schema_version\x18\x04 \x01(\r\x12\x1a\n\x12max_schema_version\x18\x05 \x01(\r\x12\x10\n\x08preempts\x18\x06 \x01(\x08\x12\x0f\n\x07resizes\x18\x07 \x01(\x08\x12\x12\n\nexact_gpus\x18\x08 \x01(\x08\x12\x0f\n\x07round_s\x18\t \x01(\x01\x12\r\n\x05needs\x18\n \x03(\t\"\xe8\x01\n\x08\x44\x65\x63ision\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03job\x18\x02 \x03(\r\x12\x18\n\x10placement_offset\x18\x03 \x03(\r\x12\x16\n\x0eplacement_node\x18\x04 \x03(\r\x12\x16\n\x0eplacement_gpus\x18\x05 \x03(\r\x12\x12\n\nreason_job\x18\x06 \x03(\r\x12\x0e\n\x06reason\x18\x07 \x03(\t\x12\r\n\x05queue\x18\x08 \x03(\r\x12\x15\n\rserver_offset\x18\t \x03(\r\x12\x13\n\x0bserver_node\x18\n \x03(\r\x12\x14\n\x0cserver_count\x18\x0b \x03(\r\"\xca\x01\n\x07Outcome\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x10\n\x08job_name\x18\x03 \x01(\t\x12\x15\n\rsubmit_time_s\x18\x04 \x01(\x01\x12\x14\n\x0cstart_time_s\x18\x05 \x01(\x01\x12\x15\n\rfinish_time_s\x18\x06 \x01(\x01\x12\x10\n\x08num_gpus\x18\x07 \x01(\r\x12\x11\n\tnum_nodes\x18\x08 \x01(\r\x12\x11\n\tservice_s\x18\t \x01(\x01\x12\x13\n\x0b\x66inal_state\x18\n \x01(\t\" \n\x0cLearnSummary\x12\x10\n\x08received\x18\x01 \x01(\x04\x32\xc7\x01\n\x06Policy\x12\x46\n\x08\x44\x65scribe\x12\x1b.headway.v1.DescribeRequest\x1a\x1d.headway.v1.PolicyDescription\x12;\n\x06\x44\x65\x63ide\x12\x1b.headway.v1.ClusterSnapshot\x1a\x14.headway.v1.Decision\x12\x38\n\x05Learn\x12\x13.headway.v1.Outcome\x1a\x18.headway.v1.LearnSummary(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/headway/v1/policy.proto\x12\nheadway.v1\x1a protos/headway/v1/snapshot.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xd1\x01\n\x11PolicyDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x1a\n\x12min_schema_version\x18\x04 \x01(\r\x12\x1a\n\x12max_schema_version\x18\x05 \x01(\r\x12\x10\n\x08preempts\x18\x06 \x01(\x08\x12\x0f\n\x07resizes\x18\x07 \x01(\x08\x12\x12\n\nexact_gpus\x18\x08 \x01(\x08\x12\x0f\n\x07round_s\x18\t \x01(\x01\x12\r\n\x05needs\x18\n \x03(\t\"\xf7\x01\n\x08\x44\x65\x63ision\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03job\x18\x02 \x03(\r\x12\x18\n\x10placement_offset\x18\x03 \x03(\r\x12\x16\n\x0eplacement_node\x18\x04 \x03(\r\x12\x16\n\x0eplacement_gpus\x18\x05 \x03(\r\x12\x12\n\nreason_job\x18\x06 \x03(\r\x12\x0e\n\x06reason\x18\x07 \x03(\t\x12\r\n\x05queue\x18\x08 \x03(\r\x12\x15\n\rserver_offset\x18\t \x03(\r\x12\x13\n\x0bserver_node\x18\n \x03(\r\x12\x14\n\x0cserver_count\x18\x0b \x03(\r\x12\r\n\x05guard\x18\x0c \x01(\t\"\xca\x01\n\x07Outcome\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x10\n\x08job_name\x18\x03 \x01(\t\x12\x15\n\rsubmit_time_s\x18\x04 \x01(\x01\x12\x14\n\x0cstart_time_s\x18\x05 \x01(\x01\x12\x15\n\rfinish_time_s\x18\x06 \x01(\x01\x12\x10\n\x08num_gpus\x18\x07 \x01(\r\x12\x11\n\tnum_nodes\x18\x08 \x01(\r\x12\x11\n\tservice_s\x18\t \x01(\x01\x12\x13\n\x0b\x66inal_state\x18\n \x01(\t\" \n\x0cLearnSummary\x12\x10\n\x08received\x18\x01 \x01(\x04\x32\xc7\x01\n\x06Policy\x12\x46\n\x08\x44\x65scribe\x12\x1b.headway.v1.DescribeRequest\x1a\x1d.headway.v1.PolicyDescription\x12;\n\x06\x44\x65\x63ide\x12\x1b.headway.v1.ClusterSnapshot\x1a\x14.headway.v1.Decision\x12\x38\n\x05Learn\x12\x13.headway.v1.Outcome\x1a\x18.headway.v1.LearnSummary(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POLICYDESCRIPTION']._serialized_start=100
   _globals['_POLICYDESCRIPTION']._serialized_end=309
   _globals['_DECISION']._serialized_start=312
-  _globals['_DECISION']._serialized_end=544
-  _globals['_OUTCOME']._serialized_start=547
-  _globals['_OUTCOME']._serialized_end=749
-  _globals['_LEARNSUMMARY']._serialized_start=751
-  _globals['_LEARNSUMMARY']._serialized_end=783
-  _globals['_POLICY']._serialized_start=786
-  _globals['_POLICY']._serialized_end=985
+  _globals['_DECISION']._serialized_end=559
+  _globals['_OUTCOME']._serialized_start=562
+  _globals['_OUTCOME']._serialized_end=764
+  _globals['_LEARNSUMMARY']._serialized_start=766
+  _globals['_LEARNSUMMARY']._serialized_end=798
+  _globals['_POLICY']._serialized_start=801
+  _globals['_POLICY']._serialized_end=1000
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from policies.learned.training.agents import UniformAgent
 from policies.model import FloatColumn
 from simulator.papers.contention_rl.controls import MostReward, Spread
 from simulator.papers.contention_rl.env import BRANCHES
-from simulator.papers.contention_rl.rounds import InRounds, acting, in_rounds
+from simulator.papers.contention_rl.rounds import InRounds, acting, in_rounds, unguarded
 from simulator.reproducing.bound import average_jct_bound_s
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting, policy, scheduled
 from simulator.results import metrics
@@ -70,10 +70,11 @@ def deciding_in_rounds(*, branches: bool) -> tuple[Contender, ...]:
 
 def deciding_at_events(*, branches: bool) -> tuple[Contender, ...]:
     """Return the agents of Headway's own recipe, and controls, in the paper's cluster and workload."""
-    ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID, SPARING, HEADWAY))
+    ours = tuple(policy(unguarded(name), Kind.OURS, samples, name=name) for name in (BASE, HYBRID, SPARING, HEADWAY))
     if branches:
         ours += tuple(
-            policy(f"{name}:branch={branch}", Kind.OURS) for branch in OTHER_BRANCHES for name in (BASE, HYBRID)
+            policy(unguarded(text), Kind.OURS, name=text)
+            for text in (f"{name}:branch={branch}" for branch in OTHER_BRANCHES for name in (BASE, HYBRID))
         )
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in BASELINES)
     controls = tuple(policy(name, Kind.CONTROL) for name in PAPER_CONTROLS)

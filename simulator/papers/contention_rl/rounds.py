@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from policies.api import Decision, Policy, load_policy, parse_policy
+from policies.api import Decision, Policy, load_policy, option_names, parse_policy
 from policies.learned.training.agents import Agent
 from policies.model import ClusterState
 from policies.selection import present_placements
@@ -36,8 +36,14 @@ class InRounds:
 
 
 def in_rounds(text: str, kind: Kind, sampler: Sampler | None = None) -> Contender:
-    """Return the policy NAME[:key=value,...] as a contender that decides in rounds."""
-    return scheduled(text, kind, lambda: InRounds(load_policy(*parse_policy(text))), sampler)
+    """Return the policy NAME[:key=value,...], without its guard, as a contender that decides in rounds."""
+    return scheduled(text, kind, lambda: InRounds(load_policy(*parse_policy(unguarded(text)))), sampler)
+
+
+def unguarded(text: str) -> str:
+    """Return the policy NAME[:key=value,...] without its guard, if it has one: the paper's agents decide alone."""
+    name, _, options = text.partition(":")
+    return ":".join((name, ",".join(filter(None, (options, "guard=false"))))) if "guard" in option_names(name) else text
 
 
 def acting(name: str, kind: Kind, agent: Callable[[], Agent], branch: str) -> Contender:

@@ -128,6 +128,10 @@ class Status(Message):
     """Decisions that were rejected."""
     fallbacks: int = u64(18)
     """Decisions by the fallback."""
+    guarded: int = u64(31)
+    """Decisions that a rule made in a learned policy's place."""
+    guard: str = text(32)
+    """Reason of the last decision, if it was one of them; empty = it was not."""
     slurm_errors: int = u64(19)
     """Requests that Slurm did not carry out."""
     last_error: str = text(20)

@@ -81,6 +81,15 @@ async def test_a_refused_decision_is_counted(folder):
     assert value(registry, "headway_policy_rejects_total") == 1
 
 
+async def test_a_decision_of_the_policys_guard_is_counted(folder):
+    world = world_in(folder)
+    world.endpoint.guard = "job 1 is overdue"
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    assert value(registry, "headway_policy_guarded_total") == 1
+
+
 # --- the cluster
 
 

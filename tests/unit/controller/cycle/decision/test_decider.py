@@ -23,6 +23,7 @@ class FakeEndpoint:
 
     address: str = "unix:///fake"
     placement: Placement = field(default_factory=lambda: Placement((0,), (1,)))
+    guard: str = ""
     away: bool = False
     sick: bool = False
     num_calls: int = 0
@@ -41,7 +42,7 @@ class FakeEndpoint:
     async def decide(self, state, deadline_s):
         self.num_calls += 1
         self._answer()
-        return Decision({0: self.placement})
+        return Decision({0: self.placement}, guard=self.guard)
 
     async def learn(self, outcomes):
         self._answer()
@@ -79,6 +80,17 @@ async def test_the_policy_server_decides_while_it_can(state):
     decided = await (tested := decider(FakeEndpoint())).decide(state)
     assert (decided.policy, decided.problem, len(decided.plan.starts)) == ("fake", "", 1)
     assert tested.serving
+
+
+async def test_decisions_of_a_learned_policys_guard_are_counted(state):
+    endpoint = FakeEndpoint(guard="job 7 is overdue")
+    tested = decider(endpoint)
+    for _ in range(2):
+        await tested.decide(state)
+    assert (tested.counts.guarded, tested.guard) == (2, "job 7 is overdue")
+    endpoint.guard = ""
+    await tested.decide(state)
+    assert (tested.counts.decisions, tested.counts.guarded, tested.guard) == (3, 2, "")
 
 
 async def test_the_fallback_decides_when_it_is_away(state):
