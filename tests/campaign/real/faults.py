@@ -16,6 +16,8 @@ from tests.campaign.real.scene import Scene
 
 Fault = Callable[..., None]
 _FILLER = "filler"
+REGISTER_S = 4.0
+"""Time within which nodes register with a new slurmctld."""
 
 
 def kill_controller(scene: Scene, back_in_s: float) -> None:
@@ -97,6 +99,8 @@ def restart_slurmctld(scene: Scene, back_in_s: float) -> None:
     with contextlib.suppress(NotRunningError):
         scene.world.cluster.resume("slurmctld")
         scene.world.cluster.stop_slurmctld()
+    # The stop takes a while. Until nodes have registered with the new slurmctld, it refuses jobs as never runnable.
+    scene.disturb(None, back_in_s + REGISTER_S)
     scene.world.healer.later(back_in_s, scene.world.start_slurmctld)
 
 

@@ -221,8 +221,17 @@ class RealModel:
                     if other.ended and (other.end_s or 0) <= row.start_s + 1
                     if kind == "afterany" or other.state == "COMPLETED"
                 ]
-                if not ended:
+                if not ended and not (kind == "afterany" and self._was_cancelled(parent, rows, row.start_s)):
                     self.broken(RealPromise.NOT_BEFORE_ITS_TIME, expected.job_id, f"{kind} of {parent}: {row}")
+
+    def _was_cancelled(self, parent: str, rows: Mapping[str, Sequence[Row]], start_s: float) -> bool:
+        """Return whether a job ended by a cancellation, before it had run, although the accounting has no record of it."""
+        cancelled_s = self.jobs[parent].cancelled_s
+        return (
+            cancelled_s is not None
+            and cancelled_s <= start_s + 1
+            and not any(other.ran for other in rows.get(parent, ()))
+        )
 
     def _check_resources(self, expected: Expected, row: Row) -> None:
         spec, job_id = expected.spec, expected.job_id

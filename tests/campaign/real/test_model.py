@@ -140,6 +140,19 @@ def test_no_start_before_the_begin_time_nor_before_a_dependency() -> None:
     assert {violation.promise for violation in made.violations} == {RealPromise.NOT_BEFORE_ITS_TIME}
 
 
+@pytest.mark.parametrize(
+    ("cancelled_s", "kind", "ok"), [(101.0, "afterany", True), (109.0, "afterany", False), (101.0, "afterok", False)]
+)
+def test_a_cancelled_job_without_a_record_is_over(cancelled_s: float, kind: str, ok: bool) -> None:
+    made = RealModel()
+    made.submitted("6", Submission(label=1, user=USERS[0], steps=STEPS), 100.0)
+    made.submitted("7", Submission(label=0, user=USERS[0], steps=STEPS, after=((kind, 1),)), 100.0)
+    made.jobs["6"].cancelled_s = cancelled_s
+    made.check(by_job([run(103, 106)]), {"7": log(0, STEPS, 103.2)})
+    found = {violation.promise for violation in made.violations} - {RealPromise.NOT_HELD_FOR_EVER}
+    assert found == (set() if ok else {RealPromise.NOT_BEFORE_ITS_TIME})
+
+
 def test_a_job_ends_in_the_state_of_its_work() -> None:
     assert broken(model(), [run(101, 104, "FAILED")], log(0, STEPS, 101.2)) == {RealPromise.RIGHT_END}
     assert broken(model(), [run(101, 104)], log(0, 3, 101.2, ends=False)) == {RealPromise.RIGHT_END}

@@ -32,7 +32,8 @@ MANAGED, UNMANAGED = "dl", "plain"
 STALE_AFTER_S = 8.0
 _STATE_MIB = 64
 _COMMAND_S = 25.0
-_NO_JOURNAL = "the journal cannot be opened: database or disk is full"
+_FULL_DISK = "cannot be opened: database or disk is full"
+"""End of the message of a controller that starts on a full disk: of its journal, or its store of profiles."""
 _ENDS_WITHIN_S = 15.0
 """Time in which a process on a busy machine ends after it has seen a full disk."""
 _BEGUN = re.compile(r"\] started ")
@@ -167,7 +168,7 @@ class World:
             if status is None or name in self.down:
                 continue
             log = self.headway.log(name)
-            on_full_disk = _NO_JOURNAL in log[self._logged.get(name, 0) :]
+            on_full_disk = _FULL_DISK in log[self._logged.get(name, 0) :]
             if not on_full_disk or time.time() > self.disk_full_until_s + _ENDS_WITHIN_S:
                 self.ends.append(f"the {name} ended with status {status}: {log[-3000:]}")
             self.start(name)
