@@ -82,6 +82,8 @@ class Expected:
     gpus: set[int] = field(default_factory=set)
     """Numbers of GPUs that it may get."""
     resized: bool = False
+    asked_s: float = 0.0
+    """Start of sbatch, which may wait for a slurmctld that is away."""
     never: bool = False
     """It can never run: a dependency has failed."""
 
@@ -124,14 +126,15 @@ class RealModel:
     preemptive: bool = False
     """Policies may stop running jobs that save."""
 
-    def submitted(self, job_id: str, spec: Submission, time_s: float) -> None:
-        """sbatch has answered with this id."""
+    def submitted(self, job_id: str, spec: Submission, time_s: float, begun_s: float | None = None) -> None:
+        """sbatch has answered with this id; it was started at `begun_s`, from which --begin=now+N counts."""
         ids = [f"{job_id}_{task}" for task in range(spec.array)] or [job_id]
         self.labels[spec.label] = ids
         for each in ids:
             holds = [Hold(time_s)] if spec.hold else []
             gpus = spec.gpus_in_all or spec.gpus_per_node * spec.nodes
-            self.jobs[each] = Expected(each, spec, time_s, holds, gpus={gpus})
+            asked_s = time_s if begun_s is None else begun_s
+            self.jobs[each] = Expected(each, spec, time_s, holds, gpus={gpus}, asked_s=asked_s)
 
     def broken(self, promise: RealPromise, job: str, text: str) -> None:
         """Record a violation."""
@@ -189,7 +192,7 @@ class RealModel:
                 until_s = float("inf") if hold.until_s is None else hold.until_s
                 if hold.from_s + hold.late_s + SECOND_S < row.start_s < until_s - SECOND_S and not hold.excused:
                     self.broken(RealPromise.NOT_WHILE_HELD, job_id, f"held since {hold.from_s:.2f}, and {row}")
-            if spec.begin_in_s is not None and row.start_s < expected.submitted_s + spec.begin_in_s - SECOND_S:
+            if spec.begin_in_s is not None and row.start_s < expected.asked_s + spec.begin_in_s - SECOND_S:
                 self.broken(RealPromise.NOT_BEFORE_ITS_TIME, job_id, f"submitted at {expected.submitted_s:.2f}: {row}")
             self._check_dependencies(expected, row, rows)
             self._check_resources(expected, row)

@@ -32,11 +32,12 @@ def submit(scene: Scene, **args: Any) -> None:
     words = _sbatch(scene, spec)
     if words is None:
         return
+    begun_s = time.time()
     answer, text = scene.world.user(spec.user, *words, cwd=scene.folder)
     now_s = time.time()
     scene.note(f"submit {spec.label}: {answer.name} {text}")
     if answer is Answer.DONE:
-        scene.model.submitted(text.split(";")[0], spec, now_s)
+        scene.model.submitted(text.split(";")[0], spec, now_s, begun_s)
     elif now_s > scene.slurm_away_until_s:
         scene.model.broken(RealPromise.SBATCH_WORKS, "", f"{' '.join(words)}: {text}")
     if answer is Answer.UNKNOWN:

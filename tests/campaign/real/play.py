@@ -142,7 +142,9 @@ def _records(scene: Scene) -> tuple[dict[str, list[Row]], dict[str, list[Line]]]
         missing = [
             job_id
             for job_id, expected in scene.model.jobs.items()
-            if not any(row.ended for row in rows.get(job_id, ())) and not _is_struck_out(scene, expected)
+            if not any(row.ended for row in rows.get(job_id, ()))
+            and not _is_struck_out(scene, expected)
+            and not _is_cancelled_while_requeued(expected, rows.get(job_id, ()))
         ]
         if not missing or time.monotonic() > deadline:
             break
@@ -157,6 +159,12 @@ def _is_struck_out(scene: Scene, expected: Expected) -> bool:
     """Return whether Slurm has only struck a cancelled task out of its array, which leaves nothing in the accounting."""
     cancelled = expected.cancelled_s is not None or expected.maybe_cancelled
     return bool(expected.spec.array) and cancelled and not (scene.folder / f"{expected.job_id}.log").exists()
+
+
+def _is_cancelled_while_requeued(expected: Expected, rows: Sequence[Row]) -> bool:
+    """Return whether a job was cancelled while the run that was requeued was ending: the accounting of Slurm has no end then."""
+    cancelled = expected.cancelled_s is not None or expected.maybe_cancelled
+    return cancelled and bool(rows) and rows[-1].state == "REQUEUED"
 
 
 def _accounting(scene: Scene) -> dict[str, list[Row]]:
