@@ -155,6 +155,14 @@ class SlurmJob:
     raw_id: int | None = None
     """Slurm's number of the record, which the job's processes see as SLURM_JOB_ID. A task of an array gets its own number when it
     starts. None: Slurm has not shown it."""
+    expedited: bool = False
+    """Submitted with --requeue=expedite (Slurm 25.11 and later): after a failure of a node Slurm keeps its nodes for it, and starts
+    it again at once, before all other jobs."""
+
+    @property
+    def is_restarted_by_slurm(self) -> bool:
+        """True while Slurm is about to start the job again at once: it is left alone, and held by nobody."""
+        return self.expedited and self.restarts > 0 and self.phase is Phase.PENDING and not self.held
 
     @property
     def marks(self) -> frozenset[str]:

@@ -71,6 +71,7 @@ _ENDED = frozenset(
 )
 _PENDING = frozenset(["PENDING", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
 _RUNNING = frozenset(["RUNNING", "RESIZING", "SIGNALING"])
+_LEAVING = frozenset(["COMPLETING", "EXPEDITING", "REQUEUED", "STAGE_OUT"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     fields = _fields(middle)
     gpus = _gpu_request(tail)
     texts = texts_of(tail)
-    job = _job(owner, middle, fields, texts, gpus, clock)
+    begin, end = _after_paths(tail)
+    job = _job(owner, middle, fields, texts, gpus, clock, expedited=tail.find(_EXPEDITED, begin, end) >= 0)
     array_id = job.array_job_id
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
@@ -135,7 +137,14 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
 
 
 def _job(
-    owner: re.Match[str], middle: str, fields: dict[str, str], texts: Texts, gpus: _GpuRequest, clock: Clockface
+    owner: re.Match[str],
+    middle: str,
+    fields: dict[str, str],
+    texts: Texts,
+    gpus: _GpuRequest,
+    clock: Clockface,
+    *,
+    expedited: bool,
 ) -> SlurmJob:
     state = fields["JobState"]
     phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
@@ -172,6 +181,7 @@ def _job(
         array_job_id=int(owner["array"]) if owner["array"] else None,
         het_job_id=int(owner["het"]) if owner["het"] else None,
         raw_id=int(owner["raw"]),
+        expedited=expedited,
     )
 
 
@@ -232,14 +242,20 @@ class _GpuRequest:
 
 _NO_GPUS = _GpuRequest()
 _TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
+_EXPEDITED = " ExpeditedRequeue=Yes"
+
+
+def _after_paths(tail: str) -> tuple[int, int]:
+    """Return begin and end of the part after the last path and before the mail address."""
+    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
+    end = tail.find(" MailUser=", begin)
+    return begin, len(tail) if end < 0 else end
 
 
 def _gpu_request(tail: str) -> _GpuRequest:
-    """Return the requested GPUs. They are printed after the last path and before the mail address."""
-    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
-    end = tail.find(" MailUser=", begin)
+    """Return the requested GPUs."""
     found: dict[str, str] = {}
-    for key, text in _TRES.findall(tail, begin, len(tail) if end < 0 else end):
+    for key, text in _TRES.findall(tail, *_after_paths(tail)):
         found.setdefault(key, text)
     return gpu_request(found.get("TresPerJob", ""), found.get("TresPerNode", ""), found.get("TresPerTask", ""))
 
@@ -381,5 +397,6 @@ def phase_of(state: str, *, has_nodes: bool) -> Phase:
             return Phase.CONFIGURING
         case "SUSPENDED" | "STOPPED":
             return Phase.SUSPENDED
-    # COMPLETING, STAGE_OUT, REQUEUED, and words of later Slurm versions: the job keeps its nodes, and is left alone.
-    return Phase.COMPLETING if has_nodes or word in {"COMPLETING", "REQUEUED", "STAGE_OUT"} else Phase.ENDED
+    # COMPLETING, STAGE_OUT, REQUEUED, and words of later Slurm versions: the job keeps its nodes, and is left alone. While a job is
+    # EXPEDITING, Slurm finds out whether it has to start it again on its nodes.
+    return Phase.COMPLETING if has_nodes or word in _LEAVING else Phase.ENDED

@@ -100,9 +100,9 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
 
 
 def unpin_step(found: Found, original: ResourceRequest) -> Step:
-    """Give a held job its own request back."""
+    """Give a held job its own request back; also a job that Slurm is about to start again, if it is still pending."""
     job = found.job
-    refusal = _not_held(job)
+    refusal = None if job.is_restarted_by_slurm else _not_held(job)
     if refusal is not None:
         return refusal
     request = job.request
@@ -198,6 +198,8 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
     return None if current_s == wanted_s else _update(job, [f"StartTime=uts{wanted_s}"])
 
 
+NO_HOLD_AT_REQUEUE = "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes"
+"""Obstacle to a stop (25.11.7: such a job starts within 0.2 s of any requeue)."""
 STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
 """Phases in which a job may be stopped. A COMPLETING job has ended or was cancelled, and a requeue would start it again."""
 
@@ -213,6 +215,8 @@ def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
         return Failure(f"is {job.state}, not running")
     if not job.requeue:
         return Failure("was submitted with --no-requeue")
+    if job.expedited:
+        return Failure(NO_HOLD_AT_REQUEUE)
     return None
 
 
@@ -342,7 +346,7 @@ def _same_range(found: Found, original: ResourceRequest) -> bool:
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:
-    if any(word.startswith("ReqNodeList=") for word in words):
+    if words and (job.is_restarted_by_slurm or any(word.startswith("ReqNodeList=") for word in words)):
         words = [PENDING_ONLY, *words]
     return Command(("update", f"JobId={job.key.job_id}", *words)) if words else None
 

@@ -517,6 +517,29 @@ async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory(
     assert (await job_of(client)).request == original
 
 
+async def test_the_nodes_of_a_job_that_slurm_starts_again_are_taken_off_while_it_is_pending() -> None:
+    fields = {"restarts": "1", "gpus": "ExpeditedRequeue=Yes TresPerNode=gres/gpu:2 ", "req_nodes": "n1"}
+    slurm = Slurmctld(pending(7, **fields))
+    client = client_of(slurm)
+    original = replace((await job_of(client)).request, required_nodes=())
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime NumNodes=1-500000 ReqNodeList="]
+    assert (await job_of(client)).request == original
+    # one that runs by then keeps its nodes
+    slurm = Slurmctld(pending(7, **fields))
+    client = client_of(slurm)
+    await job_of(client)
+    slurm.before = lambda line: slurm["7"].update(state="RUNNING", nodes="n1") if line.startswith("update") else None
+    assert KEY in await client.unpin({KEY: original})
+    assert slurm["7"]["nodes"] == "n1"
+
+
+async def test_a_job_that_slurm_would_start_again_is_not_stopped() -> None:
+    slurm = Slurmctld(running(7, gpus="ExpeditedRequeue=Yes TresPerNode=gres/gpu:2 "))
+    assert "--requeue=expedite" in (await client_of(slurm).requeue_hold([KEY]))[KEY].message
+    assert slurm.commands("requeuehold") == []
+
+
 async def test_a_wrong_node_fails_alone_and_is_never_half_done() -> None:
     slurm = Slurmctld(held(7), held(8))
     client = client_of(slurm)

@@ -77,6 +77,8 @@ def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
         ("PREEMPTED", "n1", Phase.ENDED),
         ("OUT_OF_MEMORY", "n1", Phase.ENDED),
         ("CANCELLED", "", Phase.ENDED),
+        ("EXPEDITING", "n1", Phase.COMPLETING),
+        ("EXPEDITING", "", Phase.COMPLETING),
         ("SOMETHING_NEW", "n1", Phase.COMPLETING),
         ("SOMETHING_NEW", "", Phase.ENDED),
     ],
@@ -84,7 +86,7 @@ def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
 def test_states(state: str, nodes: str, phase: Phase) -> None:
     seen = job(state=state, nodes=nodes)
     assert (seen.state, seen.phase) == (state, phase)
-    assert bool(seen.allocated) == phase.occupies_nodes
+    assert bool(seen.allocated) == (phase.occupies_nodes and bool(nodes))
 
 
 def test_ended_jobs_keep_their_times_and_no_nodes() -> None:
@@ -153,6 +155,13 @@ def test_numbers_of_nodes(fields: dict[str, str], nodes: tuple[int, int]) -> Non
 def test_requested_gpus(gpus: str, asked: tuple[object, ...]) -> None:
     request = job(gpus=gpus).request
     assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
+
+
+def test_a_job_that_slurm_itself_starts_again() -> None:
+    assert job(gpus="ExpeditedRequeue=Yes TresPerNode=gres/gpu:1 ").expedited
+    assert not job().expedited
+    for field in ("name", "comment", "command", "workdir", "stderr"):
+        assert not job(**{field: "x ExpeditedRequeue=Yes y"}).expedited
 
 
 def test_a_total_and_a_number_for_each_node_give_the_number_of_nodes() -> None:
