@@ -9,6 +9,9 @@ from controller.slurm.client import SlurmJob
 MANY_NODES = 500_000
 """An upper bound of nodes that no cluster reaches: it stands for "none" in a job that once had a bound."""
 
+OLDER_GRES, NEWER_GRES = "gres:", "gres/"
+"""Prefixes of generic resources in requests: up to Slurm 23.02, and since then."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -24,4 +27,4 @@ class JobRecord:
     """True when the request names generic resources besides GPUs, or several GPU types: it cannot be composed again from
     parts."""
     gres_prefix: str
-    """Prefix of generic resources in this Slurm: "gres:" up to 23.02, "gres/" since then."""
+    """Prefix of generic resources in this Slurm: OLDER_GRES or NEWER_GRES."""

@@ -23,7 +23,7 @@ from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
 from controller.slurm.hostlist import expand_indices, expand_nodes
-from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.records import MANY_NODES, NEWER_GRES, OLDER_GRES, JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
@@ -237,7 +237,7 @@ class _GpuRequest:
     per_task: int | None = None
     type: str = ""
     mixed: bool = False
-    prefix: str = "gres:"
+    prefix: str = OLDER_GRES
 
 
 _NO_GPUS = _GpuRequest()
@@ -274,7 +274,7 @@ def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
         type=types.pop() if len(types) == 1 else "",
         # GPUs by task are never rewritten, so other resources beside them do no harm.
         mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
-        prefix="gres/" if "gres/" in per_job + per_node + per_task else "gres:",
+        prefix=NEWER_GRES if NEWER_GRES in per_job + per_node + per_task else OLDER_GRES,
     )
 
 
@@ -286,6 +286,8 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
     if tasks_per_node:
         min_nodes = max(min_nodes, -(-num_tasks // tasks_per_node))
     per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
+    if per_task and tasks_per_node and tasks_per_node >= num_tasks:
+        tasks_per_node = None  # a maximum that bounds nothing, as Headway leaves it where it cannot be taken back
     if per_node and per_job:
         # --gpus with --gpus-per-node: together they say how many nodes.
         min_nodes = max_nodes = max(per_job // per_node, 1)

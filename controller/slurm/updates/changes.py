@@ -11,6 +11,8 @@ What Slurm 22.05 does with an update, measured:
   than its tasks need ends up in BadConstraints.
 - An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- Newer releases (seen on 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks waits for ever,
+  so it gets as many tasks as nodes. They also refuse `TasksPerNode=0`.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
   them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
@@ -38,7 +40,7 @@ from controller.slurm.client import (
     SlurmJob,
 )
 from controller.slurm.hostlist import NODE_NAME
-from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.records import MANY_NODES, NEWER_GRES, JobRecord
 from controller.slurm.updates.comments import exchanged, with_mark
 
 
@@ -82,7 +84,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
     words = _gpu_words(found, _wanted_gpus(pin))
-    words += _task_words(request, _wanted_tasks_per_node(pin), original)
+    words += _task_words(found, _wanted_tasks_per_node(pin), original)
     bound = _node_count_is_bound(found, count)
     # They follow in an update of their own, as soon as the job shows its nodes.
     sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
@@ -91,6 +93,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         words.append(f"NumNodes={count}-{count}")
         if request.num_cpus != original.num_cpus and not pin.resized:
             words.append(f"NumCPUs={original.num_cpus}")
+    elif request.num_tasks < count and not pin.resized:
+        words += _enough_tasks(request, original, count)
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
     # After a requeue the begin time is Slurm's. Before, it is the user's, and stays, whatever our clock said at the placement.
@@ -109,7 +113,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that Headway cannot write back")
-    words += _task_words(request, original.tasks_per_node, original)
+    words += _task_words(found, original.tasks_per_node, original)
     nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
     if not tasks_restored and (nodes_restored or found.updated):
         words.append(f"NumTasks={original.num_tasks}")
@@ -287,9 +291,21 @@ def _wanted_tasks_per_node(pin: Pin) -> int | None:
     return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
 
 
-def _task_words(request: ResourceRequest, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+def _enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: int) -> list[str]:
+    """Return the words for one task on each node: newer releases keep a number of tasks that the user gave, and then the job would
+    never start on more nodes. Each has the CPUs of one task."""
+    cpus = max(request.num_cpus, nodes * (original.cpus_per_task or 1))
+    return [f"NumTasks={nodes}", *([f"NumCPUs={cpus}"] if request.num_cpus != cpus else [])]
+
+
+def _task_words(found: Found, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+    request = found.job.request
     if request.tasks_per_node == tasks_per_node:
         return []
+    if tasks_per_node is None and found.record.gres_prefix == NEWER_GRES:
+        # Newer releases do not take the number back. It is a maximum beside the number of tasks, so that number removes it.
+        unbounded = (request.tasks_per_node or 0) >= original.num_tasks
+        return [] if unbounded else [f"TasksPerNode={original.num_tasks}"]
     words = [f"TasksPerNode={tasks_per_node or 0}"]
     if tasks_per_node and original.tasks_per_node and original.cpus_per_task:
         words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")

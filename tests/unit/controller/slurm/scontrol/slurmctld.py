@@ -22,6 +22,8 @@ class Job:
     fields: dict[str, str] = field(default_factory=dict)
     tasks: int = 1
     """Number of tasks that the user gave with -n; the number of nodes can raise the value that is shown."""
+    exact_tasks: bool = False
+    """True as since Slurm 25.11, which never raises a number of tasks that the user gave, and refuses TasksPerNode=0."""
 
     @property
     def job_id(self) -> str:
@@ -117,6 +119,8 @@ class Slurmctld:
             return f"{job_id}: Job is no longer pending execution"
         if not set(filter(None, changes.get("ReqNodeList", "").split(","))) <= set(NODES):
             return f"{job_id}: Invalid node name specified"
+        if job.exact_tasks and changes.get("TasksPerNode") == "0":
+            return f"{job_id}: Invalid task count specified"
         if job_id not in self.deaf:
             for key, value in changes.items():
                 _apply(job, key, value)
@@ -173,7 +177,8 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["num_cpus"] = str(max(int(value), nodes))
         case "NumNodes":
             least = int(value.split("-", maxsplit=1)[0])
-            fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(max(job.tasks, least)))
+            tasks = job.tasks if job.exact_tasks else max(job.tasks, least)
+            fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(tasks))
             fields["num_cpus"] = str(max(int(fields.get("num_cpus", "1")), least))
         case "StartTime":
             fields["eligible"] = "Unknown" if value == "now" else at(int(value.removeprefix("uts")))

@@ -500,6 +500,32 @@ async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
     assert (found.num_tasks, found.num_cpus, found.min_nodes) == (4, 4, 2)
 
 
+async def test_a_job_on_more_nodes_than_the_tasks_that_its_user_gave_gets_as_many_tasks() -> None:
+    job = held(7, num_tasks="2", num_cpus="4", cpus_per_task="2", tres="cpu=4,node=1", gpus="TresPerJob=gres/gpu:24 ")
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1", "n2", "n3"), 8, original)]) == {}
+    request = (await job_of(client)).request
+    assert (request.min_nodes, request.num_tasks, request.num_cpus) == (3, 3, 6)
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
+
+
+async def test_a_number_of_tasks_on_a_node_that_newer_releases_keep_bounds_nothing_any_more() -> None:
+    job = held(7, num_tasks="4", num_cpus="4", gpus="TresPerTask=gres/gpu=2 ", tres="cpu=4,node=1")
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1", "n2"), 4, original)]) == {}
+    assert slurm["7"]["tasks_per_node"] == "2"
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm["7"]["tasks_per_node"] == "4"
+    assert (await job_of(client)).request == original
+
+
 async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
     slurm = Slurmctld(
         held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
