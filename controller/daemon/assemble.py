@@ -74,7 +74,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
         return controller.newest_snapshot
 
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
-    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.facts, tasks))
+    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.topology, tasks))
     measurement = await stack.enter_async_context(
         measure(
             newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks, racks=lambda: knowledge.racks

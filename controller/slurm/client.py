@@ -334,6 +334,9 @@ class SlurmClient(Protocol):
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
 
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints; empty when Slurm has no topology."""
+
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
 

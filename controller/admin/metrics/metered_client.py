@@ -46,6 +46,10 @@ class MeteredClient:
         """Return version, cluster name and settings."""
         return await self._timed("facts", self._inner.facts())
 
+    async def topology(self) -> str:
+        """Return what Slurm shows of its topology."""
+        return await self._timed("topology", self._inner.topology())
+
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""
         return await self._timed("snapshot", self._inner.snapshot())

@@ -58,6 +58,10 @@ class EmbeddedClient:
         }
         return SlurmFacts(VERSION, self._ctld.description.name, "embedded", settings)
 
+    async def topology(self) -> str:
+        """Return an empty text: the emulated Slurm has no topology."""
+        return ""
+
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything."""
         time_s = self._now()

@@ -34,6 +34,10 @@ class PySlurmClient(Verbs):
         facts: SlurmFacts = await self._worker.call("facts")
         return facts
 
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints: pyslurm has no call for it."""
+        return await self._command_line.topology()
+
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""
         time_s = self._now()

@@ -91,6 +91,11 @@ class CommandLineClient(Verbs):
         major, minor, micro = (int(part) for part in version.groups())
         return SlurmFacts((major, minor, micro), settings["ClusterName"], "command-line", settings)
 
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints; empty when Slurm has no topology (22.05 calls that an error)."""
+        answers = await self._scontrol.query(["show topology"])
+        return answers.sections[0].decode("utf-8", "replace")
+
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""
         answers = await self._scontrol.query([_SHOW_NODE])

@@ -52,6 +52,8 @@ class Slurmctld:
         self.before: Callable[[str], None] = lambda line: None
         """Called with each command, before it is carried out: the rest of the world."""
         self.signals: list[str] = []
+        self.topology = ""
+        """What `show topology` prints."""
 
     def __getitem__(self, job_id: str) -> dict[str, str]:
         return self.jobs[job_id].fields
@@ -94,6 +96,8 @@ class Slurmctld:
                 return f"PartitionName=dl MaxTime=UNLIMITED Nodes={','.join(NODES)} State=UP\n", ""
             case ["show", "reservation"]:
                 return "No reservations in the system\n", ""
+            case ["show", "topology"]:
+                return self.topology, "" if self.topology else "error: No topology information available"
             case ["version"]:
                 return "slurm-wlm 22.05.8\n", ""
             case ["show", "config"]:
