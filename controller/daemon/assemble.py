@@ -46,6 +46,7 @@ async def run_controller(path: Path) -> None:
         journal = stack.enter_context(closing(Journal(settings.journal_path)))
         clock = RealClock()
         client = MeteredClient(await open_client(settings), clock)
+        stack.push_async_callback(client.close)
         connect = partial(PolicyClient, trusted=trusted_users(settings))
         decider = Decider(
             endpoint=connect(settings.policy_address),

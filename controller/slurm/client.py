@@ -331,6 +331,9 @@ class SlurmClient(Protocol):
     without a mark of ours (NOT_OURS): its user or an operator holds it, perhaps since the controller last read it.
     """
 
+    async def close(self) -> None:
+        """End every process that the client has started. The client is not used afterwards."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
 

@@ -42,6 +42,10 @@ class MeteredClient:
             registry=None,
         )
 
+    async def close(self) -> None:
+        """End the processes of the client."""
+        await self._inner.close()
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         return await self._timed("facts", self._inner.facts())

@@ -46,6 +46,9 @@ class EmbeddedClient:
         self._faults = faults
         self._now = now
 
+    async def close(self) -> None:
+        """Do nothing: the emulated Slurm has no processes."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         await self._arrive("facts", ())

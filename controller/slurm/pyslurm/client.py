@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
@@ -29,10 +30,13 @@ class PySlurmClient(Verbs):
         self._records: dict[int, JobRecord] = {}
         self._cluster = Cluster((), (), ())
 
+    async def close(self) -> None:
+        """End the child process, and the thread that talks to it."""
+        self._worker.close()
+
     async def facts(self) -> SlurmFacts:
-        """Return version, cluster name and some settings."""
-        facts: SlurmFacts = await self._worker.call("facts")
-        return facts
+        """Return version, cluster name and settings, by command line: pyslurm passes on few settings, and no PrivateData."""
+        return replace(await self._command_line.facts(), client="pyslurm")
 
     async def topology(self) -> str:
         """Return what `scontrol show topology` prints: pyslurm has no call for it."""

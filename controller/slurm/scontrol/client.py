@@ -76,6 +76,9 @@ class CommandLineClient(Verbs):
 
     # ---- reading
 
+    async def close(self) -> None:
+        """Do nothing: every process ends with its call."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         answers = await self._scontrol.query(["version", "show config"])

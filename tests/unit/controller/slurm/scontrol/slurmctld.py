@@ -52,6 +52,7 @@ class Slurmctld:
         self.before: Callable[[str], None] = lambda line: None
         """Called with each command, before it is carried out: the rest of the world."""
         self.signals: list[str] = []
+        self.config = _CONFIG
         self.topology = ""
         """What `show topology` prints."""
 
@@ -101,7 +102,7 @@ class Slurmctld:
             case ["version"]:
                 return "slurm-wlm 22.05.8\n", ""
             case ["show", "config"]:
-                return _CONFIG, ""
+                return self.config, ""
             case ["release", job_id]:
                 return "", self._update(job_id, {"Priority": "4294901000"})
             case ["uhold", job_id]:
