@@ -87,6 +87,8 @@ class ResourceRequest:
     """None: not known, and never changed."""
     gpus_fixed: bool = False
     """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
+    gpus_per_socket: int | None = None
+    """GPUs by socket, which only Slurm places: a job with these alone counts as one without GPUs."""
 
     @property
     def has_gpus(self) -> bool:

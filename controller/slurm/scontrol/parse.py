@@ -236,12 +236,13 @@ class _GpuRequest:
     per_node: int | None = None
     per_task: int | None = None
     type: str = ""
+    per_socket: int | None = None
     mixed: bool = False
     prefix: str = OLDER_GRES
 
 
 _NO_GPUS = _GpuRequest()
-_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
+_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask|TresPerSocket)=(\S+)")
 _EXPEDITED = " ExpeditedRequeue=Yes"
 
 
@@ -257,13 +258,13 @@ def _gpu_request(tail: str) -> _GpuRequest:
     found: dict[str, str] = {}
     for key, text in _TRES.findall(tail, *_after_paths(tail)):
         found.setdefault(key, text)
-    return gpu_request(found.get("TresPerJob", ""), found.get("TresPerNode", ""), found.get("TresPerTask", ""))
+    return gpu_request(*(found.get(f"TresPer{unit}", "") for unit in ("Job", "Node", "Task", "Socket")))
 
 
 @lru_cache(maxsize=4096)
-def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
-    """Return the request for GPUs by Slurm's three texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
-    if not (per_job or per_node or per_task):
+def gpu_request(per_job: str, per_node: str, per_task: str, per_socket: str = "") -> _GpuRequest:
+    """Return the request for GPUs by Slurm's texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
+    if not (per_job or per_node or per_task or per_socket):
         return _NO_GPUS
     job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
     types = {gpus.type for gpus in (job, node, task) if gpus.count}
@@ -271,6 +272,7 @@ def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
         per_job=job.count or None,
         per_node=node.count or None,
         per_task=task.count or None,
+        per_socket=values.gpus(per_socket).count or None,
         type=types.pop() if len(types) == 1 else "",
         # GPUs by task are never rewritten, so other resources beside them do no harm.
         mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
@@ -310,6 +312,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         tasks_per_node,
         _cpus_per_task(fields),
         gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
+        gpus.per_socket,
     )
 
 

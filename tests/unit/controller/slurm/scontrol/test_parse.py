@@ -184,6 +184,12 @@ def test_gpus_that_cannot_be_given_another_number(gpus: str, fixed: bool) -> Non
     assert job(gpus=gpus).request.gpus_fixed is fixed
 
 
+@pytest.mark.parametrize("prefix", ["gres:", "gres/"])
+def test_gpus_by_socket_are_known_and_left_to_slurm(prefix: str) -> None:
+    request = job(gpus=f"TresPerSocket={prefix}gpu:2 ").request
+    assert (request.gpus_per_socket, request.has_gpus) == (2, False)
+
+
 def test_requests_that_cannot_be_written_again() -> None:
     assert record(gpus="TresPerJob=gres:gpu:4,gres:nvme:1 ").mixed_gres
     assert record(gpus="TresPerNode=gres:gpu:g1:1,gres:gpu:g3:1 ").mixed_gres
