@@ -23,7 +23,8 @@ class Job:
     tasks: int = 1
     """Number of tasks that the user gave with -n; the number of nodes can raise the value that is shown."""
     exact_tasks: bool = False
-    """True as since Slurm 25.11, which never raises a number of tasks that the user gave, and refuses TasksPerNode=0."""
+    """True as on 24.11: a number of tasks that the user gave is not raised with the nodes, TasksPerNode=0 is refused, other numbers
+    are multiplied by the nodes, and NumTasks sets the CPUs to the tasks."""
 
     @property
     def job_id(self) -> str:
@@ -127,7 +128,9 @@ class Slurmctld:
         if job.exact_tasks and changes.get("TasksPerNode") == "0":
             return f"{job_id}: Invalid task count specified"
         if job_id not in self.deaf:
-            for key, value in changes.items():
+            # slurmctld takes the CPUs before the tasks, and the nodes before the tasks on each.
+            order = {"NumCPUs": 0, "NumNodes": 1} if job.exact_tasks else {}
+            for key, value in sorted(changes.items(), key=lambda change: order.get(change[0], 2)):
                 _apply(job, key, value)
         return ""
 
@@ -168,6 +171,10 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["gpus"] = " ".join([*others, f"{key}={value}"]) + " "
         case "TasksPerNode":
             fields["tasks_per_node"] = value
+            if job.exact_tasks:
+                tasks = int(value) * int(fields.get("tres", "node=1").rpartition("node=")[2])
+                fields.update(num_tasks=str(tasks), num_cpus=str(tasks))
+                job.tasks = tasks
         case "CPUsPerTask":
             fields["cpus_per_task"] = value
         case "MinMemoryNode":
@@ -177,6 +184,8 @@ def _apply(job: Job, key: str, value: str) -> None:
         case "NumTasks":
             job.tasks = int(value)
             fields["num_tasks"] = value
+            if job.exact_tasks:
+                fields["num_cpus"] = value
         case "NumCPUs":
             nodes = int(fields.get("tres", "node=1").rpartition("node=")[2])
             fields["num_cpus"] = str(max(int(value), nodes))
