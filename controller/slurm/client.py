@@ -89,6 +89,9 @@ class ResourceRequest:
     """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
     gpus_per_socket: int | None = None
     """GPUs by socket, which only Slurm places: a job with these alone counts as one without GPUs."""
+    max_nodes_in_doubt: bool = False
+    """Newer releases (seen on 24.11 to 26.05) show a held job of --gpus with a maximum of one node, whether its user gave --nodes=1
+    or no number of nodes."""
 
     @property
     def has_gpus(self) -> bool:

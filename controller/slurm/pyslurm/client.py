@@ -9,7 +9,7 @@ from dataclasses import replace
 from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
 from controller.slurm.pyslurm.process import Worker
-from controller.slurm.records import JobRecord
+from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.incremental import keep_identity
 from controller.slurm.updates.changes import Command, Found
@@ -48,7 +48,7 @@ class PySlurmClient(Verbs):
         await self._read_all()
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=tuple(job for record in self._records.values() for job in record.jobs),
+            jobs=tuple(self._without_false_bound(job) for record in self._records.values() for job in record.jobs),
             nodes=self._cluster.nodes,
             partitions=self._cluster.partitions,
             reservations=self._cluster.reservations,
@@ -59,6 +59,7 @@ class PySlurmClient(Verbs):
         new = {record.raw_id: keep_identity(record, self._records.get(record.raw_id)) for record in changes.records}
         self._records = {raw_id: new.get(raw_id) or self._records[raw_id] for raw_id in changes.raw_ids}
         self._cluster = changes.cluster or self._cluster
+        self._largest = largest_node(self._cluster.nodes)
         self._memory.forget()
         self._memory.add(self._records.values())
 

@@ -19,7 +19,7 @@ from controller.slurm.client import (
     SlurmReservation,
     SlurmSnapshot,
 )
-from controller.slurm.records import JobRecord
+from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.incremental import (
     JobReading,
     JobTable,
@@ -115,10 +115,12 @@ class CommandLineClient(Verbs):
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
         jobs, nodes, partitions, reservations = answers.sections
+        table = self._nodes.update(nodes)
+        self._largest = largest_node(table)
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=await self._take_jobs(jobs),
-            nodes=self._nodes.update(nodes),
+            jobs=tuple([self._without_false_bound(job) for job in await self._take_jobs(jobs)]),
+            nodes=table,
             partitions=self._partitions.update(partitions),
             reservations=self._reservations.update(reservations),
         )

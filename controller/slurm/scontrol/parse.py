@@ -313,6 +313,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         _cpus_per_task(fields),
         gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
         gpus.per_socket,
+        _is_bound_in_doubt(fields, gpus, max_nodes),
     )
 
 
@@ -333,6 +334,12 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
     least = int(requested[1]) if requested else least
     unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
     return least, 0 if unbounded else most
+
+
+def _is_bound_in_doubt(fields: dict[str, str], gpus: _GpuRequest, max_nodes: int) -> bool:
+    """Return whether the maximum of one node may be none. ReqTRES= is in the records of the releases that show it so."""
+    by_total = bool(gpus.per_job) and not gpus.per_node and not gpus.per_task
+    return by_total and max_nodes == 1 and "ReqTRES" in fields and fields["JobState"] == "PENDING"
 
 
 def _cpus_per_task(fields: dict[str, str]) -> int | None:

@@ -11,9 +11,9 @@ What Slurm 22.05 does with an update, measured:
   than its tasks need ends up in BadConstraints.
 - An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
-- Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks waits
-  for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect. They refuse `TasksPerNode=0`, and with
-  any other value set the tasks to its product with the nodes.
+- Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks
+  waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect. They refuse
+  `TasksPerNode=0`, and with any other value set the tasks to its product with the nodes.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
   them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
@@ -293,8 +293,11 @@ def _wanted_tasks_per_node(pin: Pin) -> int | None:
 
 
 def _enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: int) -> list[str]:
-    """Return the words for one task on each node, with the CPUs of a task: newer releases keep a number of tasks that the user gave,
-    and then the job would never start on more nodes. The CPUs follow in an update of their own, because NumTasks lowers them."""
+    """Return the words for one task on each node, with the CPUs of a task.
+
+    Newer releases keep a number of tasks that the user gave, and then the job would never start on more nodes. The CPUs follow
+    in an update of their own, because NumTasks lowers them.
+    """
     if request.num_tasks < nodes:
         return [f"NumTasks={nodes}"]
     cpus = nodes * (original.cpus_per_task or 1)
@@ -306,8 +309,8 @@ def _task_words(found: Found, tasks_per_node: int | None, original: ResourceRequ
     if request.tasks_per_node == tasks_per_node:
         return []
     if tasks_per_node is None and found.record.gres_prefix == NEWER_GRES:
-        # Newer releases do not take the number back. It is a maximum beside the number of tasks, so that number removes it. But with
-        # it they multiply the tasks by the nodes, so the nodes are given back first.
+        # Newer releases do not take the number back. It is a maximum beside the number of tasks, so that number removes it. But
+        # with it they multiply the tasks by the nodes, so the nodes are given back first.
         unbounded = (request.tasks_per_node or 0) >= original.num_tasks
         return [] if unbounded or not found.updated else [f"TasksPerNode={original.num_tasks}"]
     words = [f"TasksPerNode={tasks_per_node or 0}"]

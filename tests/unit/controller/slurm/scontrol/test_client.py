@@ -526,6 +526,21 @@ async def test_a_number_of_tasks_on_a_node_that_newer_releases_keep_bounds_nothi
     assert (await job_of(client)).request == original
 
 
+@pytest.mark.parametrize(("gpus", "nodes"), [(12, (1, 0)), (8, (1, 1))])
+async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[int, int]) -> None:
+    """Newer releases show 1-1 for a held job without --nodes; more GPUs than a node has show that it is none."""
+    line = job_line(num_nodes="1-1", gpus=f"TresPerJob=gres/gpu:{gpus} ", admin_comment=HOLD_MARK)
+    line = line.replace(" TRES=", " ReqTRES=")
+    slurm = Slurmctld(held(7))
+    slurm.jobs["7"].line = lambda: line  # type: ignore[method-assign]
+    client = client_of(slurm)
+    for _ in range(2):
+        request = (await client.snapshot()).jobs[0].request
+        assert (request.min_nodes, request.max_nodes) == nodes
+        assert (await client.read([KEY]))[KEY].request == request
+    assert (await client.snapshot()).jobs[0] is (await client.snapshot()).jobs[0]
+
+
 async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
     slurm = Slurmctld(
         held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
