@@ -14,6 +14,8 @@ What Slurm 22.05 does with an update, measured:
 - Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks
   waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect. They refuse
   `TasksPerNode=0`, and with any other value set the tasks to its product with the nodes.
+- Newer releases start a job of --gpus-per-node with `NumNodes=1-500000` on every free node (24.11.5), so it gets its least number
+  as the maximum.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
   them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
@@ -119,7 +121,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     if not tasks_restored and (nodes_restored or found.updated):
         words.append(f"NumTasks={original.num_tasks}")
     elif not nodes_restored:
-        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
+        words.append(f"NumNodes={original.min_nodes}-{_most_nodes(found, original) or MANY_NODES}")
     if request.num_cpus != original.num_cpus:
         words.append(f"NumCPUs={original.num_cpus}")
     words += _share_words(request, original)
@@ -365,7 +367,18 @@ def _same_range(found: Found, original: ResourceRequest) -> bool:
     request = found.job.request
     if request.min_nodes != original.min_nodes:
         return False
-    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.updated
+    return request.max_nodes == _most_nodes(found, original) if found.record.shows_node_bound else found.updated
+
+
+def _most_nodes(found: Found, original: ResourceRequest) -> int:
+    """Return the maximum of nodes to give back; 0: none.
+
+    With a high maximum newer releases start a job of --gpus-per-node on all free nodes, where without one they would take the
+    least number.
+    """
+    least_suffices = original.gpus_per_node is not None and original.num_tasks <= original.min_nodes
+    takes_all = found.record.gres_prefix == NEWER_GRES and least_suffices
+    return original.max_nodes or (original.min_nodes if takes_all else 0)
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:

@@ -541,6 +541,18 @@ async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[
     assert (await client.snapshot()).jobs[0] is (await client.snapshot()).jobs[0]
 
 
+@pytest.mark.parametrize(("prefix", "nodes"), [("gres:", "1-500000"), ("gres/", "1-1")])
+async def test_a_job_by_node_gets_no_high_maximum_on_newer_releases(prefix: str, nodes: str) -> None:
+    """They would start it on every free node."""
+    slurm = Slurmctld(held(7, gpus=f"TresPerNode={prefix}gpu:2 "))
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1",), 2, replace(original, min_nodes=1))]) == {}
+    slurm["7"].update(num_nodes="2-2", tres="cpu=1,node=2")  # as another pin left it
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm["7"]["num_nodes"] == nodes
+
+
 async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
     slurm = Slurmctld(
         held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
@@ -564,8 +576,8 @@ async def test_the_nodes_of_a_job_that_slurm_starts_again_are_taken_off_while_it
     client = client_of(slurm)
     original = replace((await job_of(client)).request, required_nodes=())
     assert await client.unpin({KEY: original}) == {}
-    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime NumNodes=1-500000 ReqNodeList="]
-    assert (await job_of(client)).request == original
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime NumNodes=1-1 ReqNodeList="]
+    assert (await job_of(client)).request == replace(original, max_nodes=1)
     # one that runs by then keeps its nodes
     slurm = Slurmctld(pending(7, **fields))
     client = client_of(slurm)
