@@ -13,8 +13,7 @@ from controller.base.errors import HeadwayError, SlurmUnavailableError
 from controller.profiles.racks import Racks, racks_of
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
-from controller.slurm.client import SlurmFacts
-from controller.slurm.configuration.topology import read_switches
+from controller.slurm.configuration.topology import switches_of
 from policies.serving.runtime.tasks.supervise import Tasks
 
 _RETRY_S = 10.0
@@ -25,23 +24,25 @@ log = structlog.get_logger(__name__)
 async def load_topology(
     set_topology: Callable[[Racks], None],
     agents: AgentsServer | None,
-    facts: Callable[[], Awaitable[SlurmFacts]],
+    topology: Callable[[], Awaitable[str]],
     tasks: Tasks | None = None,
 ) -> AsyncIterator[None]:
     """Read the topology as soon as Slurm answers, and give it to the controller and the store, within the context.
 
+    `topology` returns what `scontrol show topology` prints.
     Without a readable topology all nodes are in one rack, and only jobs on common nodes are neighbours.
     """
-    async with (tasks or Tasks()).running("switches", lambda: _load(set_topology, agents, facts), may_end=True):
+    async with (tasks or Tasks()).running("switches", lambda: _load(set_topology, agents, topology), may_end=True):
         yield
 
 
 async def _load(
-    set_topology: Callable[[Racks], None], agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]
+    set_topology: Callable[[Racks], None], agents: AgentsServer | None, topology: Callable[[], Awaitable[str]]
 ) -> None:
     while True:
         try:
-            switches = await asyncio.to_thread(read_switches, await facts())
+            shown = await topology()
+            switches = await asyncio.to_thread(switches_of, shown) if shown.strip() else []
             break
         except SlurmUnavailableError:
             await asyncio.sleep(_RETRY_S)

@@ -149,10 +149,10 @@ class ControllerSettings(BaseModel):
     down
     is moved. It is counted in windows of agents_window_s."""
 
-    metrics_address: Annotated[str, AT_START] = "127.0.0.1:9341"
+    metrics_address: Annotated[str, AT_START] = "127.0.0.1:19341"
     """Address on which Prometheus metrics are served, host:port; empty = not at all. Every user who can reach the address can
-    read them,
-    so it has to be loopback, or an IP address written out (0.0.0.0:9341 is every interface)."""
+    read them, so it has to be loopback, or an IP address written out (0.0.0.0:19341 is every interface). The default is outside
+    Prometheus's list of exporters (9100 to 9999 are all given away; 9341 is the Slurm exporter's)."""
     admin_group: Annotated[str, AT_START] = ""
     """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the

@@ -39,7 +39,8 @@ def read(config: Path | None, topology_conf: Path | None) -> LiveCluster:
 async def _read(settings: ControllerSettings, topology_conf: Path | None) -> LiveCluster:
     client = command_line_client(settings)
     facts = await client.facts()
-    return live_cluster(facts, await client.node_lines(), settings.partitions, topology_conf)
+    shown = await client.topology() if topology_conf is None else ""
+    return live_cluster(facts, await client.node_lines(), settings.partitions, shown, topology_conf)
 
 
 def as_text(found: LiveCluster) -> str:

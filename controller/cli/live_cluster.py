@@ -1,4 +1,4 @@
-"""The managed cluster for the simulator: nodes from slurmctld, switches from topology.conf.
+"""The managed cluster for the simulator: nodes and switches from slurmctld, or switches from a topology.conf that is named.
 
 Values that Slurm does not show are assumed; each assumption becomes a note in the result.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from controller.base.text import clip
 from controller.slurm.client import SlurmFacts, SlurmNode
-from controller.slurm.configuration.topology import ReadFile, topology_path, topology_plugin, topology_text
+from controller.slurm.configuration.topology import SHOW_TOPOLOGY, ReadFile, as_topology_conf, topology_text
 from controller.slurm.scontrol.parse_nodes import parse_node
 from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster, slurm_cluster
@@ -34,12 +34,13 @@ def live_cluster(
     facts: SlurmFacts,
     lines: Sequence[str],
     partitions: Sequence[str],
+    shown_topology: str = "",
     topology_conf: Path | None = None,
     read: ReadFile = Path.read_text,
 ) -> LiveCluster:
     """Return the nodes with GPUs of these partitions, and the switches above them. Raises ConfigurationError, SlurmReplyError.
 
-    `topology_conf` is the file to read; None: the one that Slurm reads, if its topology plugin reads any.
+    `shown_topology` is what `scontrol show topology` prints. `topology_conf` is a file to read instead.
     """
     known = [parse_node(line) for line in lines]
     managed = [not node.partitions.isdisjoint(partitions) for node in known]
@@ -49,19 +50,19 @@ def live_cluster(
             f"scontrol show node: no node in {', '.join(partitions)} has GPUs; name partitions with GPUs as `partitions` in "
             "controller.toml, and give their nodes Gres=gpu:N in slurm.conf"
         )
-    path = topology_conf or topology_path(facts)
-    text = topology_text(path, read) if path else ""
+    source = str(topology_conf or SHOW_TOPOLOGY)
+    text = topology_text(topology_conf, read) if topology_conf else as_topology_conf(shown_topology)
     wanted = {node.name for node in nodes}
     try:
         chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
         cluster = slurm_cluster(text, "\n".join(chosen))
     except ClusterError as error:
         # The nodes have been parsed once already, so the problem is in the switches.
-        raise ConfigurationError(str(error.at(path or "scontrol show node"))) from error
+        raise ConfigurationError(str(error.at(topology_conf)) if topology_conf else f"{source}: {error}") from error
     left_out = sum(managed) - len(nodes)
     notes = (
         _origin(facts, partitions, left_out),
-        *_network_notes(facts, path, text, cluster),
+        *_network_notes(source, text, cluster),
         "Slurm reports no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
         *_speed_notes(nodes),
     )
@@ -80,12 +81,11 @@ def _origin(facts: SlurmFacts, partitions: Sequence[str], left_out: int) -> str:
     )
 
 
-def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Cluster) -> Iterator[str]:
+def _network_notes(source: str, text: str, cluster: Cluster) -> Iterator[str]:
     if cluster.topology.kind != "switches":
-        why = f"{path} has no switch above these nodes" if path else f"TopologyPlugin is {topology_plugin(facts)}"
-        yield f"{why}: a flat network with one switch of unlimited speed is assumed."
+        yield f"{source} has no switch above these nodes: a flat network with one switch of unlimited speed is assumed."
         return
-    yield f"Switches are those of {path}; LinkSpeed is taken as Gb/s of a switch's link to the one above."
+    yield f"Switches are those of {source}; LinkSpeed is taken as Gb/s of a switch's link to the one above."
     above_nodes = switches_of(cluster.topology, cluster.names)
     below_one = {node for switch in above_nodes for node in switch.nodes}
     lone = [name for name in cluster.names if name not in below_one]

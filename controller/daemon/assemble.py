@@ -46,6 +46,7 @@ async def run_controller(path: Path) -> None:
         journal = stack.enter_context(closing(Journal(settings.journal_path)))
         clock = RealClock()
         client = MeteredClient(await open_client(settings), clock)
+        stack.push_async_callback(client.close)
         connect = partial(PolicyClient, trusted=trusted_users(settings))
         decider = Decider(
             endpoint=connect(settings.policy_address),
@@ -74,7 +75,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
         return controller.newest_snapshot
 
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
-    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.facts, tasks))
+    await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.topology, tasks))
     measurement = await stack.enter_async_context(
         measure(
             newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks, racks=lambda: knowledge.racks

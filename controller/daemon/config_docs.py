@@ -80,7 +80,7 @@ No policy knows a job's true duration. "Estimated" is the mean of past runs of t
 policies know what agents measured lately: computing time, bytes and overlap by model, slowdowns of pairs of jobs, and
 speeds of NICs. A waiting job is assumed to train the same as the last job with its user and name since the controller
 started. Values that are not measured (localities; without agents, all values) are replaced by typical values, or ignored.
-Racks and the speeds of their uplinks come from Slurm's topology.conf (`TopologyPlugin=topology/tree`; LinkSpeed in Gb/s),
+Racks and the speeds of their uplinks come from `scontrol show topology` (topology.yaml or topology.conf; LinkSpeed in Gb/s),
 which is read at the controller's start; without it, all nodes are in one rack.
 
 ## agent.toml

@@ -61,6 +61,9 @@ _ADOPT = Standing(Role.ADOPT)
 _STRAY = Standing(Role.STRAY, "is no longer among the jobs that Headway schedules")
 _REFUSED = Standing(Role.STRAY, f"Slurm cannot run it on the nodes that Headway chose ({IMPOSSIBLE})")
 _IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can run it with its request ({IMPOSSIBLE})")
+_EXPEDITED = Standing(Role.YIELDED, "Slurm starts it again at once (--requeue=expedite)")
+_EXPEDITED_OURS = Standing(Role.STRAY, _EXPEDITED.why)
+"""The same, while it still has the nodes that Headway chose for its last run, one of which may have failed."""
 
 SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
 """Standing of a job that was just requeued; it may be placed in a second."""
@@ -113,9 +116,16 @@ def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: f
         return _outside(job, ledger)
     if job.held:
         return _impossible(job, ledger) if job.is_impossible else _waiting(job, ledger, now_s)
+    return _released(job, ledger)
+
+
+def _released(job: SlurmJob, ledger: Ledger) -> Standing:
+    """Return the standing of a pending job that Slurm may start."""
     pin = ledger.pins.get(job.key)
     if pin is not None and pin.restarts == job.restarts:
         return _STARTING
+    if job.is_restarted_by_slurm:
+        return _EXPEDITED_OURS if _lacks_own_request(job, ledger) else _EXPEDITED
     if ledger.yielded.get(job.key) == job.restarts:
         return Standing(Role.YIELDED, "given to Slurm to place")
     return _ADOPT

@@ -15,6 +15,7 @@ from controller.base.text import listed
 from controller.observe.user_options import read_user_options
 from controller.preempt.reports.job_reports import NodeReport
 from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.updates.changes import NO_HOLD_AT_REQUEUE
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 _NAMED = 5
@@ -82,8 +83,15 @@ def _never(job: SlurmJob, under_way: Preemption | None) -> str:
         return f"has ended ({job.state})"
     if job.phase is not Phase.RUNNING:
         return _NOT_RUNNING[job.phase]
+    return _not_requeued(job)
+
+
+def _not_requeued(job: SlurmJob) -> str:
+    """Return why Slurm would not let the running job wait in the queue; empty: it would."""
     if not job.requeue:
         return "was submitted with --no-requeue: Slurm would not start it again"
+    if job.expedited:
+        return NO_HOLD_AT_REQUEUE
     if not job.batch or job.het_job_id is not None:
         return "is interactive, or part of a heterogeneous job: Slurm does not requeue it"
     return "has no job number in Slurm by which agents could recognise it" if job.raw_id is None else ""

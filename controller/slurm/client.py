@@ -87,6 +87,11 @@ class ResourceRequest:
     """None: not known, and never changed."""
     gpus_fixed: bool = False
     """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
+    gpus_per_socket: int | None = None
+    """GPUs by socket, which only Slurm places: a job with these alone counts as one without GPUs."""
+    max_nodes_in_doubt: bool = False
+    """Newer releases (seen on 24.11 to 26.05) show a held job of --gpus with a maximum of one node, whether its user gave --nodes=1
+    or no number of nodes."""
 
     @property
     def has_gpus(self) -> bool:
@@ -155,6 +160,14 @@ class SlurmJob:
     raw_id: int | None = None
     """Slurm's number of the record, which the job's processes see as SLURM_JOB_ID. A task of an array gets its own number when it
     starts. None: Slurm has not shown it."""
+    expedited: bool = False
+    """Submitted with --requeue=expedite (Slurm 25.11 and later): after a failure of a node Slurm keeps its nodes for it, and starts
+    it again at once, before all other jobs."""
+
+    @property
+    def is_restarted_by_slurm(self) -> bool:
+        """True while Slurm is about to start the job again at once: it is left alone, and held by nobody."""
+        return self.expedited and self.restarts > 0 and self.phase is Phase.PENDING and not self.held
 
     @property
     def marks(self) -> frozenset[str]:
@@ -323,8 +336,14 @@ class SlurmClient(Protocol):
     without a mark of ours (NOT_OURS): its user or an operator holds it, perhaps since the controller last read it.
     """
 
+    async def close(self) -> None:
+        """End every process that the client has started. The client is not used afterwards."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
+
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints; empty when Slurm has no topology."""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from controller.slurm.client import SlurmJob
+from controller.slurm.client import SlurmJob, SlurmNode
 
 MANY_NODES = 500_000
 """An upper bound of nodes that no cluster reaches: it stands for "none" in a job that once had a bound."""
+
+OLDER_GRES, NEWER_GRES = "gres:", "gres/"
+"""Prefixes of generic resources in requests: up to Slurm 23.02, and since then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +28,21 @@ class JobRecord:
     """True when the request names generic resources besides GPUs, or several GPU types: it cannot be composed again from
     parts."""
     gres_prefix: str
-    """Prefix of generic resources in this Slurm: "gres:" up to 23.02, "gres/" since then."""
+    """Prefix of generic resources in this Slurm: OLDER_GRES or NEWER_GRES."""
+
+
+def largest_node(nodes: Iterable[SlurmNode]) -> int:
+    """Return the GPUs of the largest node; 0 when there is none."""
+    return max((node.gpus for node in nodes), default=0)
+
+
+def without_false_bound(job: SlurmJob, largest: int) -> SlurmJob:
+    """Return the job without a maximum of one node that Slurm only shows, where that is certain.
+
+    Slurm refuses --nodes=1 with more GPUs than any node has, so such a job was submitted without a number of nodes. Other jobs keep
+    the maximum: one node is right for them in any case. `largest` is the GPUs of the largest node; 0: not known.
+    """
+    request = job.request
+    if not request.max_nodes_in_doubt or not largest or (request.gpus_per_job or 0) <= largest:
+        return job
+    return replace(job, request=replace(request, max_nodes=0, max_nodes_in_doubt=False))

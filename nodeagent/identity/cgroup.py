@@ -14,12 +14,14 @@ from pathlib import Path
 
 from nodeagent.identity.peer import slurm_cgroup
 from nodeagent.identity.procfs import Processes, used
+from nodeagent.identity.stepd import SLUID, SluidJobs
 from nodeagent.wire.report import JobUsage, UsageSource
 
 Folders = tuple[tuple[str, str], ...]
 """Controller and the job's folder below its root; v2 has one, whose controller has no name."""
 
 _Level = Callable[[str], bool]
+_SLUID = re.compile(SLUID)
 _V1_JOBS: tuple[_Level, ...] = (
     lambda name: name == "slurm" or name.startswith("slurm_"),
     lambda name: name.startswith("uid_"),
@@ -28,7 +30,7 @@ _V1_JOBS: tuple[_Level, ...] = (
 _V2_JOBS: tuple[_Level, ...] = (
     lambda name: name.endswith(".slice"),
     lambda name: name.endswith("slurmstepd.scope"),
-    lambda name: name.startswith("job_"),
+    lambda name: name.startswith("job_") or _SLUID.fullmatch(name) is not None,
 )
 _V2_INNER_JOBS = (_V2_JOBS[0], *_V2_JOBS)
 _COUNT = re.compile(r"[0-9]{1,20}")
@@ -51,6 +53,7 @@ class JobCgroups:
     def __init__(self, processes: Processes, root: Path = Path("/sys/fs/cgroup")) -> None:
         self._processes = processes
         self._root = root
+        self._sluids = SluidJobs(processes, root)
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
@@ -59,7 +62,8 @@ class JobCgroups:
         found: dict[int, set[tuple[str, str]]] = {}
         # One hierarchy may have several names: cpuacct is a link to cpu,cpuacct.
         for controller, path in self._job_folders():
-            named = slurm_cgroup(f"{0 if controller == _UNIFIED else 1}:{controller}:{path}")
+            line = f"{0 if controller == _UNIFIED else 1}:{controller}:{path}"
+            named = slurm_cgroup(line, self._sluids.job_of)
             if named is not None:
                 found.setdefault(named.job_id, set()).update(named.folders)
         return {job_id: tuple(sorted(folders)) for job_id, folders in found.items()}

@@ -11,7 +11,7 @@ import re
 import select
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Literal
 
 from nodeagent.errors import IdentityError
 from nodeagent.identity.procfs import Processes, parent, start_ticks
+from nodeagent.identity.stepd import MAX_JOB_ID, SLUID, SluidJobs, read_stepd
 
 IdentityMode = Literal["automatic", "cgroup", "ancestry"]
 
@@ -26,12 +27,10 @@ _SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h; Python has n
 _V1 = re.compile(r"(/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10}))(?:/step_([^/]+))?(?:/.*)?")
 # Above the scope only slices are allowed: root creates them, while users can create cgroups only below a user@U.service.
 _V2 = re.compile(
-    r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/job_([0-9]{1,10}))(?:/step_([^/]+))?(?:/.*)?"
+    r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/(?:job_([0-9]{1,10})|"
+    + SLUID
+    + r"))(?:/step_([^/]+))?(?:/.*)?"
 )
-_TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([^\]]*)(\]?)")
-_SPOOL_SOCKET = re.compile(r"[^/]+_([0-9]{1,10})\.([0-9]{1,10})(?:\.[0-9]{1,10})?")
-_SPECIAL_STEPS = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern"}  # slurm.h
-_MAX_JOB_ID = 2**32 - 1
 _MAX_ANCESTORS = 64
 _UNIFIED = ""
 
@@ -47,7 +46,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class SlurmCgroup:
-    """The job that a cgroup path names."""
+    """The job to which a cgroup path belongs."""
 
     job_id: int
     step_id: str
@@ -107,6 +106,7 @@ class Identifier:
         self._processes = processes
         self._mode = mode
         self._cgroup_root = cgroup_root
+        self._sluids = SluidJobs(processes, cgroup_root)
 
     def identify(self, peer: Peer, pidfd: int) -> JobProcess:
         """Return the job of the process to which the pidfd refers. Raises IdentityError, with the reason."""
@@ -124,7 +124,7 @@ class Identifier:
 
     def _find(self, peer: Peer, started: int) -> JobProcess:
         if self._mode != "ancestry":
-            found = slurm_cgroup(self._processes.cgroup(peer.pid))
+            found = slurm_cgroup(self._processes.cgroup(peer.pid), self._sluids.job_of)
             if found is not None:
                 return _by_cgroup(peer, started, found, self._processes.owner(peer.pid))
             if self._mode == "cgroup" or has_job_cgroups(self._cgroup_root):
@@ -143,25 +143,23 @@ class Identifier:
             above_stat = self._processes.stat(above)
             if start_ticks(above_stat) > start_ticks(child_stat):
                 raise IdentityError(f"process {above}, above {peer.pid}, started later: the pid was reused")
-            found = self._as_slurmstepd(above) or found
+            found = read_stepd(self._processes, above) or found
             child_stat = above_stat
         if found is None:
             raise IdentityError(f"process {peer.pid} of uid {peer.uid} has no slurmstepd above it")
         return found
 
-    def _as_slurmstepd(self, pid: int) -> tuple[int, str] | None:
-        """Return job and step if the process is a slurmstepd: owned by root, and executing that program.
 
-        Its name alone proves nothing: a user can give a link to a setuid program this name, and any title.
-        """
-        if self._processes.owner(pid) != 0 or not self._processes.program(pid).startswith("slurmstepd"):
-            return None
-        return stepd_job(self._processes.title(pid), self._processes.listening(pid))
+JobOf = Callable[[str], int | None]
+"""Returns the number of the job whose folder is named by its SLUID; None = not known."""
 
 
-def slurm_cgroup(text: str) -> SlurmCgroup | None:
-    """Return the Slurm job that /proc/PID/cgroup names, or None. Raises IdentityError when hierarchies name different jobs."""
-    found = [named for line in text.splitlines() if (named := _line(line)) is not None]
+def slurm_cgroup(text: str, job_of: JobOf = lambda _path: None) -> SlurmCgroup | None:
+    """Return the Slurm job that /proc/PID/cgroup names, or None. Raises IdentityError when hierarchies name different jobs.
+
+    `job_of` is called for folders that are named by SLUID, as since Slurm 26.05.
+    """
+    found = [named for line in text.splitlines() if (named := _line(line, job_of)) is not None]
     if not found:
         return None
     if len({named.job_id for named in found}) > 1:
@@ -174,17 +172,17 @@ def slurm_cgroup(text: str) -> SlurmCgroup | None:
     )
 
 
-def _line(line: str) -> SlurmCgroup | None:
+def _line(line: str, job_of: JobOf) -> SlurmCgroup | None:
     number, _, rest = line.partition(":")
     controllers, _, path = rest.partition(":")
     path = path.removesuffix(" (deleted)")
     if number == "0" and controllers == _UNIFIED:
         found = _V2.fullmatch(path)
-        uid, job_id, step_id = (None, found[2], found[3]) if found else (None, "", "")
+        uid, job_id, step_id = (None, found[2] or job_of(found[1]), found[3]) if found else (None, "", "")
     else:
         found = _V1.fullmatch(path)
         uid, job_id, step_id = (int(found[2]), found[3], found[4]) if found else (None, "", "")
-    if found is None or not 0 < int(job_id) <= _MAX_JOB_ID:
+    if found is None or job_id is None or not 0 < int(job_id) <= MAX_JOB_ID:
         return None
     return SlurmCgroup(int(job_id), step_id or "", uid, tuple((name, found[1]) for name in controllers.split(",")))
 
@@ -196,22 +194,6 @@ def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup, owner: int) -> JobP
     if found.uid is not None and found.uid != peer.uid:
         raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in job {found.job_id} of uid {found.uid}")
     return JobProcess(peer.pid, peer.uid, started, found.job_id, found.step_id, "cgroup", found.folders)
-
-
-def stepd_job(title: str, sockets: Iterable[str]) -> tuple[int, str] | None:
-    """Return job and step of a slurmstepd, from its title or from its socket in slurmd's spool folder.
-
-    The title has only as much room as the program's first arguments had: on Debian "slurmstepd: [1.bat", and for a longer job id
-    not even the dot. Only a title with its closing bracket is complete.
-    """
-    found = _TITLE.match(title)
-    if found and found[3]:
-        return int(found[1]), found[2]
-    for path in sockets:
-        if spool := _SPOOL_SOCKET.fullmatch(path.rpartition("/")[2]):
-            step = int(spool[2])
-            return int(spool[1]), _SPECIAL_STEPS.get(step, str(step))
-    return (int(found[1]), "") if found else None
 
 
 def has_job_cgroups(root: Path) -> bool:

@@ -116,7 +116,7 @@ def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
     from controller.base.errors import ConfigurationError
     from controller.slurm.configuration import installed_files
     from controller.slurm.configuration.conf import read_slurm_conf
-    from slurm.setup.files import apply_plan, default_slurm_conf, read_installed, shipped_sources
+    from slurm.setup.files import apply_plan, default_slurm_conf, read_installed, script_checks, shipped_sources
     from slurm.setup.plan import make_plan
 
     for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
@@ -128,7 +128,7 @@ def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
             )
     conf = read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
     sources = shipped_sources(places.job_side, places.job_socket)
-    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog)
+    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog, script_checks())
     written = apply_plan(plan) if apply else []
     typer.echo(_json(plan, written, apply) if as_json else _text(plan, written, apply))
     return 1 if plan.conflicts or (plan.changes and not apply) else 0

@@ -10,10 +10,12 @@ from importlib import resources
 from pathlib import Path
 
 from controller.base.errors import ConfigurationError
+from controller.cli.doctor.host import RealHost
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf
+from controller.slurm.configuration.lua_check import lua_error
 from slurm.setup import spank_build as setup_build
-from slurm.setup.plan import FileChange, SetupPlan, Sources
+from slurm.setup.plan import FileChange, ScriptChecks, SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
 USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
@@ -50,6 +52,21 @@ def read_installed(path: Path) -> str | None:
         return None
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}; run this command as root") from error
+
+
+def script_checks() -> ScriptChecks:
+    """Return the checks of scripts that this machine can make."""
+    return ScriptChecks(lua_error, _readable_by)
+
+
+def _readable_by(path: Path, name: str) -> bool:
+    """Return whether the user can read the file; True where this machine does not know the user or the file."""
+    host = RealHost()
+    user = host.user(int(name) if name.isdecimal() else name)
+    if user is None or host.file(path) is None:
+        return True
+    needed = [(path, 4), *((folder, 1) for folder in path.resolve().parents)]
+    return all((facts := host.file(each)) is None or facts.lets(user, bits) for each, bits in needed)
 
 
 def included_files(folder: Path, pattern: str) -> list[Path]:

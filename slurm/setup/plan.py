@@ -29,6 +29,16 @@ ReadFile = Callable[[Path], str | None]
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptChecks:
+    """What slurmctld needs of a script that it loads; without it slurmctld does not start."""
+
+    error: Callable[[str], str | None] = lambda _text: None
+    """Returns why a Lua text cannot be parsed; None when it can be, or when that cannot be checked."""
+    readable: Callable[[Path, str], bool] = lambda _path, _user: True
+    """Returns whether that user can read an existing file; True when that cannot be checked."""
+
+
+@dataclass(frozen=True, slots=True)
 class FileChange:
     """One file to write. `before` is None for a new one."""
 
@@ -92,15 +102,23 @@ class _Draft:
 
 
 def make_plan(
-    conf: SlurmConf, sources: Sources, runtime_dir: Path, read: ReadFile, task_prolog: Path | None = None
+    conf: SlurmConf,
+    sources: Sources,
+    runtime_dir: Path,
+    read: ReadFile,
+    task_prolog: Path | None = None,
+    checks: ScriptChecks | None = None,
 ) -> SetupPlan:
     """Return the changes with which Slurm works with Headway. `read` is called for each file that might be written.
 
-    `task_prolog` is the path at which compute nodes find that hook; None leaves TaskProlog as it is.
+    `task_prolog` is the path at which compute nodes find that hook; None leaves TaskProlog as it is. `checks` of the Lua scripts
+    that are there; None makes none.
     """
     draft = _Draft(conf)
     folder = conf.path.parent
     _plan_lua(draft, sources.lua, folder, runtime_dir, read)
+    if checks is not None:
+        _check_lua(draft, folder, read, checks)
     event_hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
     _plan_file(draft, event_hook, sources.event_hook, 0o755, runtime_dir, read)
     for key in installed_files.EVENT_KEYS:
@@ -144,6 +162,31 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
                 "Your functions run first, and what they refuse stays refused.",
             )
         )
+
+
+def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks) -> None:
+    """Add a conflict for each existing script that slurmctld could not load. A file that is replaced keeps its permissions."""
+    user = draft.conf.value("SlurmUser") or "root"
+    for path in (folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME):
+        there = read(path)
+        if there is None:
+            continue
+        replaced = any(change.path == path for change in draft.changes)
+        error = None if replaced else checks.error(there)
+        if error:
+            draft.conflicts.append(
+                Conflict(
+                    path.name, f"{path} is not valid Lua ({error}); slurmctld would not start again with it: correct it"
+                )
+            )
+        if not checks.readable(path, user):
+            draft.conflicts.append(
+                Conflict(
+                    path.name,
+                    f"{path} cannot be read by {user}, the user of slurmctld, which would not start again: chmod o+r {path}, and "
+                    "chmod o+x the folders above it",
+                )
+            )
 
 
 def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:

@@ -252,6 +252,8 @@ def _out_of_scope(view: CycleView, job: SlurmJob) -> str:
         return "it is part of a heterogeneous job"
     if not job.batch:
         return "it is interactive (salloc or srun)"
+    if job.request.gpus_per_socket and not job.request.has_gpus:
+        return "it asks for GPUs by socket (--gpus-per-socket), which only Slurm places"
     if not job.request.has_gpus:
         return "it asks for no GPUs"
     return "it is not among the jobs that Headway schedules"

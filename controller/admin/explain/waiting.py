@@ -6,7 +6,7 @@ import math
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
-from controller.base.text import count
+from controller.base.text import count, duration
 from controller.preempt.reports.silent_nodes import kept_off_text
 from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
@@ -66,8 +66,28 @@ def _node_range(least: int, most: int, total: int) -> str:
 def fit_text(view: CycleView, row: int) -> str:
     """Return the text on why the job does not fit now, or that it does."""
     silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
-    words = _fit_text(view, row)
+    words = _reserved_text(view, row) or _fit_text(view, row)
     return f"{words}; {kept_off_text(silent)}" if silent else words
+
+
+def _reserved_text(view: CycleView, row: int) -> str:
+    """Return which reservation keeps the job off all nodes that would suffice; empty when none does."""
+    if view.free_capacity.fit(row).parts:
+        return ""
+    snapshot, job = view.result.observation.snapshot, view.result.observation.rows[row]
+    now_s, limit_s = snapshot.time_s, job.time_limit_s
+    end_s = math.inf if limit_s is None else now_s + limit_s
+    for other in sorted(snapshot.reservations, key=lambda reservation: reservation.start_time_s):
+        if other.name == job.reservation or other.end_time_s <= now_s or other.start_time_s >= end_s:
+            continue
+        if other.start_time_s <= now_s:
+            return f"its nodes are reserved ({other.name}) for another {duration(other.end_time_s - now_s)}"
+        long = "it has no time limit" if limit_s is None else f"its time limit is {duration(limit_s)}"
+        return (
+            f"its nodes are reserved ({other.name}) in {duration(other.start_time_s - now_s)}, and {long}: with a --time that "
+            "ends before, it can start"
+        )
+    return ""
 
 
 def _fit_text(view: CycleView, row: int) -> str:

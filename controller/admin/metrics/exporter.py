@@ -67,7 +67,7 @@ def parse_metrics_address(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigurationError(
-            f'metrics_address: {address!r} is not host:port; give an address such as 127.0.0.1:9341, or "" for none'
+            f'metrics_address: {address!r} is not host:port; give an address such as 127.0.0.1:19341, or "" for none'
         )
     if host == "localhost":
         host = "127.0.0.1"
@@ -76,7 +76,7 @@ def parse_metrics_address(address: str) -> tuple[str, int]:
     except ValueError:
         raise ConfigurationError(
             f"metrics_address: {address!r} is not an IP address; every user who reaches the address can read the metrics, so an "
-            "address beyond loopback has to be written out (for every interface: 0.0.0.0:9341)"
+            "address beyond loopback has to be written out (for every interface: 0.0.0.0:19341)"
         ) from None
     if not found.is_loopback:
         log.warning("metrics_beyond_loopback", address=address)

@@ -42,9 +42,17 @@ class MeteredClient:
             registry=None,
         )
 
+    async def close(self) -> None:
+        """End the processes of the client."""
+        await self._inner.close()
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         return await self._timed("facts", self._inner.facts())
+
+    async def topology(self) -> str:
+        """Return what Slurm shows of its topology."""
+        return await self._timed("topology", self._inner.topology())
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""

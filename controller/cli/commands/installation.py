@@ -31,7 +31,7 @@ def cluster(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     topology_conf: Annotated[
-        Path | None, typer.Option(help="File with the switches.", show_default="topology.conf beside slurm.conf")
+        Path | None, typer.Option(help="File with the switches.", show_default="what Slurm itself shows")
     ] = None,
     config: Config = None,
 ) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from controller.slurm.configuration.lua_check import lua_error
+
 _SYSTEMCTL_TIMEOUT_S = 10.0
 
 
@@ -65,6 +67,9 @@ class Host(Protocol):
 
     def program(self, name: str, folder: Path | None) -> Path | None:
         """Return the path of a program, in that folder or on PATH; None when there is none."""
+
+    def lua_error(self, text: str) -> str | None:
+        """Return why a Lua script cannot be parsed; None when it can be, or when this machine has no compiler of Lua."""
 
     def unit_active(self, unit: str) -> bool | None:
         """Return whether systemd runs that unit; None on a machine without systemd."""
@@ -121,6 +126,10 @@ class RealHost:
         """See Host."""
         found = shutil.which(name, path=str(folder) if folder else None)
         return Path(found) if found else None
+
+    def lua_error(self, text: str) -> str | None:
+        """See Host."""
+        return lua_error(text)
 
     def unit_active(self, unit: str) -> bool | None:
         """See Host."""

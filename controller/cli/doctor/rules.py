@@ -24,7 +24,7 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
     """Return all findings, in the order in which to repair them."""
     slurm_user = _slurm_user(seen.slurm.facts if seen.slurm else None, host)
     return [
-        *slurm_findings(settings, seen, host),
+        *slurm_findings(settings, seen, host, slurm_user),
         *folder_findings(settings, host, slurm_user, seen.slurm is None),
         *journal_findings(settings, host),
         *service_findings(settings, seen, host, slurm_user),

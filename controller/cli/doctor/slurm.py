@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli.doctor.scheduling import scheduling_findings
 from controller.cli.doctor.seen import Seen, SlurmSeen
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import list_items
@@ -13,7 +14,7 @@ from policies.serving.runtime.finding import Finding, Level
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
-    from controller.cli.doctor.host import Host
+    from controller.cli.doctor.host import Host, UserFacts
     from controller.slurm.client import SlurmFacts
 
 OLDEST_SLURM = (22, 5)
@@ -22,14 +23,17 @@ PROGRAMS = ("scontrol", "squeue", "scancel")
 MOST_JOBS = 150_000
 """Number of jobs that Headway can certainly read at once: scontrol prints about 1.6 KB for each, and at most 256 MiB are read."""
 _SETUP = "headway-setup slurm --apply"
+_LATE = "the controller notices starts and ends only at its next poll"
 
 
-def slurm_findings(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[Finding]:
-    """Yield the findings about Slurm, in the order in which to repair them."""
+def slurm_findings(
+    settings: ControllerSettings, seen: Seen, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
+    """Yield the findings about Slurm, in the order in which to repair them; `slurm_user` is None where it is not known."""
     yield from _programs(settings, seen, host)
     yield from _slurmctld(seen)
     if seen.slurm is not None and seen.slurm.facts is not None:
-        yield from _installed(settings, seen.slurm.facts, host)
+        yield from _installed(settings, seen.slurm.facts, host, slurm_user)
         yield from _resources(settings, seen.slurm)
 
 
@@ -79,12 +83,14 @@ def _slurmctld(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> Iterator[Finding]:
+def _installed(
+    settings: ControllerSettings, facts: SlurmFacts, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
     folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     yield _submit_plugin(facts)
-    yield _lua(settings, folder, host)
+    yield _lua(settings, folder, host, slurm_user)
     for key in installed_files.EVENT_KEYS:
-        yield _event_hook(settings, key, facts.settings.get(key, ""), host)
+        yield _event_hooks(settings, key, _programs_of(facts, key), host)
     parameters = list_items(facts.settings.get("SchedulerParameters", ""))
     if "batch_sched_delay=0" in parameters:
         yield Finding("batch-sched-delay", Level.OK, "SchedulerParameters has batch_sched_delay=0")
@@ -95,6 +101,13 @@ def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> I
             "SchedulerParameters lacks batch_sched_delay=0: a placed job takes up to 3 s to start",
             f"{_SETUP}, then scontrol reconfigure",
         )
+    yield from scheduling_findings(settings, facts)
+
+
+def _programs_of(facts: SlurmFacts, key: str) -> list[str]:
+    """Return the programs of a setting: since Slurm 24.11 it may have several, which are shown as "PrologSlurmctld[0]"."""
+    shown = [value for name, value in facts.settings.items() if name == key or name.startswith(f"{key}[")]
+    return [program for program in shown if program not in {"", "(null)"}]
 
 
 def _submit_plugin(facts: SlurmFacts) -> Finding:
@@ -109,12 +122,16 @@ def _submit_plugin(facts: SlurmFacts) -> Finding:
     )
 
 
-def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
+def _lua(settings: ControllerSettings, folder: Path, host: Host, slurm_user: UserFacts | None) -> Finding:
     path = folder / installed_files.LUA_NAME
     text = host.text(path)
+    if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
+        return problem
     if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
         path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
+        if text is not None and (problem := _unusable_lua(path, text, host, slurm_user)):
+            return problem
     if text is None:
         return Finding(
             "job-submit-lua", Level.ERROR, f"{path}: does not exist, or cannot be read", f"run {_SETUP} as root"
@@ -130,6 +147,25 @@ def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
     return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
 
 
+def _unusable_lua(path: Path, text: str, host: Host, slurm_user: UserFacts | None) -> Finding | None:
+    """Return the finding about a script that slurmctld cannot load: it ends when it is next started."""
+    fatal = "slurmctld does not start again with it"
+    found, folder = host.file(path), host.file(path.parent)
+    closed = [
+        facts
+        for facts, bits in ((found, 4), (folder, 1))
+        if slurm_user is not None and facts is not None and not facts.lets(slurm_user, bits)
+    ]
+    if closed and slurm_user is not None:
+        what = f"{path} cannot be read by {slurm_user.name}, the user of slurmctld: {fatal}"
+        mend = f"chmod o+r {path}" if closed[0] is found else f"chmod o+x {path.parent}"
+        return Finding("job-submit-lua", Level.ERROR, what, mend)
+    if problem := host.lua_error(text):
+        what = f"{path} is not valid Lua ({problem}): {fatal}"
+        return Finding("job-submit-lua", Level.ERROR, what, f"correct it, or restore its copy, or run {_SETUP} as root")
+    return None
+
+
 def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Finding | None:
     check = "job-submit-lua" if path.suffix == ".lua" else "hooks"
     version, runtime_dir = installed_files.script_version(text), installed_files.runtime_dir_of(text)
@@ -143,10 +179,15 @@ def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Find
     return None
 
 
+def _event_hooks(settings: ControllerSettings, key: str, programs: list[str], host: Host) -> Finding:
+    """Return the finding about a setting that may have several programs: one of them has to be our hook, or to call it."""
+    if not programs:
+        return Finding("hooks", Level.WARNING, f"{key} is not set: {_LATE}", f"{_SETUP}, then restart slurmctld")
+    found = [_event_hook(settings, key, program, host) for program in programs]
+    return next((finding for finding in found if finding.level is Level.OK), found[0])
+
+
 def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host) -> Finding:
-    late = "the controller notices starts and ends only at its next poll"
-    if program in {"", "(null)"}:
-        return Finding("hooks", Level.WARNING, f"{key} is not set: {late}", f"{_SETUP}, then restart slurmctld")
     path = Path(program)
     found = host.file(path)
     if found is None or found.kind != "file" or not found.mode & 0o111:
@@ -157,7 +198,7 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         if installed_files.EVENT_HOOK in text:
             return Finding("hooks", Level.OK, f"{key}: {program} is the site's own and calls Headway's")
         mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` shows how"
-        return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {late}", mend)
+        return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {_LATE}", mend)
     return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
 
 

@@ -1,3 +1,3 @@
-"""Files of a Slurm installation: slurm.conf, topology.conf, and what Headway installs.
+"""Configuration of a Slurm installation: slurm.conf, the topology, and the files that Headway installs.
 Imports `base` and `slurm/client`; of other packages `simulator`.
 """

@@ -46,6 +46,9 @@ class EmbeddedClient:
         self._faults = faults
         self._now = now
 
+    async def close(self) -> None:
+        """Do nothing: the emulated Slurm has no processes."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         await self._arrive("facts", ())
@@ -57,6 +60,10 @@ class EmbeddedClient:
             "JobSubmitPlugins": "lua",
         }
         return SlurmFacts(VERSION, self._ctld.description.name, "embedded", settings)
+
+    async def topology(self) -> str:
+        """Return an empty text: the emulated Slurm has no topology."""
+        return ""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything."""

@@ -1,10 +1,13 @@
 """Calls of pyslurm 25.11 in Headway's terms. They run in a process of their own: see `process`.
 
-Written for pyslurm 25.11.2. Its pitfalls:
+Written for pyslurm 25.11.2. Its pitfalls (what remains different from the command line is in docs/operations.md, "Clients"):
 - It keeps Python's lock while it waits for slurmctld, so no thread can run beside a call, and no deadline ends one.
 - `Job.tres_per_job` and `tres_per_node` are None for Slurm's own "gres/gpu:4". Only the sum in `requested_tres` shows --gpus,
   and only when AccountingStorageTRES has gres/gpu.
 - `JobSubmitDescription` cannot change a number of nodes, and an empty text changes nothing, so nothing can be cleared.
+- The sum does not tell --gpus from --tres-per-task, nor, but for the number of sockets, from --gpus-per-socket.
+- `dependencies` leaves out "singleton(unfulfilled)", and keeps "(unfulfilled)" in the ids of jobs.
+- A job without a time limit has an end time a year ahead, where scontrol shows none.
 - It does not distinguish zero from "not set", also for array task 0; a task of an array that is not split off has no id of its
   own.
 - `Job.send_signal` reads errno after successful calls too, so it is not used.
@@ -22,7 +25,6 @@ from controller.slurm.client import (
     NodeShare,
     Phase,
     ResourceRequest,
-    SlurmFacts,
     SlurmJob,
     SlurmNode,
     SlurmPartition,
@@ -73,16 +75,6 @@ class PySlurmCalls:
         self._pyslurm = pyslurm
         self._sent: dict[int, JobRecord] = {}
         self._cluster: Cluster | None = None
-
-    def facts(self) -> SlurmFacts:
-        """Return version, cluster name, and the settings that our callers need."""
-        config = self._pyslurm.slurmctld.Config.load()
-        major, minor, micro = (int(part) for part in str(config.version).split("-")[0].split("."))
-        settings = {
-            "ClusterName": config.cluster_name or "",
-            "AccountingStorageTRES": ",".join(config.accounting_storage_tres),
-        }
-        return SlurmFacts((major, minor, micro), config.cluster_name or "", "pyslurm", settings)
 
     def changes(self) -> Changes:
         """Read everything, and return what is new."""
@@ -169,14 +161,14 @@ def job_record(job: Any) -> JobRecord:
         held=job.priority == 0,
         admin_comment=job.admin_comment or "",
         comment=job.comment or "",
-        request=_request(job, gpus.per_node, gpus.per_job, gpus.per_task, gpus.type),
+        request=_request(job, gpus),
         allocated=_shares(job, phase),
         batch=bool(job.is_batch_job),
         requeue=bool(job.is_requeueable),
         restarts=job.requeue_count or 0,
         eligible_time_s=_seconds(job.eligible_time),
         start_time_s=None if phase is Phase.PENDING else _seconds(job.start_time),
-        end_time_s=None if phase is Phase.PENDING else _seconds(job.end_time),
+        end_time_s=None if phase is Phase.PENDING else _end_s(job, phase),
         time_limit_s=None if job.time_limit is None else job.time_limit * 60.0,
         features=",".join(job.constraints),
         reservation=job.reservation or "",
@@ -218,9 +210,22 @@ def _gpus(job: Any) -> Any:
     """Return the request for GPUs, from Slurm's texts as far as pyslurm passes them on, else from the sum."""
     per_node = _gres_text(job.gres_per_node)
     per_job, per_task = _tres_text(job.tres_per_job), _tres_text(job.tres_per_task)
-    if not any(values.gpus(text).count for text in (per_node, per_job, per_task)):
+    if not any(values.gpus(text).count for text in (per_node, per_job, per_task)) and not _is_by_socket(job):
         per_job = _sum_text(job.requested_tres)
     return gpu_request(per_job, per_node, per_task)
+
+
+def _is_by_socket(job: Any) -> bool:
+    """Return whether the GPUs are requested by socket: Slurm takes --gpus-per-socket only with a number of sockets."""
+    return bool(getattr(job, "sockets_per_node", None))
+
+
+def _has_memory_by_gpu(job: Any) -> bool:
+    """Return whether --mem-per-gpu was given. pyslurm expects "gres:gpu:1024" there, and fails on Slurm's "gres/gpu:1024"."""
+    try:
+        return getattr(job, "memory_per_gpu", None) is not None
+    except (IndexError, ValueError):
+        return True
 
 
 def _gres_text(gres: Mapping[str, object]) -> str:
@@ -242,11 +247,12 @@ def _sum_text(tres: Any) -> str:
     return f"gres/gpu:{found['gpu']}" if "gpu" in found else ""
 
 
-def _request(
-    job: Any, per_node: int | None, per_job: int | None, per_task: int | None, gpu_type: str
-) -> ResourceRequest:
+def _request(job: Any, gpus: Any) -> ResourceRequest:
+    per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
+    counted = sum(map(bool, (per_node, per_job, per_task)))
     if per_task or per_node:
         per_job = None
+    by_gpu = _has_memory_by_gpu(job)  # scontrol shows such a job without memory of nodes and CPUs
     return ResourceRequest(
         min_nodes=job.num_nodes or 1,
         max_nodes=job.max_nodes or 0,
@@ -255,13 +261,15 @@ def _request(
         gpus_per_node=per_node,
         gpus_per_job=per_job,
         gpus_per_task=None if per_node else per_task,
-        gpu_type=gpu_type,
-        memory_mib_per_node=job.memory_per_node,
-        memory_mib_per_cpu=job.memory_per_cpu,
+        gpu_type=gpus.type,
+        memory_mib_per_node=None if by_gpu else job.memory_per_node,
+        memory_mib_per_cpu=None if by_gpu else job.memory_per_cpu,
         required_nodes=expand_nodes(job.required_nodes or ""),
         excluded_nodes=expand_nodes(job.excluded_nodes or ""),
         tasks_per_node=job.ntasks_per_node,
         cpus_per_task=getattr(job, "cpus_per_task", None) or None,
+        gpus_fixed=gpus.mixed or counted > 1,
+        max_nodes_in_doubt=bool(per_job) and job.max_nodes == 1 and job.state == "PENDING",
     )
 
 
@@ -293,15 +301,24 @@ def _share(name: str, resources: Mapping[str, Any]) -> NodeShare:
 
 
 def _dependency(dependencies: Mapping[str, Any] | None) -> str:
-    """Return the dependencies in sbatch's form."""
+    """Return the dependencies in Slurm's words: "afterany:1(unfulfilled),afterany:2(unfulfilled)".
+
+    Where there are some, and pyslurm names none, it has left out the only one: "singleton(unfulfilled)".
+    """
     if not dependencies:
         return ""
     conditions = [
-        f"{kind}:{':'.join(map(str, jobs))}" for kind, jobs in dependencies.items() if isinstance(jobs, list) and jobs
+        f"{kind}:{job}" for kind, jobs in dependencies.items() if isinstance(jobs, list) and jobs for job in jobs
     ]
-    if dependencies.get("singleton"):
+    if dependencies.get("singleton") or not conditions:
         conditions.append("singleton")
     return ("?" if dependencies.get("satisfy") == "any" else ",").join(conditions)
+
+
+def _end_s(job: Any, phase: Phase) -> float | None:
+    """Return the end of the run; None while it runs without a time limit."""
+    unlimited = job.time_limit is None and phase is not Phase.ENDED
+    return None if unlimited and (job.end_time or 0) > time.time() else _seconds(job.end_time)
 
 
 def _seconds(timestamp: int | None) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
 from controller.slurm.pyslurm.process import Worker
-from controller.slurm.records import JobRecord
+from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.incremental import keep_identity
 from controller.slurm.updates.changes import Command, Found
@@ -29,10 +30,17 @@ class PySlurmClient(Verbs):
         self._records: dict[int, JobRecord] = {}
         self._cluster = Cluster((), (), ())
 
+    async def close(self) -> None:
+        """End the child process, and the thread that talks to it."""
+        self._worker.close()
+
     async def facts(self) -> SlurmFacts:
-        """Return version, cluster name and some settings."""
-        facts: SlurmFacts = await self._worker.call("facts")
-        return facts
+        """Return version, cluster name and settings, by command line: pyslurm passes on few settings, and no PrivateData."""
+        return replace(await self._command_line.facts(), client="pyslurm")
+
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints: pyslurm has no call for it."""
+        return await self._command_line.topology()
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""
@@ -40,7 +48,7 @@ class PySlurmClient(Verbs):
         await self._read_all()
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=tuple(job for record in self._records.values() for job in record.jobs),
+            jobs=tuple(self._without_false_bound(job) for record in self._records.values() for job in record.jobs),
             nodes=self._cluster.nodes,
             partitions=self._cluster.partitions,
             reservations=self._cluster.reservations,
@@ -51,6 +59,7 @@ class PySlurmClient(Verbs):
         new = {record.raw_id: keep_identity(record, self._records.get(record.raw_id)) for record in changes.records}
         self._records = {raw_id: new.get(raw_id) or self._records[raw_id] for raw_id in changes.raw_ids}
         self._cluster = changes.cluster or self._cluster
+        self._largest = largest_node(self._cluster.nodes)
         self._memory.forget()
         self._memory.add(self._records.values())
 

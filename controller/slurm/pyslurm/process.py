@@ -38,6 +38,9 @@ class Worker(Protocol):
         Raises SlurmUnavailableError when slurmctld does not answer, SlurmReplyError when it refuses.
         """
 
+    def close(self) -> None:
+        """End whatever answers the calls."""
+
 
 class WorkerProcess:
     """A Worker in a child process, which starts at the first call, and again after it had to be ended.

@@ -19,7 +19,7 @@ from controller.slurm.client import (
     SlurmReservation,
     SlurmSnapshot,
 )
-from controller.slurm.records import JobRecord
+from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.incremental import (
     JobReading,
     JobTable,
@@ -76,6 +76,9 @@ class CommandLineClient(Verbs):
 
     # ---- reading
 
+    async def close(self) -> None:
+        """Do nothing: every process ends with its call."""
+
     async def facts(self) -> SlurmFacts:
         """Return version, cluster name and settings."""
         answers = await self._scontrol.query(["version", "show config"])
@@ -90,6 +93,11 @@ class CommandLineClient(Verbs):
             )
         major, minor, micro = (int(part) for part in version.groups())
         return SlurmFacts((major, minor, micro), settings["ClusterName"], "command-line", settings)
+
+    async def topology(self) -> str:
+        """Return what `scontrol show topology` prints; empty when Slurm has no topology (22.05 calls that an error)."""
+        answers = await self._scontrol.query(["show topology"])
+        return answers.sections[0].decode("utf-8", "replace")
 
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""
@@ -107,10 +115,12 @@ class CommandLineClient(Verbs):
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
         jobs, nodes, partitions, reservations = answers.sections
+        table = self._nodes.update(nodes)
+        self._largest = largest_node(table)
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=await self._take_jobs(jobs),
-            nodes=self._nodes.update(nodes),
+            jobs=tuple([self._without_false_bound(job) for job in await self._take_jobs(jobs)]),
+            nodes=table,
             partitions=self._partitions.update(partitions),
             reservations=self._reservations.update(reservations),
         )

@@ -23,7 +23,7 @@ from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
 from controller.slurm.hostlist import expand_indices, expand_nodes
-from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.records import MANY_NODES, NEWER_GRES, OLDER_GRES, JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
@@ -71,6 +71,7 @@ _ENDED = frozenset(
 )
 _PENDING = frozenset(["PENDING", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
 _RUNNING = frozenset(["RUNNING", "RESIZING", "SIGNALING"])
+_LEAVING = frozenset(["COMPLETING", "EXPEDITING", "REQUEUED", "STAGE_OUT"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     fields = _fields(middle)
     gpus = _gpu_request(tail)
     texts = texts_of(tail)
-    job = _job(owner, middle, fields, texts, gpus, clock)
+    begin, end = _after_paths(tail)
+    job = _job(owner, middle, fields, texts, gpus, clock, expedited=tail.find(_EXPEDITED, begin, end) >= 0)
     array_id = job.array_job_id
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
@@ -135,7 +137,14 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
 
 
 def _job(
-    owner: re.Match[str], middle: str, fields: dict[str, str], texts: Texts, gpus: _GpuRequest, clock: Clockface
+    owner: re.Match[str],
+    middle: str,
+    fields: dict[str, str],
+    texts: Texts,
+    gpus: _GpuRequest,
+    clock: Clockface,
+    *,
+    expedited: bool,
 ) -> SlurmJob:
     state = fields["JobState"]
     phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
@@ -172,6 +181,7 @@ def _job(
         array_job_id=int(owner["array"]) if owner["array"] else None,
         het_job_id=int(owner["het"]) if owner["het"] else None,
         raw_id=int(owner["raw"]),
+        expedited=expedited,
     )
 
 
@@ -226,28 +236,35 @@ class _GpuRequest:
     per_node: int | None = None
     per_task: int | None = None
     type: str = ""
+    per_socket: int | None = None
     mixed: bool = False
-    prefix: str = "gres:"
+    prefix: str = OLDER_GRES
 
 
 _NO_GPUS = _GpuRequest()
-_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
+_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask|TresPerSocket)=(\S+)")
+_EXPEDITED = " ExpeditedRequeue=Yes"
+
+
+def _after_paths(tail: str) -> tuple[int, int]:
+    """Return begin and end of the part after the last path and before the mail address."""
+    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
+    end = tail.find(" MailUser=", begin)
+    return begin, len(tail) if end < 0 else end
 
 
 def _gpu_request(tail: str) -> _GpuRequest:
-    """Return the requested GPUs. They are printed after the last path and before the mail address."""
-    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
-    end = tail.find(" MailUser=", begin)
+    """Return the requested GPUs."""
     found: dict[str, str] = {}
-    for key, text in _TRES.findall(tail, begin, len(tail) if end < 0 else end):
+    for key, text in _TRES.findall(tail, *_after_paths(tail)):
         found.setdefault(key, text)
-    return gpu_request(found.get("TresPerJob", ""), found.get("TresPerNode", ""), found.get("TresPerTask", ""))
+    return gpu_request(*(found.get(f"TresPer{unit}", "") for unit in ("Job", "Node", "Task", "Socket")))
 
 
 @lru_cache(maxsize=4096)
-def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
-    """Return the request for GPUs by Slurm's three texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
-    if not (per_job or per_node or per_task):
+def gpu_request(per_job: str, per_node: str, per_task: str, per_socket: str = "") -> _GpuRequest:
+    """Return the request for GPUs by Slurm's texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
+    if not (per_job or per_node or per_task or per_socket):
         return _NO_GPUS
     job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
     types = {gpus.type for gpus in (job, node, task) if gpus.count}
@@ -255,10 +272,11 @@ def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
         per_job=job.count or None,
         per_node=node.count or None,
         per_task=task.count or None,
+        per_socket=values.gpus(per_socket).count or None,
         type=types.pop() if len(types) == 1 else "",
         # GPUs by task are never rewritten, so other resources beside them do no harm.
         mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
-        prefix="gres/" if "gres/" in per_job + per_node + per_task else "gres:",
+        prefix=NEWER_GRES if NEWER_GRES in per_job + per_node + per_task else OLDER_GRES,
     )
 
 
@@ -270,6 +288,8 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
     if tasks_per_node:
         min_nodes = max(min_nodes, -(-num_tasks // tasks_per_node))
     per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
+    if per_task and tasks_per_node and tasks_per_node >= num_tasks:
+        tasks_per_node = None  # a maximum that bounds nothing, as Headway leaves it where it cannot be taken back
     if per_node and per_job:
         # --gpus with --gpus-per-node: together they say how many nodes.
         min_nodes = max_nodes = max(per_job // per_node, 1)
@@ -292,6 +312,8 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         tasks_per_node,
         _cpus_per_task(fields),
         gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
+        gpus.per_socket,
+        _is_bound_in_doubt(fields, gpus, max_nodes),
     )
 
 
@@ -312,6 +334,12 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
     least = int(requested[1]) if requested else least
     unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
     return least, 0 if unbounded else most
+
+
+def _is_bound_in_doubt(fields: dict[str, str], gpus: _GpuRequest, max_nodes: int) -> bool:
+    """Return whether the maximum of one node may be none. ReqTRES= is in the records of the releases that show it so."""
+    by_total = bool(gpus.per_job) and not gpus.per_node and not gpus.per_task
+    return by_total and max_nodes == 1 and "ReqTRES" in fields and fields["JobState"] == "PENDING"
 
 
 def _cpus_per_task(fields: dict[str, str]) -> int | None:
@@ -381,5 +409,6 @@ def phase_of(state: str, *, has_nodes: bool) -> Phase:
             return Phase.CONFIGURING
         case "SUSPENDED" | "STOPPED":
             return Phase.SUSPENDED
-    # COMPLETING, STAGE_OUT, REQUEUED, and words of later Slurm versions: the job keeps its nodes, and is left alone.
-    return Phase.COMPLETING if has_nodes or word in {"COMPLETING", "REQUEUED", "STAGE_OUT"} else Phase.ENDED
+    # COMPLETING, STAGE_OUT, REQUEUED, and words of later Slurm versions: the job keeps its nodes, and is left alone. While a job is
+    # EXPEDITING, Slurm finds out whether it has to start it again on its nodes.
+    return Phase.COMPLETING if has_nodes or word in _LEAVING else Phase.ENDED

@@ -11,6 +11,11 @@ What Slurm 22.05 does with an update, measured:
   than its tasks need ends up in BadConstraints.
 - An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks
+  waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect. They refuse
+  `TasksPerNode=0`, and with any other value set the tasks to its product with the nodes.
+- Newer releases start a job of --gpus-per-node with `NumNodes=1-500000` on every free node (24.11.5), so it gets its least number
+  as the maximum.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
   them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
   given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
@@ -38,7 +43,7 @@ from controller.slurm.client import (
     SlurmJob,
 )
 from controller.slurm.hostlist import NODE_NAME
-from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.records import MANY_NODES, NEWER_GRES, JobRecord
 from controller.slurm.updates.comments import exchanged, with_mark
 
 
@@ -82,7 +87,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
     words = _gpu_words(found, _wanted_gpus(pin))
-    words += _task_words(request, _wanted_tasks_per_node(pin), original)
+    words += _task_words(found, _wanted_tasks_per_node(pin), original)
     bound = _node_count_is_bound(found, count)
     # They follow in an update of their own, as soon as the job shows its nodes.
     sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
@@ -91,6 +96,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         words.append(f"NumNodes={count}-{count}")
         if request.num_cpus != original.num_cpus and not pin.resized:
             words.append(f"NumCPUs={original.num_cpus}")
+    elif original.num_tasks < count and not pin.resized:
+        words += _enough_tasks(request, original, count)
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
     # After a requeue the begin time is Slurm's. Before, it is the user's, and stays, whatever our clock said at the placement.
@@ -100,21 +107,21 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
 
 
 def unpin_step(found: Found, original: ResourceRequest) -> Step:
-    """Give a held job its own request back."""
+    """Give a held job its own request back; also a job that Slurm is about to start again, if it is still pending."""
     job = found.job
-    refusal = _not_held(job)
+    refusal = None if job.is_restarted_by_slurm else _not_held(job)
     if refusal is not None:
         return refusal
     request = job.request
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that Headway cannot write back")
-    words += _task_words(request, original.tasks_per_node, original)
+    words += _task_words(found, original.tasks_per_node, original)
     nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
     if not tasks_restored and (nodes_restored or found.updated):
         words.append(f"NumTasks={original.num_tasks}")
     elif not nodes_restored:
-        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
+        words.append(f"NumNodes={original.min_nodes}-{_most_nodes(found, original) or MANY_NODES}")
     if request.num_cpus != original.num_cpus:
         words.append(f"NumCPUs={original.num_cpus}")
     words += _share_words(request, original)
@@ -198,6 +205,8 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
     return None if current_s == wanted_s else _update(job, [f"StartTime=uts{wanted_s}"])
 
 
+NO_HOLD_AT_REQUEUE = "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes"
+"""Obstacle to a stop (25.11.7: such a job starts within 0.2 s of any requeue)."""
 STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
 """Phases in which a job may be stopped. A COMPLETING job has ended or was cancelled, and a requeue would start it again."""
 
@@ -213,6 +222,8 @@ def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
         return Failure(f"is {job.state}, not running")
     if not job.requeue:
         return Failure("was submitted with --no-requeue")
+    if job.expedited:
+        return Failure(NO_HOLD_AT_REQUEUE)
     return None
 
 
@@ -283,9 +294,27 @@ def _wanted_tasks_per_node(pin: Pin) -> int | None:
     return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
 
 
-def _task_words(request: ResourceRequest, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+def _enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: int) -> list[str]:
+    """Return the words for one task on each node, with the CPUs of a task.
+
+    Newer releases keep a number of tasks that the user gave, and then the job would never start on more nodes. The CPUs follow
+    in an update of their own, because NumTasks lowers them.
+    """
+    if request.num_tasks < nodes:
+        return [f"NumTasks={nodes}"]
+    cpus = nodes * (original.cpus_per_task or 1)
+    return [f"NumCPUs={cpus}"] if request.num_cpus < cpus else []
+
+
+def _task_words(found: Found, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+    request = found.job.request
     if request.tasks_per_node == tasks_per_node:
         return []
+    if tasks_per_node is None and found.record.gres_prefix == NEWER_GRES:
+        # Newer releases do not take the number back. It is a maximum beside the number of tasks, so that number removes it. But
+        # with it they multiply the tasks by the nodes, so the nodes are given back first.
+        unbounded = (request.tasks_per_node or 0) >= original.num_tasks
+        return [] if unbounded or not found.updated else [f"TasksPerNode={original.num_tasks}"]
     words = [f"TasksPerNode={tasks_per_node or 0}"]
     if tasks_per_node and original.tasks_per_node and original.cpus_per_task:
         words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")
@@ -338,11 +367,22 @@ def _same_range(found: Found, original: ResourceRequest) -> bool:
     request = found.job.request
     if request.min_nodes != original.min_nodes:
         return False
-    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.updated
+    return request.max_nodes == _most_nodes(found, original) if found.record.shows_node_bound else found.updated
+
+
+def _most_nodes(found: Found, original: ResourceRequest) -> int:
+    """Return the maximum of nodes to give back; 0: none.
+
+    With a high maximum newer releases start a job of --gpus-per-node on all free nodes, where without one they would take the
+    least number.
+    """
+    least_suffices = original.gpus_per_node is not None and original.num_tasks <= original.min_nodes
+    takes_all = found.record.gres_prefix == NEWER_GRES and least_suffices
+    return original.max_nodes or (original.min_nodes if takes_all else 0)
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:
-    if any(word.startswith("ReqNodeList=") for word in words):
+    if words and (job.is_restarted_by_slurm or any(word.startswith("ReqNodeList=") for word in words)):
         words = [PENDING_ONLY, *words]
     return Command(("update", f"JobId={job.key.job_id}", *words)) if words else None
 

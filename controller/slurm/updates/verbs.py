@@ -27,7 +27,7 @@ from controller.slurm.client import (
     ResourceRequest,
     SlurmJob,
 )
-from controller.slurm.records import JobRecord
+from controller.slurm.records import JobRecord, without_false_bound
 from controller.slurm.updates import changes
 from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
 from controller.slurm.updates.pieces import Pieces
@@ -37,6 +37,7 @@ _FRESH_S = 1.0
 """Age up to which a reading of a job suffices before a change, because the job is read after the change in any case."""
 _ROUNDS = 4
 _FIRST_READ = 256
+_MOST_CORRECTED = 20_000
 _MOST_READ = 1000
 """Size of the largest piece that is read: reading a job by its id costs slurmctld less than changing it."""
 
@@ -65,6 +66,10 @@ class Verbs(ABC):
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
         self._ended_first: set[JobKey] = set()
         """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them."""
+        self._largest = 0
+        """GPUs of the largest node of the last snapshot; 0: not known."""
+        self._corrected: dict[JobKey, tuple[SlurmJob, SlurmJob]] = {}
+        """Jobs as they were read, and without a false maximum of nodes."""
 
     # ---- methods that a client implements
 
@@ -96,7 +101,19 @@ class Verbs(ABC):
 
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read these jobs only; those that are gone are left out."""
-        return {key: found.job for key, found in (await self._find_all(keys)).items()}
+        return {key: self._without_false_bound(found.job) for key, found in (await self._find_all(keys)).items()}
+
+    def _without_false_bound(self, job: SlurmJob) -> SlurmJob:
+        """Return the job without a maximum of one node that Slurm only shows. The same object while Slurm shows the same job."""
+        if not job.request.max_nodes_in_doubt:
+            return job
+        known, corrected = self._corrected.get(job.key, (None, None))
+        if known is not job or corrected is None:
+            corrected = without_false_bound(job, self._largest)
+            if len(self._corrected) >= _MOST_CORRECTED:
+                self._corrected.clear()
+            self._corrected[job.key] = (job, corrected)
+        return corrected
 
     async def _find_all(self, keys: Sequence[JobKey]) -> dict[JobKey, Found]:
         """Read any number of jobs. Raises SlurmError unless all of them could be read."""

@@ -71,30 +71,36 @@ static long gpus_in(const char *text)
     return strtol(text, NULL, 10);
 }
 
-static int set_gpus(int option, const char *text)
+/* End the command that submits, after a message. No callback returns an error instead: what Slurm does with the error of an
+ * optional plugin differs between its releases. */
+static void refuse_submission(void)
+{
+    fflush(NULL);
+    _exit(EXIT_FAILURE); /* not exit(): that would unload this plugin while Slurm is calling it */
+}
+
+static void set_gpus(int option, const char *text)
 {
     long gpus = gpus_in(text);
 
     if (gpus == 0) {
         slurm_error("headway: --%s=%.40s is not a number of GPUs: give a whole number from 1 to 999999, such as --%s=%d",
                     options[option].name, text, options[option].name, option == MIN_GPUS ? 2 : 8);
-        return -1;
+        refuse_submission();
     }
     if (option == MIN_GPUS)
         min_gpus = gpus;
     else
         max_gpus = gpus;
-    return 0;
 }
 
-static int set_profile(const char *text)
+static void set_profile(const char *text)
 {
     if (strcmp(text, "off") != 0) {
         slurm_error("headway: --headway-profile=%.40s: the only valid value is off; without the option the job is measured", text);
-        return -1;
+        refuse_submission();
     }
     profile_off = 1;
-    return 0;
 }
 
 /* Slurm calls this for every option that is given: where a job is submitted, and (remote) as root on its nodes. On the nodes no
@@ -106,11 +112,12 @@ static int handle_option(int option, const char *argument, int remote)
     if (remote) {
         if (option == PROFILE && strcmp(text, "off") == 0)
             profile_off = 1;
-        return 0;
+    } else if (option == PROFILE) {
+        set_profile(text);
+    } else if (option != PREEMPTIBLE) {
+        set_gpus(option, text);
     }
-    if (option == PROFILE)
-        return set_profile(text);
-    return option == PREEMPTIBLE ? 0 : set_gpus(option, text);
+    return 0;
 }
 
 static int submitting(void)
@@ -151,8 +158,7 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* Slurm calls this after the last option, so only now the final pair of numbers is known. Slurm ignores the return value of an
- * optional plugin here, so this function ends a submission with invalid numbers itself. */
+/* Slurm calls this after the last option, so only now the final pair of numbers is known. */
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
     (void)argc;
@@ -160,8 +166,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     if (submitting() && min_gpus != 0 && max_gpus != 0 && min_gpus > max_gpus) {
         slurm_error("headway: --headway-min-gpus=%ld is more than --headway-max-gpus=%ld: give a smaller minimum or a larger maximum",
                     min_gpus, max_gpus);
-        fflush(NULL);
-        _exit(EXIT_FAILURE); /* not exit(): that would unload this plugin while Slurm is calling it */
+        refuse_submission();
     }
     if (profile_off && submitting())
         setenv(PROFILE_VARIABLE, "off", 1);

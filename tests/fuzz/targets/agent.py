@@ -11,7 +11,8 @@ from headway_job.hook import msgpack as job_msgpack
 from nodeagent.errors import FrameError, IdentityError
 from nodeagent.identity import procfs
 from nodeagent.identity.cgroup import JobCgroups
-from nodeagent.identity.peer import JobProcess, slurm_cgroup, stepd_job
+from nodeagent.identity.peer import JobProcess, slurm_cgroup
+from nodeagent.identity.stepd import stepd_job
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.telemetry import sysfs
 from nodeagent.wire import frames
@@ -25,6 +26,7 @@ _KINDS = ("hello", "model", "steps", "profile", "checkpoint", "saved", "bye")
 _TEXTS = (
     "12:cpuset:/slurm/uid_1000/job_7/step_batch\n1:name=systemd:/slurm/uid_1000/job_7/step_0/task_0\n",
     "0::/system.slice/n1_slurmstepd.scope/job_7/step_0/user/task_0\n",
+    "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n",
     "slurmstepd: [7.batch]",
     "/var/spool/slurmd/n1_7.4294967291",
     stat(100, start=5),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.base.errors import HeadwayError
-from controller.slurm.client import SlurmFacts
 from controller.slurm.configuration.conf import read_slurm_conf, with_value
 from controller.slurm.configuration.installed_files import loads_ours, runtime_dir_of, script_version
-from controller.slurm.configuration.topology import read_switches
+from controller.slurm.configuration.topology import switches_of, topology_text
 from simulator.cluster.topology.slurm import parse_nodes, parse_switches, slurm_topology
 from simulator.errors import ClusterError
 from tests.fuzz.target import BrokenPromiseError, Target
@@ -37,10 +36,10 @@ def read_conf(data: bytes, folder: Path) -> object:
     return changed
 
 
-def read_topology(_data: bytes, folder: Path) -> object:
-    """Read the tree of switches, as the controller does at its start."""
-    settings = {"SLURM_CONF": str(folder / "slurm.conf"), "TopologyPlugin": "topology/tree"}
-    return read_switches(SlurmFacts((22, 5, 8), "test", "command-line", settings))
+def read_topology(data: bytes, folder: Path) -> object:
+    """Read the tree of switches as `scontrol show topology` prints it, and as a file."""
+    topology_text(folder / "topology.conf", Path.read_text)
+    return switches_of(data.decode("utf-8", "replace"))
 
 
 def read_node_lines(data: bytes, _folder: Path) -> object:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from controller.base.errors import ConfigurationError, SlurmReplyError
+from controller.base.errors import ConfigurationError
 from controller.cli.app import app
 from controller.cli.live_cluster import live_cluster
 from controller.slurm.client import SlurmFacts
@@ -19,6 +19,10 @@ from simulator.cluster.cluster import read_cluster
 from tests.unit.controller.slurm.scontrol.text import node_line
 
 CONF = Path("/etc/slurm/topology.conf")
+SHOWN = (
+    "SwitchName=leaf1 Level=0 LinkSpeed=200 Nodes=g[1-2]\nSwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=c1,g[3-4]\n"
+    "SwitchName=spine Level=1 LinkSpeed=1 Nodes=c1,g[1-4] Switches=leaf[1-2]\n"
+)
 TREE = "SwitchName=leaf1 Nodes=g[1-2] LinkSpeed=200\nSwitchName=leaf2 Nodes=g[3-4],c1\nSwitchName=spine Switches=leaf[1-2]\n"
 LINES = [
     *(node_line(f"g{number}", more=" Reason=Gres=gpu:1 Sockets=7 [root@now]") for number in (1, 2, 3, 4)),
@@ -42,8 +46,8 @@ def files(**texts: str) -> Callable[[Path], str]:
     return read
 
 
-def test_managed_nodes_with_gpus_below_the_switches_of_topology_conf() -> None:
-    found = live_cluster(facts(), LINES, ["dl"], read=files(topology_conf=TREE))
+def test_managed_nodes_with_gpus_below_the_switches_that_slurm_shows() -> None:
+    found = live_cluster(facts(), LINES, ["dl"], SHOWN)
     assert found.cluster.names == ("g1", "g2", "g3", "g4")
     assert (found.cluster.gpus, found.cluster.sockets, found.cluster.racks) == ((8,) * 4, (2,) * 4, (0, 0, 1, 1))
     topology = found.cluster.topology
@@ -51,35 +55,36 @@ def test_managed_nodes_with_gpus_below_the_switches_of_topology_conf() -> None:
     assert found.notes == (
         "Cluster lab (Slurm 25.05.3), partitions dl: every node with GPUs, those that are down included; "
         "1 of their nodes without GPUs is left out.",
-        f"Switches are those of {CONF}; LinkSpeed is taken as Gb/s of a switch's link to the one above.",
+        "Switches are those of scontrol show topology; LinkSpeed is taken as Gb/s of a switch's link to the one above.",
         "LinkSpeed is not known of leaf2: uplink_gbs = 6.25 is assumed.",
         "Slurm reports no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
     )
 
 
-def test_files_that_topology_conf_includes_count() -> None:
+def test_files_that_a_named_topology_conf_includes_count() -> None:
     read = files(
         topology_conf="include row.conf\nSwitchName=spine Switches=leaf[1-2]",
         row_conf=TREE.partition("SwitchName=sp")[0],
     )
-    found = live_cluster(facts(), LINES, ["dl"], read=read)
+    found = live_cluster(facts(), LINES, ["dl"], topology_conf=CONF, read=read)
     assert found.cluster.racks == (0, 0, 1, 1)
 
 
-def test_without_a_tree_plugin_the_network_is_flat_and_no_file_is_read() -> None:
-    found = live_cluster(facts(TopologyPlugin="topology/flat"), LINES, ["dl", "other"], read=files())
+def test_without_a_topology_the_network_is_flat() -> None:
+    found = live_cluster(facts(), LINES, ["dl", "other"])
     assert found.cluster.names == ("g1", "g2", "g3", "g4", "x1")
     assert found.cluster.topology.kind == "flat"
     assert (
-        "TopologyPlugin is topology/flat: a flat network with one switch of unlimited speed is assumed." in found.notes
+        "scontrol show topology has no switch above these nodes: a flat network with one switch of unlimited speed is assumed."
+        in found.notes
     )
 
 
-def test_a_file_that_is_named_is_read_with_any_plugin() -> None:
+def test_a_file_that_is_named_counts_instead() -> None:
     named = Path("/root/mine.conf")
-    found = live_cluster(facts(TopologyPlugin="topology/flat"), LINES, ["dl"], named, files(mine_conf=TREE))
+    found = live_cluster(facts(), LINES, ["dl"], "", named, files(mine_conf=TREE))
     assert found.cluster.racks == (0, 0, 1, 1)
-    other = live_cluster(facts(), LINES, ["dl"], named, files(mine_conf="SwitchName=s Nodes=c1"))
+    other = live_cluster(facts(), LINES, ["dl"], SHOWN, named, files(mine_conf="SwitchName=s Nodes=c1"))
     assert other.cluster.topology.kind == "flat"
     assert any(
         note.startswith("/root/mine.conf has no switch above these nodes: a flat network") for note in other.notes
@@ -88,7 +93,7 @@ def test_a_file_that_is_named_is_read_with_any_plugin() -> None:
 
 def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
     lines = [*LINES, node_line("h1", gres="gpu:h100:8(S:0-1)")]
-    found = live_cluster(facts(), lines, ["dl"], read=files(topology_conf=TREE))
+    found = live_cluster(facts(), lines, ["dl"], SHOWN)
     assert found.cluster.racks == (0, 0, 1, 1, 2)
     assert "No switch is above h1; one more rack with an unlimited uplink is assumed there." in found.notes
     assert "LinkSpeed is not known of spine,leaf2: uplink_gbs = 6.25 is assumed." in found.notes
@@ -98,7 +103,7 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, f"{CONF}: no such file; the switches are read from it, .*--topology-conf"),
+        (None, f"{CONF}: no such file; .*--topology-conf"),
         ("SwitchName=a Switches=b", f"{CONF}: the switch a is above b, which is not there; give it a SwitchName line"),
         ("SwitchName=a Nodes=g[", f"{CONF}: line 1: .* is not a list of nodes.*; write names as Slurm does"),
         ("include gone.conf", f"gone.conf: no such file, included by {CONF}"),
@@ -106,8 +111,15 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
 )
 def test_a_topology_conf_that_cannot_be_read_is_named_with_the_remedy(text: str | None, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
-        live_cluster(facts(), LINES, ["dl"], read=files(**({"topology_conf": text} if text else {})))
+        live_cluster(
+            facts(), LINES, ["dl"], topology_conf=CONF, read=files(**({"topology_conf": text} if text else {}))
+        )
     assert "\n" not in str(caught.value)
+
+
+def test_a_topology_that_is_no_tree_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"^scontrol show topology: the switch a is above b"):
+        live_cluster(facts(), LINES, ["dl"], "SwitchName=a Level=1 LinkSpeed=1 Switches=b")
 
 
 def test_a_file_that_may_not_be_read_is_named() -> None:
@@ -115,18 +127,13 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     with pytest.raises(ConfigurationError, match=f"^{CONF}: cannot be read: .*run this as a user who may"):
-        live_cluster(facts(), LINES, ["dl"], read=read)
+        live_cluster(facts(), LINES, ["dl"], topology_conf=CONF, read=read)
 
 
 @pytest.mark.parametrize("lines", [[], [node_line(gres="(null)")], [node_line().replace("dl,short", "other")]])
 def test_without_gpus_in_the_partitions_both_files_are_named(lines: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"show node: no node in dl has GPUs; .*controller\.toml.*slurm\.conf"):
         live_cluster(facts(), lines, ["dl"])
-
-
-def test_a_slurm_that_does_not_name_its_folder_is_an_error() -> None:
-    with pytest.raises(SlurmReplyError, match="does not show SLURM_CONF; name the file with --topology-conf"):
-        live_cluster(facts(SLURM_CONF=""), LINES, ["dl"])
 
 
 # --- the command
@@ -140,7 +147,7 @@ def slurm(tmp_path: Path) -> Path:
     (tmp_path / "config").write_text(
         f"ClusterName = lab\nSLURM_CONF = {tmp_path}/slurm.conf\nTopologyPlugin = topology/tree\n"
     )
-    (tmp_path / "topology.conf").write_text(TREE)
+    (tmp_path / "topology").write_text(SHOWN)
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(
         f"#!/bin/sh\ncd {shlex.quote(str(tmp_path))}\n"
@@ -164,7 +171,7 @@ def test_what_it_prints_is_a_cluster_for_the_simulator(slurm: Path) -> None:
     assert headway(slurm, "--toml").stdout == ran.stdout
     mine = slurm / "mine.toml"
     mine.write_text(ran.stdout)
-    expected = live_cluster(facts(), LINES, ["dl"], read=files(topology_conf=TREE))
+    expected = live_cluster(facts(), LINES, ["dl"], SHOWN)
     assert read_cluster(mine) == expected.cluster
     trace = slurm / "trace.csv"
     trace.write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,32,10\nb,0,8,5\n")
@@ -201,7 +208,7 @@ def test_a_slurm_that_is_away_is_exit_code_3(slurm: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("topology.conf", "SwitchName=a Switches=b", "topology.conf: the switch a is above b"),
+        ("topology", "SwitchName=a Switches=b\n", "scontrol show topology: the switch a is above b"),
         ("node", "No nodes in the system\n", "no node in dl has GPUs"),
         ("controller.toml", 'partitions = ["dl"]\nslurm_client = "embedded"\n', "there is no Slurm to read"),
         ("controller.toml", "partitions = 3\n", "controller.toml: partitions"),

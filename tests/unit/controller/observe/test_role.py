@@ -61,6 +61,21 @@ def test_a_released_job_with_a_pin_of_this_run_is_starting():
     assert standing(again, DL, ledger, NOW_S).role is Role.ADOPT
 
 
+def test_a_job_that_slurm_starts_again_at_once_is_left_alone():
+    again = job(held=False, reason="Priority", admin_comment="", restarts=1, expedited=True)
+    assert standing(again, DL, Ledger(), NOW_S).role is Role.YIELDED
+    # except that the nodes of its last run, which Headway chose, are taken off
+    ours = Ledger()
+    ours.originals[again.key] = request(gpus_per_node=1)
+    assert standing(again, DL, ours, NOW_S).role is Role.STRAY
+    # its first run is Headway's to place, and so is one after a hold
+    first = job(held=False, reason="Priority", admin_comment="", expedited=True)
+    assert standing(first, DL, Ledger(), NOW_S).role is Role.ADOPT
+    assert standing(job(restarts=1, expedited=True), DL, ours, NOW_S).role is Role.WAITING
+    ours.pins[again.key] = PinRecord(("n1",), (1,), restarts=1, pinned_at_s=NOW_S, policy="fifo", reason="")
+    assert standing(again, DL, ours, NOW_S).role is Role.STARTING
+
+
 def test_no_job_is_placed_again_in_the_second_in_which_slurm_ended_its_run():
     requeued = job(submit=int(NOW_S), restarts=1)
     assert standing(requeued, DL, Ledger(), int(NOW_S) + 0.99) is SETTLING

@@ -15,8 +15,7 @@ from controller.profiles.racks import Racks
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.profiles.windows import Links, own_nodes
-from controller.slurm.client import SlurmFacts
-from controller.slurm.configuration.topology import read_switches
+from controller.slurm.configuration.topology import switches_of
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.agents.test_service import Beside
 from tests.unit.controller.worlds.world import newest
@@ -31,14 +30,8 @@ SwitchName=top Switches=row,leaf3
 """
 
 
-def tree_links(text: str | None = TREE, **settings: str) -> Links:
-    def read(path: Path) -> str:
-        if text is None or path != Path("/etc/slurm/topology.conf"):
-            raise FileNotFoundError(path)
-        return text
-
-    known = {"SLURM_CONF": "/etc/slurm/slurm.conf", "TopologyPlugin": "topology/tree"} | settings
-    return links_of(read_switches(SlurmFacts((22, 5, 8), "lab", "command-line", known), read))
+def tree_links(text: str = TREE) -> Links:
+    return links_of(switches_of(text))
 
 
 @pytest.mark.parametrize(
@@ -66,21 +59,20 @@ def test_jobs_on_the_same_uplink_are_neighbours() -> None:
 
 
 def test_without_switches_jobs_share_only_nodes() -> None:
-    assert tree_links(TopologyPlugin="topology/flat") is own_nodes
-    assert tree_links("# no switches yet") is own_nodes
+    assert tree_links("") is own_nodes
 
 
 @pytest.mark.parametrize(
-    "text", [None, TREE + "SwitchName=other Nodes=a1", "SwitchName=x Switches=y\nSwitchName=y Switches=x"]
+    "text", [TREE + "SwitchName=other Nodes=a1", "SwitchName=x Switches=y\nSwitchName=y Switches=x"]
 )
-def test_switches_that_form_no_tree_are_reported_with_the_file(text: str | None) -> None:
-    with pytest.raises(ConfigurationError, match=r"/etc/slurm/topology\.conf"):
+def test_switches_that_form_no_tree_are_reported_with_the_command(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="scontrol show topology: "):
         tree_links(text)
 
 
-@pytest.mark.parametrize(("text", "warned"), [(TREE, False), (None, True)])
+@pytest.mark.parametrize(("text", "warned"), [(TREE, False), ("SwitchName=x Switches=y", True)])
 async def test_the_store_learns_them_as_soon_as_slurm_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, warned: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, warned: bool
 ) -> None:
     # Given a Slurm that does not answer at first
     monkeypatch.setattr("controller.agents.topology._RETRY_S", 0.01)
@@ -95,21 +87,18 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     monkeypatch.setattr("controller.agents.topology.log", Log())
     asked = 0
 
-    async def facts() -> SlurmFacts:
+    async def topology() -> str:
         nonlocal asked
         asked += 1
         if asked < 3:
             raise SlurmUnavailableError("slurmctld is away")
-        settings = {"SLURM_CONF": f"{tmp_path}/slurm.conf", "TopologyPlugin": "topology/tree"}
-        return SlurmFacts((22, 5, 8), "lab", "command-line", settings)
+        return text
 
-    if text is not None:
-        (tmp_path / "topology.conf").write_text(text)
     beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
     topologies: list[Racks] = []
     async with (
         serve_agents(beside.settings, newest(beside)) as server,
-        load_topology(topologies.append, server, facts),
+        load_topology(topologies.append, server, topology),
     ):
         assert server is not None
 

@@ -18,9 +18,9 @@ from nodeagent.identity.peer import (
     open_pidfd,
     peer_of,
     slurm_cgroup,
-    stepd_job,
 )
 from nodeagent.identity.procfs import ProcFiles, parent, start_ticks, used
+from nodeagent.identity.stepd import stepd_job
 
 # Read in a batch job of Slurm 22.05.8 on a mini-cluster with cgroup v1, as user daemon.
 BATCH_V1 = """9:name=systemd:/

@@ -110,6 +110,56 @@ def test_other_submit_plugins_stay_in_the_list(site: Site) -> None:
     assert "jobsubmitplugins=require_timelimit,partition,lua # ours\n" in site.conf.read_text()
 
 
+def with_luac(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a compiler of Lua on PATH that refuses texts with the word BROKEN."""
+    programs = site.folder / "bin"
+    programs.mkdir()
+    luac = programs / "luac"
+    luac.write_text("#!/bin/sh\nif grep -q BROKEN; then echo \"luac: stdin:2: '=' expected\" >&2; exit 1; fi\n")
+    luac.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+def test_a_script_that_slurmctld_could_not_load_needs_a_decision(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_luac(site, monkeypatch)
+    own = site.folder / "job_submit.lua"
+    own.write_text(f'-- the site\'s\nBROKEN\ndofile("{site.folder}/headway.lua")\n')
+
+    result = site.setup("--apply")
+
+    assert result.exit_code == 1
+    assert f"{own} is not valid Lua (stdin:2: '=' expected)" in result.output
+    own.write_text(own.read_text().replace("BROKEN", ""))
+    assert site.setup("--apply").exit_code == 0
+
+
+def test_a_broken_script_of_ours_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_luac(site, monkeypatch)
+    site.setup("--apply")
+    with (site.folder / "job_submit.lua").open("a") as file:
+        file.write("BROKEN\n")
+
+    assert site.setup("--apply").exit_code == 0
+    assert "BROKEN" not in (site.folder / "job_submit.lua").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give the file to another user")
+def test_a_script_that_slurm_user_cannot_read_needs_a_decision(site: Site) -> None:
+    for folder in (site.folder, *site.folder.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o001)
+    site.conf.write_text(BARE + "SlurmUser=daemon\n")
+    site.setup("--apply")
+    script = site.folder / "job_submit.lua"
+    assert site.setup("--check").exit_code == 0
+
+    script.chmod(0o600)
+    result = site.setup("--check")
+
+    assert result.exit_code == 1
+    assert f"{script} cannot be read by daemon" in result.output
+
+
 def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
     own = site.folder / "job_submit.lua"
     own.write_text("-- the site's\n")

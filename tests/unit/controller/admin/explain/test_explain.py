@@ -8,7 +8,7 @@ from controller.admin.explain.explain import Past, brief, explain
 from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
 from controller.observe.role import Role, Standing
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase, SlurmReservation
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running
@@ -368,6 +368,10 @@ def test_a_job_given_to_slurm_shows_why():
         ({"partition": "cpu"}, "Headway does not manage partition cpu (it manages dl)"),
         ({"partition": "dl,cpu"}, "Headway does not manage partition dl,cpu"),
         ({"request": wants()}, "it asks for no GPUs"),
+        (
+            {"request": wants(gpus_per_socket=2)},
+            "it asks for GPUs by socket (--gpus-per-socket), which only Slurm places",
+        ),
         ({"batch": False}, "it is interactive (salloc or srun)"),
         ({"het_job_id": 3}, "it is part of a heterogeneous job"),
     ],
@@ -517,3 +521,23 @@ def test_what_slurm_calls_impossible_is_shown_without_useless_advice():
         "Slurm has put it on hold, because no nodes can ever run it with its present request (Slurm: PENDING, BadConstraints). "
         "What to do: `scancel 9`, and submit it with a request that fits the nodes."
     )
+
+
+def test_nodes_that_will_be_reserved_are_named() -> None:
+    nodes = frozenset(f"n{number}" for number in range(1, 5))
+    coming = SlurmReservation("upgrade", nodes, NOW_S + 3600, NOW_S + 7200)
+    wanted = wants(gpus_per_node=1)
+    found = explain(scene(job("9", request=wanted, time_limit_s=7200.0), reservations=(coming,)), "9", NOW_S)
+    assert "its nodes are reserved (upgrade) in 60 min, and its time limit is 2 h: with a --time that ends before" in (
+        found.sentence
+    )
+    found = explain(scene(job("9", request=wanted, time_limit_s=None), reservations=(coming,)), "9", NOW_S)
+    assert "and it has no time limit" in found.sentence
+    now = SlurmReservation("exam", nodes, NOW_S - 60, NOW_S + 600)
+    found = explain(scene(job("9", request=wanted, time_limit_s=60.0), reservations=(coming, now)), "9", NOW_S)
+    assert "its nodes are reserved (exam) for another 10 min" in found.sentence
+    # a reservation elsewhere is no reason
+    elsewhere = SlurmReservation("exam", frozenset({"n1"}), NOW_S - 60, NOW_S + 600)
+    full = [held(n, {f"n{n}": 8}) for n in range(1, 5)]
+    found = explain(scene(*full, job("9", request=wanted), reservations=(elsewhere,)), "9", NOW_S)
+    assert "exam" not in found.sentence

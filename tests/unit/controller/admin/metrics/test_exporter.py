@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
+from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
 from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
@@ -282,11 +283,11 @@ def test_a_port_in_use_is_named_with_the_remedy(folder):
 @pytest.mark.parametrize(
     ("address", "parsed"),
     [
-        ("127.0.0.1:9341", ("127.0.0.1", 9341)),
+        ("127.0.0.1:19341", ("127.0.0.1", 19341)),
         ("localhost:1", ("127.0.0.1", 1)),
-        ("[::1]:9341", ("::1", 9341)),
-        ("10.1.2.3:9341", ("10.1.2.3", 9341)),
-        ("0.0.0.0:9341", ("0.0.0.0", 9341)),
+        ("[::1]:19341", ("::1", 19341)),
+        ("10.1.2.3:19341", ("10.1.2.3", 19341)),
+        ("0.0.0.0:19341", ("0.0.0.0", 19341)),
     ],
 )
 def test_numeric_addresses_are_accepted(address, parsed):
@@ -294,7 +295,7 @@ def test_numeric_addresses_are_accepted(address, parsed):
 
 
 @pytest.mark.parametrize(
-    "address", [":9341", "*:9341", "9341", "node7:9341", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"]
+    "address", [":19341", "*:19341", "19341", "node7:19341", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"]
 )
 def test_incomplete_addresses_are_refused(address):
     with pytest.raises(ConfigurationError, match="metrics_address: "):
@@ -310,3 +311,14 @@ async def test_jobs_that_slurm_refuses_again_and_again_are_counted(folder):
     await world.go_on(90)
     assert world.ledger.refusals[key].count == 3
     assert value(registry, "headway_jobs_refused_often") == 1
+
+
+def test_the_default_port_is_no_exporters() -> None:
+    """Prometheus's list of default ports gives away 9100 to 9999, and 9341 to the Slurm exporter."""
+    default = ControllerSettings(partitions=("gpu",)).metrics_address
+    parsed = parse_metrics_address(default)
+    assert parsed is not None
+    host, port = parsed
+    assert host == "127.0.0.1"
+    assert not 9090 <= port <= 9999
+    assert 1024 < port < 32768, "not one of the kernel's for outgoing connections"

@@ -46,6 +46,8 @@ class FakeHost:
     units: dict[str, bool] | None = field(default_factory=lambda: {WATCHDOG_TIMER: True})
     users: tuple[UserFacts, ...] = (SLURM,)
     free: int | None = 1 << 40
+    lua_errors: dict[str, str] = field(default_factory=dict)
+    """Messages of Lua's compiler by a text in the script."""
 
     def put(self, path: Path, kind: str, mode: int, text: str | None = None) -> None:
         self.files[path] = FileFacts(kind, mode, SLURM.uid, 64030)
@@ -70,6 +72,9 @@ class FakeHost:
     def program(self, name: str, folder: Path | None) -> Path | None:
         return (folder or Path("/usr/bin")) / name if name in self.programs else None
 
+    def lua_error(self, text: str) -> str | None:
+        return next((error for piece, error in self.lua_errors.items() if piece in text), None)
+
     def unit_active(self, unit: str) -> bool | None:
         return None if self.units is None else self.units.get(unit, False)
 
@@ -83,7 +88,7 @@ class Installation:
     seen: Seen
 
     def __init__(self) -> None:
-        self.settings = ControllerSettings(partitions=("gpu",))
+        self.settings = ControllerSettings(partitions=("gpu",), start_grace_s=40)
         self.host = FakeHost()
         hook = ETC / "headway" / installed_files.EVENT_HOOK
         self.host.put(ETC / "job_submit.lua", "file", 0o644, LUA.read_text())
@@ -184,9 +189,14 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
             "job-submit-lua",
             Level.ERROR,
         ),
+        (lambda h: h.host.lua_errors.update(REFUSED="stdin:14: unexpected symbol"), "job-submit-lua", Level.ERROR),
+        (mode(ETC / "job_submit.lua", "file", 0o200), "job-submit-lua", Level.ERROR),
+        (mode(ETC, "folder", 0o600), "job-submit-lua", Level.ERROR),
+        (lambda h: h.config(SchedulerParameters="batch_sched_delay=0,requeue_delay=5"), "requeue-delay", Level.WARNING),
+        (lambda h: h.config(SchedulerParameters="batch_sched_delay=0,bf_interval=60"), "bf-interval", Level.WARNING),
         (lambda h: h.config(EpilogSlurmctld="(null)"), "hooks", Level.WARNING),
         (lambda h: h.config(EpilogSlurmctld="/nowhere"), "hooks", Level.ERROR),
-        (lambda h: h.config(SchedulerParameters="bf_interval=1"), "batch-sched-delay", Level.WARNING),
+        (lambda h: h.config(SchedulerParameters="bf_interval=40"), "batch-sched-delay", Level.WARNING),
         (lambda h: h.slurm(partitions=()), "partitions", Level.ERROR),
         (lambda h: h.slurm(nodes=()), "gpus", Level.ERROR),
         (remove(RUN), "runtime-dir", Level.ERROR),
@@ -232,6 +242,47 @@ def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Instal
     assert house.wrong() == [("hooks", Level.WARNING)]
 
     house.host.put(site, "file", 0o755, f"#!/bin/sh\n{HOOK_PATH}\n")
+    assert house.wrong() == []
+
+
+def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
+    """Since Slurm 24.11 there may be several."""
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    settings = {key: value for key, value in facts.settings.items() if key not in installed_files.EVENT_KEYS}
+    house.slurm(facts=replace(facts, settings=settings))
+    assert house.wrong() == [("hooks", Level.WARNING)] * 2
+
+    house.host.put(Path("/opt/site.sh"), "file", 0o755, "#!/bin/sh\ntrue\n")
+    ours = {f"{key}[1]": str(HOOK_PATH) for key in installed_files.EVENT_KEYS}
+    theirs = {f"{key}[0]": "/opt/site.sh" for key in installed_files.EVENT_KEYS}
+    house.slurm(facts=replace(facts, settings=settings | theirs | ours))
+    assert house.wrong() == []
+
+    house.slurm(facts=replace(facts, settings=settings | theirs))
+    assert house.wrong() == [("hooks", Level.WARNING)] * 2
+
+
+def test_cgroups_that_are_named_by_sluid(house: Installation) -> None:
+    house.settings = house.settings.model_copy(update={"agents_address": "0.0.0.0:9342"})
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    for version, told in (((25, 11, 7), False), ((26, 5, 5), True)):
+        house.slurm(facts=replace(facts, version=version))
+        found = [finding for finding in house.findings() if finding.check == "cgroup-paths"]
+        assert [finding.level for finding in found] == [Level.OK] * told
+    house.config(CgroupJobIdPaths="yes")
+    assert not [finding for finding in house.findings() if finding.check == "cgroup-paths"]
+
+
+def test_the_default_bf_interval_of_slurm_counts(house: Installation) -> None:
+    house.config(SchedulerParameters="batch_sched_delay=0")
+    assert house.wrong() == []
+    house.settings = house.settings.model_copy(update={"start_grace_s": 10.0})
+    assert house.wrong() == [("bf-interval", Level.WARNING)]
+    house.config(SchedulerType="sched/builtin")
     assert house.wrong() == []
 
 

@@ -1,4 +1,4 @@
-"""A module shaped like pyslurm 25.11.2, with a small slurmctld behind it. Names and quirks are those of the real one."""
+"""A module shaped like pyslurm 25.11.2, with a small slurmctld behind it. Names and quirks are those of the real one on 25.11.7."""
 
 from __future__ import annotations
 
@@ -85,6 +85,14 @@ class JobRow:
     array_task_id: int | None = None
     array_tasks_waiting: str | None = None
     heterogeneous_id: int | None = None
+    sockets_per_node: int | None = None
+    mem_per_tres: str | None = None
+    """Slurm's own text; not an attribute of pyslurm."""
+
+    @property
+    def memory_per_gpu(self) -> int | None:
+        """Return the memory for each GPU, as pyslurm reads it from Slurm's text: only in the form of older releases."""
+        return None if self.mem_per_tres is None else int(self.mem_per_tres.split(":")[2])
 
     def get_resource_layout_per_node(self) -> dict[str, dict[str, Any]]:
         """Return the resources that a running job holds on each node."""
@@ -153,8 +161,6 @@ class FakePySlurm:
         self.Reservations = self._loader(
             lambda: {"r": SimpleNamespace(name="r", nodes="n2", start_time=10, end_time=20)}
         )
-        config = SimpleNamespace(cluster_name="lab", version="25.11.2", accounting_storage_tres=["cpu", "gres/gpu"])
-        self.slurmctld = SimpleNamespace(Config=self._loader(lambda: config))
 
     def _loader(self, load: Any) -> Any:
         return SimpleNamespace(load=load)

@@ -45,6 +45,10 @@ class Direct:
 
     def __init__(self, module: FakePySlurm) -> None:
         self._calls = PySlurmCalls(module)
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     async def call(self, method: str, *arguments: object) -> Any:
         try:
@@ -68,6 +72,10 @@ class Bridge(Slurmctld):
                     row.admin_comment = value or None
                 case "NumNodes":
                     row.num_nodes, row.max_nodes = (int(part) for part in value.split("-"))
+                case "NumTasks":
+                    row.ntasks = int(value)
+                case "NumCPUs":
+                    row.cpus = int(value)
                 case "ReqNodeList":
                     row.required_nodes = value or None
                 case "TresPerJob":
@@ -89,7 +97,8 @@ class World:
     def __init__(self, *rows: JobRow) -> None:
         self.module = FakePySlurm(*rows)
         self.bridge = Bridge(self.module)
-        self.client = PySlurmClient(Direct(self.module), CommandLineClient(self.bridge, CLOCK), now=lambda: NOW_S)
+        self.worker = Direct(self.module)
+        self.client = PySlurmClient(self.worker, CommandLineClient(self.bridge, CLOCK), now=lambda: NOW_S)
 
     async def job(self, job_id: str = "7") -> SlurmJob:
         return next(job for job in (await self.client.snapshot()).jobs if job.key.job_id == job_id)
@@ -166,11 +175,15 @@ def test_arrays(attributes: dict[str, Any], ids: list[str]) -> None:
 
 def test_dependencies_as_sbatch_takes_them() -> None:
     nothing: dict[str, Any] = {"after": [], "afterok": [], "afterany": [], "singleton": False, "satisfy": "all"}
-    assert job_with(dependencies=nothing).dependency == ""
+    assert job_with(dependencies=None).dependency == ""
     assert (
         job_with(dependencies=nothing | {"afterok": [12, 13], "singleton": True}).dependency
-        == "afterok:12:13,singleton"
+        == "afterok:12,afterok:13,singleton"
     )
+    # Slurm's texts of waiting jobs: pyslurm keeps what is behind an id, and leaves out a singleton
+    two = nothing | {"afterany": ["1(unfulfilled)", "2(unfulfilled)"]}
+    assert job_with(dependencies=two).dependency == "afterany:1(unfulfilled),afterany:2(unfulfilled)"
+    assert job_with(dependencies=nothing).dependency == "singleton"
     assert (
         job_with(dependencies=nothing | {"after": [1], "afterok": [2], "satisfy": "any"}).dependency
         == "after:1?afterok:2"
@@ -194,9 +207,48 @@ async def test_a_snapshot_keeps_what_has_not_changed() -> None:
     assert third.nodes is second.nodes
 
 
-async def test_facts() -> None:
-    facts = await World().client.facts()
-    assert (facts.version, facts.cluster_name, facts.client) == ((25, 11, 2), "lab", "pyslurm")
+async def test_facts_are_complete() -> None:
+    """PrivateData above all: without it users would see one another's jobs."""
+    world = World()
+    world.bridge.config += "PrivateData             = jobs\nSlurmUser               = slurm(64030)\n"
+    facts = await world.client.facts()
+    assert (facts.version, facts.cluster_name, facts.client) == ((22, 5, 8), "lab", "pyslurm")
+    assert (facts.settings["PrivateData"], facts.settings["SlurmUser"]) == ("jobs", "slurm(64030)")
+
+
+async def test_closing_ends_the_worker() -> None:
+    world = World()
+    await world.client.close()
+    assert world.worker.closed
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fixed"),
+    [
+        ({}, False),
+        ({"gres_per_node": {"gres/gpu:a": 1, "gres/gpu:b": 1}}, True),
+        ({"gres_per_node": {"gres/gpu": 1, "gres/nvme": 1}}, True),
+        ({"gres_per_node": {"gres/gpu": 1}, "tres_per_task": tres(gpu=1)}, True),
+    ],
+)
+def test_gpus_that_cannot_be_given_another_number(attributes: dict[str, Any], fixed: bool) -> None:
+    assert job_with(**attributes).request.gpus_fixed is fixed
+
+
+def test_gpus_by_socket_are_left_to_slurm() -> None:
+    assert not job_with(gres_per_node={}, requested_tres=tres(gpu=2), sockets_per_node=1).request.has_gpus
+
+
+def test_memory_by_gpu_is_none_of_nodes_or_cpus() -> None:
+    request = job_with(mem_per_tres="gres/gpu:1024", memory_per_node=8000).request
+    assert (request.memory_mib_per_node, request.memory_mib_per_cpu) == (None, None)
+
+
+def test_a_run_without_a_limit_has_no_end() -> None:
+    year_s = 365 * 86400
+    assert job_with(**RUNNING | {"end_time": int(time.time()) + year_s}).end_time_s is None
+    assert job_with(**RUNNING | {"end_time": int(time.time()) + 60, "time_limit": 10}).end_time_s is not None
+    assert job_with(state="COMPLETED", end_time=SUBMIT_S + 5).end_time_s == SUBMIT_S + 5
 
 
 async def test_read_leaves_out_what_is_gone() -> None:
@@ -295,8 +347,8 @@ def module_at(folder: Path, body: str) -> Path:
         "class RPCError(Exception): pass\n"
         "def load():\n"
         f"    {body}\n"
-        "    return SimpleNamespace(cluster_name='lab', version='25.11.2', accounting_storage_tres=[])\n"
-        "slurmctld = SimpleNamespace(Config=SimpleNamespace(load=load))\n"
+        "    return {}\n"
+        "Jobs = Nodes = Partitions = Reservations = SimpleNamespace(load=load)\n"
     )
     return folder
 
@@ -311,14 +363,14 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 @pytest.mark.parametrize("worker", ["print('noise on standard output', flush=True)"], indirect=True)
 async def test_calls_run_in_a_child_process(worker: WorkerProcess) -> None:
-    assert (await worker.call("facts")).cluster_name == "lab"
-    assert (await worker.call("facts")).cluster_name == "lab"
+    assert (await worker.call("changes")).raw_ids == ()
+    assert (await worker.call("changes")).raw_ids == ()
 
 
 @pytest.mark.parametrize("worker", ["raise RPCError('Access/permission denied')"], indirect=True)
 async def test_a_refusal_of_slurmctld_is_reported(worker: WorkerProcess) -> None:
-    with pytest.raises(SlurmReplyError, match="pyslurm facts: Access/permission denied"):
-        await worker.call("facts")
+    with pytest.raises(SlurmReplyError, match="pyslurm changes: Access/permission denied"):
+        await worker.call("changes")
 
 
 @pytest.mark.parametrize(
@@ -326,14 +378,14 @@ async def test_a_refusal_of_slurmctld_is_reported(worker: WorkerProcess) -> None
 )
 async def test_a_slurmctld_that_is_away_is_reported(worker: WorkerProcess) -> None:
     with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
-        await worker.call("facts")
+        await worker.call("changes")
 
 
 @pytest.mark.parametrize("worker", ["sys.exit(3)"], indirect=True)
 async def test_a_child_that_dies_is_replaced(worker: WorkerProcess) -> None:
     for _ in range(2):
         with pytest.raises((SlurmUnavailableError, SlurmReplyError)):
-            await worker.call("facts")
+            await worker.call("changes")
 
 
 async def test_a_call_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,15 +393,15 @@ async def test_a_call_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytes
     worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=1.0)
     begun = time.monotonic()
     with pytest.raises(SlurmUnavailableError, match="no answer from its process within 1 s"):
-        await worker.call("facts")
+        await worker.call("changes")
     assert time.monotonic() - begun < 20
     worker.close()
 
 
 @pytest.mark.parametrize("worker", ["time.sleep(0.3)"], indirect=True)
 async def test_the_answer_to_a_cancelled_call_is_not_taken_for_the_next(worker: WorkerProcess) -> None:
-    await worker.call("facts")
-    cancelled = asyncio.create_task(worker.call("facts"))
+    await worker.call("changes")
+    cancelled = asyncio.create_task(worker.call("changes"))
     await asyncio.sleep(0.05)
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -22,6 +22,9 @@ class Job:
     fields: dict[str, str] = field(default_factory=dict)
     tasks: int = 1
     """Number of tasks that the user gave with -n; the number of nodes can raise the value that is shown."""
+    exact_tasks: bool = False
+    """True as on 24.11: a number of tasks that the user gave is not raised with the nodes, TasksPerNode=0 is refused, other numbers
+    are multiplied by the nodes, and NumTasks sets the CPUs to the tasks."""
 
     @property
     def job_id(self) -> str:
@@ -50,6 +53,9 @@ class Slurmctld:
         self.before: Callable[[str], None] = lambda line: None
         """Called with each command, before it is carried out: the rest of the world."""
         self.signals: list[str] = []
+        self.config = _CONFIG
+        self.topology = ""
+        """What `show topology` prints."""
 
     def __getitem__(self, job_id: str) -> dict[str, str]:
         return self.jobs[job_id].fields
@@ -92,10 +98,12 @@ class Slurmctld:
                 return f"PartitionName=dl MaxTime=UNLIMITED Nodes={','.join(NODES)} State=UP\n", ""
             case ["show", "reservation"]:
                 return "No reservations in the system\n", ""
+            case ["show", "topology"]:
+                return self.topology, "" if self.topology else "error: No topology information available"
             case ["version"]:
                 return "slurm-wlm 22.05.8\n", ""
             case ["show", "config"]:
-                return _CONFIG, ""
+                return self.config, ""
             case ["release", job_id]:
                 return "", self._update(job_id, {"Priority": "4294901000"})
             case ["uhold", job_id]:
@@ -117,8 +125,12 @@ class Slurmctld:
             return f"{job_id}: Job is no longer pending execution"
         if not set(filter(None, changes.get("ReqNodeList", "").split(","))) <= set(NODES):
             return f"{job_id}: Invalid node name specified"
+        if job.exact_tasks and changes.get("TasksPerNode") == "0":
+            return f"{job_id}: Invalid task count specified"
         if job_id not in self.deaf:
-            for key, value in changes.items():
+            # slurmctld takes the CPUs before the tasks, and the nodes before the tasks on each.
+            order = {"NumCPUs": 0, "NumNodes": 1} if job.exact_tasks else {}
+            for key, value in sorted(changes.items(), key=lambda change: order.get(change[0], 2)):
                 _apply(job, key, value)
         return ""
 
@@ -159,6 +171,10 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["gpus"] = " ".join([*others, f"{key}={value}"]) + " "
         case "TasksPerNode":
             fields["tasks_per_node"] = value
+            if job.exact_tasks:
+                tasks = int(value) * int(fields.get("tres", "node=1").rpartition("node=")[2])
+                fields.update(num_tasks=str(tasks), num_cpus=str(tasks))
+                job.tasks = tasks
         case "CPUsPerTask":
             fields["cpus_per_task"] = value
         case "MinMemoryNode":
@@ -168,12 +184,15 @@ def _apply(job: Job, key: str, value: str) -> None:
         case "NumTasks":
             job.tasks = int(value)
             fields["num_tasks"] = value
+            if job.exact_tasks:
+                fields["num_cpus"] = value
         case "NumCPUs":
             nodes = int(fields.get("tres", "node=1").rpartition("node=")[2])
             fields["num_cpus"] = str(max(int(value), nodes))
         case "NumNodes":
             least = int(value.split("-", maxsplit=1)[0])
-            fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(max(job.tasks, least)))
+            tasks = job.tasks if job.exact_tasks else max(job.tasks, least)
+            fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(tasks))
             fields["num_cpus"] = str(max(int(fields.get("num_cpus", "1")), least))
         case "StartTime":
             fields["eligible"] = "Unknown" if value == "now" else at(int(value.removeprefix("uts")))

@@ -500,6 +500,59 @@ async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
     assert (found.num_tasks, found.num_cpus, found.min_nodes) == (4, 4, 2)
 
 
+async def test_a_job_on_more_nodes_than_the_tasks_that_its_user_gave_gets_as_many_tasks() -> None:
+    job = held(7, num_tasks="2", num_cpus="4", cpus_per_task="2", tres="cpu=4,node=1", gpus="TresPerJob=gres/gpu:24 ")
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1", "n2", "n3"), 8, original)]) == {}
+    request = (await job_of(client)).request
+    assert (request.min_nodes, request.num_tasks, request.num_cpus) == (3, 3, 6)
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
+
+
+async def test_a_number_of_tasks_on_a_node_that_newer_releases_keep_bounds_nothing_any_more() -> None:
+    job = held(7, num_tasks="4", num_cpus="4", gpus="TresPerTask=gres/gpu=2 ", tres="cpu=4,node=1")
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1", "n2"), 4, original)]) == {}
+    assert slurm["7"]["tasks_per_node"] == "2"
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm["7"]["tasks_per_node"] == "4"
+    assert (await job_of(client)).request == original
+
+
+@pytest.mark.parametrize(("gpus", "nodes"), [(12, (1, 0)), (8, (1, 1))])
+async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[int, int]) -> None:
+    """Newer releases show 1-1 for a held job without --nodes; more GPUs than a node has show that it is none."""
+    line = job_line(num_nodes="1-1", gpus=f"TresPerJob=gres/gpu:{gpus} ", admin_comment=HOLD_MARK)
+    line = line.replace(" TRES=", " ReqTRES=")
+    slurm = Slurmctld(held(7))
+    slurm.jobs["7"].line = lambda: line  # type: ignore[method-assign]
+    client = client_of(slurm)
+    for _ in range(2):
+        request = (await client.snapshot()).jobs[0].request
+        assert (request.min_nodes, request.max_nodes) == nodes
+        assert (await client.read([KEY]))[KEY].request == request
+    assert (await client.snapshot()).jobs[0] is (await client.snapshot()).jobs[0]
+
+
+@pytest.mark.parametrize(("prefix", "nodes"), [("gres:", "1-500000"), ("gres/", "1-1")])
+async def test_a_job_by_node_gets_no_high_maximum_on_newer_releases(prefix: str, nodes: str) -> None:
+    """They would start it on every free node."""
+    slurm = Slurmctld(held(7, gpus=f"TresPerNode={prefix}gpu:2 "))
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1",), 2, replace(original, min_nodes=1))]) == {}
+    slurm["7"].update(num_nodes="2-2", tres="cpu=1,node=2")  # as another pin left it
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm["7"]["num_nodes"] == nodes
+
+
 async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
     slurm = Slurmctld(
         held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
@@ -515,6 +568,29 @@ async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory(
     }  # fmt: skip
     assert await client.unpin({KEY: original}) == {}
     assert (await job_of(client)).request == original
+
+
+async def test_the_nodes_of_a_job_that_slurm_starts_again_are_taken_off_while_it_is_pending() -> None:
+    fields = {"restarts": "1", "gpus": "ExpeditedRequeue=Yes TresPerNode=gres/gpu:2 ", "req_nodes": "n1"}
+    slurm = Slurmctld(pending(7, **fields))
+    client = client_of(slurm)
+    original = replace((await job_of(client)).request, required_nodes=())
+    assert await client.unpin({KEY: original}) == {}
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime NumNodes=1-1 ReqNodeList="]
+    assert (await job_of(client)).request == replace(original, max_nodes=1)
+    # one that runs by then keeps its nodes
+    slurm = Slurmctld(pending(7, **fields))
+    client = client_of(slurm)
+    await job_of(client)
+    slurm.before = lambda line: slurm["7"].update(state="RUNNING", nodes="n1") if line.startswith("update") else None
+    assert KEY in await client.unpin({KEY: original})
+    assert slurm["7"]["nodes"] == "n1"
+
+
+async def test_a_job_that_slurm_would_start_again_is_not_stopped() -> None:
+    slurm = Slurmctld(running(7, gpus="ExpeditedRequeue=Yes TresPerNode=gres/gpu:2 "))
+    assert "--requeue=expedite" in (await client_of(slurm).requeue_hold([KEY]))[KEY].message
+    assert slurm.commands("requeuehold") == []
 
 
 async def test_a_wrong_node_fails_alone_and_is_never_half_done() -> None:

@@ -77,6 +77,8 @@ def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
         ("PREEMPTED", "n1", Phase.ENDED),
         ("OUT_OF_MEMORY", "n1", Phase.ENDED),
         ("CANCELLED", "", Phase.ENDED),
+        ("EXPEDITING", "n1", Phase.COMPLETING),
+        ("EXPEDITING", "", Phase.COMPLETING),
         ("SOMETHING_NEW", "n1", Phase.COMPLETING),
         ("SOMETHING_NEW", "", Phase.ENDED),
     ],
@@ -84,7 +86,7 @@ def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
 def test_states(state: str, nodes: str, phase: Phase) -> None:
     seen = job(state=state, nodes=nodes)
     assert (seen.state, seen.phase) == (state, phase)
-    assert bool(seen.allocated) == phase.occupies_nodes
+    assert bool(seen.allocated) == (phase.occupies_nodes and bool(nodes))
 
 
 def test_ended_jobs_keep_their_times_and_no_nodes() -> None:
@@ -155,6 +157,13 @@ def test_requested_gpus(gpus: str, asked: tuple[object, ...]) -> None:
     assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
 
 
+def test_a_job_that_slurm_itself_starts_again() -> None:
+    assert job(gpus="ExpeditedRequeue=Yes TresPerNode=gres/gpu:1 ").expedited
+    assert not job().expedited
+    for field in ("name", "comment", "command", "workdir", "stderr"):
+        assert not job(**{field: "x ExpeditedRequeue=Yes y"}).expedited
+
+
 def test_a_total_and_a_number_for_each_node_give_the_number_of_nodes() -> None:
     request = job(gpus="TresPerJob=gres:gpu:12 TresPerNode=gres:gpu:6 ").request
     assert (request.gpus_per_job, request.gpus_per_node, request.min_nodes, request.max_nodes) == (None, 6, 2, 2)
@@ -173,6 +182,12 @@ def test_a_total_and_a_number_for_each_node_give_the_number_of_nodes() -> None:
 )
 def test_gpus_that_cannot_be_given_another_number(gpus: str, fixed: bool) -> None:
     assert job(gpus=gpus).request.gpus_fixed is fixed
+
+
+@pytest.mark.parametrize("prefix", ["gres:", "gres/"])
+def test_gpus_by_socket_are_known_and_left_to_slurm(prefix: str) -> None:
+    request = job(gpus=f"TresPerSocket={prefix}gpu:2 ").request
+    assert (request.gpus_per_socket, request.has_gpus) == (2, False)
 
 
 def test_requests_that_cannot_be_written_again() -> None:

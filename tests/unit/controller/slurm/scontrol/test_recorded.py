@@ -1,0 +1,96 @@
+"""The same jobs as Slurm 22.05.8 and 25.11.7 print them, recorded: both releases mean the same requests.
+
+The records are no part of the repository: HEADWAY_SLURM_TEXTS names their folder, which has one folder for each release.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.configuration.topology import as_topology_conf
+from controller.slurm.records import without_false_bound
+from controller.slurm.scontrol.parse import parse_job
+from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition
+from tests.unit.controller.slurm.scontrol.text import CLOCK
+
+FOLDER = os.environ.get("HEADWAY_SLURM_TEXTS", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="HEADWAY_SLURM_TEXTS does not name a folder of recorded texts")
+
+_TIME = re.compile(r"(?<==)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?= |$)")
+_MORE_CPUS = {"memgpu"}
+"""Slurm 22.05 does not count the CPUs of --cpus-per-gpu before the job starts."""
+
+
+def lines(release: str, file: str) -> Iterator[str]:
+    for line in (Path(FOLDER) / release / file).read_text().splitlines():
+        yield _TIME.sub(lambda found: f"{CLOCK.token}{int(datetime.fromisoformat(found[0]).timestamp())}", line)
+
+
+def jobs(release: str, file: str = "show-job-oneliner.txt") -> dict[str, SlurmJob]:
+    found = [parse_job(line, CLOCK).jobs[0] for line in lines(release, file) if line.startswith("JobId=")]
+    return {f"{job.name}+{job.raw_id == job.het_job_id}" if job.het_job_id else job.name: job for job in found}
+
+
+def test_requests_mean_the_same() -> None:
+    older, newer = jobs("22.05.8"), jobs("25.11")
+    both = older.keys() & newer.keys()
+    assert len(both) > 25
+    for name in sorted(both):
+        then, now = older[name], newer[name]
+        for part in ("user", "phase", "held", "exclusive", "features", "licenses", "dependency", "comment", "batch"):
+            assert getattr(now, part) == getattr(then, part), (name, part)
+        if name in _MORE_CPUS or now.phase is not Phase.PENDING:
+            continue
+        if now.held and now.request.max_nodes == 1:
+            # The newer release shows a maximum of one node, which the user may not have given.
+            assert then.request.max_nodes in {0, 1}, name
+            now = without_false_bound(now, largest=8)
+            shown = now.request.max_nodes
+            assert (shown == 0) == ((now.request.gpus_per_job or 0) > 8), name
+            now = replace(now, request=replace(now.request, max_nodes=then.request.max_nodes, max_nodes_in_doubt=False))
+        assert now.request == then.request, name
+
+
+@pytest.mark.parametrize("release", ["22.05.8", "25.11"])
+@pytest.mark.parametrize("file", ["show-job-after-requeue.txt", "show-job-ended.txt"])
+def test_no_job_is_left_out(release: str, file: str) -> None:
+    found = jobs(release, file)
+    assert len(found) > 25
+    if "ended" in file:
+        assert {job.phase for job in found.values()} <= {Phase.ENDED, Phase.COMPLETING}
+
+
+@pytest.mark.parametrize("release", ["22.05.8", "25.11"])
+def test_nodes_and_partitions(release: str) -> None:
+    nodes = [parse_node(line) for line in lines(release, "show-node.txt") if line.startswith("NodeName=")]
+    assert [(node.gpus, node.available) for node in nodes] == [(8, True)] * 4
+    partitions = [line for line in lines(release, "show-partition.txt") if line.startswith("PartitionName=")]
+    assert len(parse_partition(partitions[0]).nodes) == 4
+
+
+def test_only_new_options_are_missing_from_older_releases() -> None:
+    newer = jobs("25.11")
+    assert newer["expedite"].expedited
+    assert newer["tres-per-task"].request.gpus_per_task == 1
+    assert [name for name, job in newer.items() if job.expedited] == ["expedite"]
+
+
+def test_topologies() -> None:
+    text = (
+        "\n".join(lines("25.11", "topology-cases.txt")).replace("show topology rc 0 ", "").replace("show topology ", "")
+    )
+    shown = as_topology_conf(text).splitlines()
+    assert shown.count("SwitchName=leaf0 LinkSpeed=0 Nodes=n[1,3]") == 2
+    assert shown.count("SwitchName=leaf0 LinkSpeed=1 Nodes=n[1-2]") == 1
+    assert {line for line in shown if "top" in line} == {
+        "SwitchName=top LinkSpeed=0 Switches=leaf[0-1]",
+        "SwitchName=top LinkSpeed=1 Switches=leaf[0-1]",
+    }
