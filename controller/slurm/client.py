@@ -348,6 +348,9 @@ class SlurmClient(Protocol):
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
 
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return those of these nodes that have not registered with slurmctld since it started."""
+
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read these jobs only; those that are gone are left out."""
 

@@ -58,6 +58,10 @@ class MeteredClient:
         """Read the whole cluster."""
         return await self._timed("snapshot", self._inner.snapshot())
 
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return the nodes that have not registered with slurmctld."""
+        return await self._timed("unregistered", self._inner.unregistered(nodes))
+
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read only these jobs."""
         return await self._timed("read", self._inner.read(keys))

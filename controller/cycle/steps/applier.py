@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from controller.base.clock import Clock
+from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.cycle.decision.plan import Start
 from controller.cycle.refusals import Verdict
@@ -38,6 +39,8 @@ from controller.state.preemption import RelocationConstraint
 
 _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
+_FRESH_S = 1.0
+"""Age of a snapshot, seconds, from which nodes are read again before jobs are released on them."""
 _NOT_REFUSED = Refusal("", 0.0, 0.0, 0)
 
 
@@ -88,6 +91,10 @@ class Applier:
         self._journal.save_jobs(self._ledger, pins)
         described = {key: _describe(pin) for key, pin in pins.items()}
         failed = await self._verbs.pin(list(pins.values()), described)
+        failed = {
+            **failed,
+            **await self._on_unregistered_nodes(observation, [pins[key] for key in pins if key not in failed]),
+        }
         if failed:
             await self._pins_failed(observation, failed)
         pinned = [key for key in pins if key not in failed]
@@ -104,6 +111,23 @@ class Applier:
         # After a release without an answer, the next snapshot shows whether the job starts; until then its pin is kept.
         await self._own_requests.undo_pins(_reasons("could not be released", _answered(unreleased)))
         return {**failed, **unreleased}
+
+    async def _on_unregistered_nodes(self, observation: Observation, pins: Sequence[Pin]) -> Failures:
+        """Return the pinned jobs that must not be released yet.
+
+        slurmctld may have restarted since the snapshot. Until a node registers with it, it knows only the number of the node's
+        GPUs, and a job that starts there gets none of them. A restart takes longer than `_FRESH_S`.
+        """
+        if not pins or abs(self._clock.now() - observation.snapshot.time_s) < _FRESH_S:
+            return {}
+        try:
+            unregistered = await self._verbs.unregistered(sorted({node for pin in pins for node in pin.nodes}))
+        except SlurmError as error:
+            return dict.fromkeys([pin.key for pin in pins], Failure(str(error), FailureReason.UNAVAILABLE))
+        failure = Failure(
+            "slurmctld has just started, and its nodes have not registered yet", FailureReason.UNAVAILABLE
+        )
+        return {pin.key: failure for pin in pins if not unregistered.isdisjoint(pin.nodes)}
 
     async def _pins_failed(self, observation: Observation, failed: Failures) -> None:
         """Let the jobs be pinned again later. A job whose pins Slurm has refused several times is given to Slurm to place.

@@ -74,6 +74,10 @@ class JournaledVerbs:
         """Hold pending jobs with our mark; `why` goes to the journal."""
         return await self._in_pieces("hold", why, self._client.hold)
 
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return those of these nodes that have not registered with slurmctld since it started. Raises SlurmError."""
+        return await self._client.unregistered(nodes)
+
     async def release(self, why: Mapping[JobKey, str]) -> Failures:
         """Release the jobs: Slurm may start them from now on."""
         return await self._in_pieces("release", why, self._client.release)

@@ -71,6 +71,11 @@ class EmbeddedClient:
         await self._arrive("snapshot", ())
         return view.snapshot(self._ctld, time_s)
 
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return those of these nodes that have not registered with slurmctld since it started."""
+        await self._arrive("unregistered", ())
+        return frozenset(nodes) if self._ctld.unregistered_until_s > self._ctld.now_s else frozenset()
+
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read these jobs; those that are gone are left out."""
         await self._arrive("read", keys)

@@ -42,6 +42,10 @@ class PySlurmClient(Verbs):
         """Return what `scontrol show topology` prints: pyslurm has no call for it."""
         return await self._command_line.topology()
 
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return those of these nodes that have not registered with slurmctld since it started."""
+        return await self._command_line.unregistered(nodes)
+
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""
         time_s = self._now()

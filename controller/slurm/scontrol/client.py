@@ -29,7 +29,13 @@ from controller.slurm.scontrol.incremental import (
     parse_answer,
 )
 from controller.slurm.scontrol.parse import Clockface
-from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation, ticking_in_node
+from controller.slurm.scontrol.parse_nodes import (
+    name_if_unregistered,
+    parse_node,
+    parse_partition,
+    parse_reservation,
+    ticking_in_node,
+)
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, require_contact, sentence
 from controller.slurm.updates.changes import Command, Found
@@ -106,7 +112,15 @@ class CommandLineClient(Verbs):
             raise SlurmReplyError(f"scontrol {_SHOW_NODE}: {answers.complaints or 'failed without a message'}")
         # A line that begins otherwise continues a text in Reason= or Comment=.
         lines = answers.sections[0].decode("utf-8", "replace").split("\n")
-        return [line for line in lines if line.startswith("NodeName=")]
+        return list(filter(_is_node, lines))
+
+    async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Return those of these nodes that have not registered with slurmctld since it started."""
+        if not nodes:
+            return frozenset()
+        answers = await self._scontrol.query([f"{_SHOW_NODE} {','.join(nodes)}"])
+        lines = answers.sections[0].decode("utf-8", "replace").split("\n")
+        return frozenset(filter(None, map(name_if_unregistered, filter(_is_node, lines))))
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
@@ -256,3 +270,7 @@ def _queries_of(ids: Sequence[str]) -> dict[str, list[str]]:
         else:
             queries |= {task: [task] for task in tasks}
     return queries
+
+
+def _is_node(line: str) -> bool:
+    return line.startswith("NodeName=")

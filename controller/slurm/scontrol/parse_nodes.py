@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
@@ -64,6 +65,18 @@ def node_is_available(state: str) -> bool:
     return not state.endswith(("*", "!", "%", "$", "@", "^")) and words[0] in _WORKING and _BARRING.isdisjoint(words)
 
 
+def name_if_unregistered(text: str) -> str:
+    """Return the name of the node of one line of `show node` if it has not registered with slurmctld; otherwise an empty text.
+
+    Raises SlurmReplyError."""
+    fields = _fields(text, "NodeName")
+    return "" if _is_registered(fields) else fields["NodeName"]
+
+
+def _is_registered(fields: Mapping[str, str]) -> bool:
+    return fields.get("SlurmdStartTime") not in {"None", "Unknown"}
+
+
 def parse_node(text: str) -> SlurmNode:
     """Return the node of one line of `show node`. Raises SlurmReplyError."""
     fields = _fields(text, "NodeName")
@@ -72,7 +85,7 @@ def parse_node(text: str) -> SlurmNode:
         state = fields["State"]
         reserved_mib = values.size_mib(fields.get("MemSpecLimit", "0")) or 0
         reason = _reason(text)
-        registered = fields.get("SlurmdStartTime") not in {"None", "Unknown"}
+        registered = _is_registered(fields)
         return SlurmNode(
             name=fields["NodeName"],
             state=state,

@@ -276,6 +276,31 @@ async def test_a_batch_cut_short_is_finished_later(world, verb):
     assert {world.slurm.job(key.job_id).restarts for key in keys} == {0}
 
 
+@pytest.mark.parametrize("reads", [True, False])
+async def test_no_job_starts_on_nodes_that_have_not_registered_with_a_new_slurmctld(world, monkeypatch, reads):
+    """On 22.05 it would get none of the GPUs of its nodes."""
+    # given a slurmctld that restarts while a job is bound to nodes, after the snapshot
+    key = world.sbatch(30.0, gpus_per_node=4)
+    good = world.slurm.client.pin
+
+    async def slow(pins):
+        world.slurm.crash_slurmctld(away_s=1.2)
+        await world.clock.advance(1.3)
+        if not reads:
+            world.slurm.faults.lose_request("unregistered")
+        return await good(pins)
+
+    monkeypatch.setattr(world.slurm.client, "pin", slow)
+    # when the cycle goes on
+    await world.turn()
+    # then the job stays held, and it runs once nodes have registered
+    assert world.slurm.job(key.job_id).held
+    monkeypatch.setattr(world.slurm.client, "pin", good)
+    await world.go_on(80)
+    done = world.slurm.job(key.job_id)
+    assert (done.state, done.restarts, world.ledger.refusals) == ("COMPLETED", 0, {})
+
+
 @pytest.mark.parametrize("verb", ["snapshot", "pin", "release"])
 async def test_a_controller_killed_in_a_cycle_continues_where_it_was(world, verb):
     # given a controller that dies while Slurm does what it asked

@@ -127,7 +127,10 @@ def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
         (running(phase=Phase.CONFIGURING), "is still starting"),
         (running(phase=Phase.ENDED, state="FAILED"), "has ended (FAILED)"),
         (running(requeue=False), "was submitted with --no-requeue: Slurm would not start it again"),
-        (running(expedited=True), "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes"),
+        (
+            running(expedited=True),
+            "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes",
+        ),
         (running(het_job_id=4), "is interactive, or part of a heterogeneous job: Slurm does not requeue it"),
         (running(raw_id=None), "has no job number in Slurm by which agents could recognise it"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -54,6 +55,8 @@ class Slurmctld:
         """Called with each command, before it is carried out: the rest of the world."""
         self.signals: list[str] = []
         self.config = _CONFIG
+        self.unregistered: set[str] = set()
+        """Nodes that have not registered since it started."""
         self.topology = ""
         """What `show topology` prints."""
 
@@ -92,8 +95,13 @@ class Slurmctld:
                 ]
                 text = "".join(f"{job.line()}\n" for job in found)
                 return (text, "") if found else ("", "slurm_load_jobs error: Invalid job id specified")
-            case ["show", "node"]:
-                return "".join(f"{node_line(name)}\n" for name in NODES), ""
+            case ["show", "node", *given]:
+                names = given[0].split(",") if given else NODES
+                lines = [node_line(name) for name in names]
+                for place, name in enumerate(names):
+                    if name in self.unregistered:
+                        lines[place] = re.sub("SlurmdStartTime=[^ ]*", "SlurmdStartTime=None", lines[place])
+                return "".join(f"{line}\n" for line in lines), ""
             case ["show", "partition"]:
                 return f"PartitionName=dl MaxTime=UNLIMITED Nodes={','.join(NODES)} State=UP\n", ""
             case ["show", "reservation"]:

@@ -51,6 +51,16 @@ async def test_one_process_reads_everything() -> None:
     assert len(slurm.calls) == 1
 
 
+async def test_nodes_that_have_not_registered_are_found_by_one_process() -> None:
+    slurm = Slurmctld()
+    slurm.unregistered = {"n2", "n3"}
+    client = client_of(slurm)
+    assert await client.unregistered(["n1", "n2"]) == {"n2"}
+    assert await client.unregistered([]) == frozenset()
+    assert len(slurm.calls) == 1
+    assert [node.available for node in (await client.snapshot()).nodes] == [True, False, False, True]
+
+
 async def test_an_unchanged_job_is_the_same_object() -> None:
     client = client_of(Slurmctld(held(7), running(8)))
     first, second = await client.snapshot(), await client.snapshot()
