@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from policies.serving.runtime.version import version_option
+
 app = typer.Typer(
     help="Run the Headway controller beside slurmctld, or the watchdog that releases jobs while the controller is away.",
     no_args_is_help=True,
@@ -16,6 +18,11 @@ app = typer.Typer(
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="Settings file.")]
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway-controller")] = False) -> None:
+    """Run the Headway controller, or the watchdog."""
 
 
 @app.command()

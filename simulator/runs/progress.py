@@ -30,7 +30,9 @@ PATIENCE_S = 1.0
 def report_interpreted(jobs: int) -> None:
     """Write a line to standard error if a run of so many jobs takes several times longer, because the loops are not compiled."""
     if jobs >= MANY_JOBS and not compiled():
-        sys.stderr.write(f"headway-sim: the simulator's loops are not compiled, so this takes several times longer. {MEND}\n")
+        sys.stderr.write(
+            f"headway-sim: the simulator's loops are not compiled, so this takes several times longer. {MEND}\n"
+        )
 
 
 def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None:

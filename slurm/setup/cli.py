@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from policies.serving.runtime.version import version_option
+
 if TYPE_CHECKING:
     from controller.slurm.configuration.conf import SlurmConf
 
@@ -20,7 +22,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root() -> None:
+def _root(_version: Annotated[bool, version_option("headway-setup")] = False) -> None:
     """Install the parts of Headway that Slurm loads."""
 
 
