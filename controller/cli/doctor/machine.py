@@ -1,4 +1,4 @@
-"""Findings of `headway doctor` about this machine: MUNGE's key, other controllers, programs to restart, compiled modules.
+"""Findings of `headway doctor` about this machine: scripts, MUNGE's key, other controllers, programs to restart, compiled modules.
 Pure functions.
 """
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.doctor.seen import Seen
+from controller.slurm.configuration import installed_files
 from policies.serving.runtime.finding import Finding, Level
 from policies.serving.runtime.version import VERSION
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
-    from controller.cli.doctor.host import Host
+    from controller.cli.doctor.host import Host, UserFacts
+    from controller.slurm.client import SlurmFacts
 
 MUNGE_KEY = Path("/etc/munge/munge.key")
 POLICY_UNIT = "headway-policy.service"
@@ -23,14 +25,38 @@ _CODE = Path(__file__)
 """A file that every installation writes anew."""
 
 
-def machine_findings(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[Finding]:
-    """Yield the findings, in the order in which to repair them."""
+def machine_findings(
+    settings: ControllerSettings, seen: Seen, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
+    """Yield the findings, in the order in which to repair them; `slurm_user` is None where this machine does not know SlurmUser."""
     if seen.slurm is not None:
+        if seen.slurm.facts is not None and slurm_user is not None:
+            yield from _scripts(seen.slurm.facts, host, slurm_user)
         yield from _munge_key(host)
     yield from _other_controllers(settings, host)
     yield from _restart_controller(seen, host)
     yield from _restart_policy(host)
     yield _compiled(host)
+
+
+def _scripts(facts: SlurmFacts, host: Host, slurm_user: UserFacts) -> Iterator[Finding]:
+    """Yield a finding for each script beside slurm.conf that slurmctld may not read, or not run."""
+    folder = Path(facts.settings.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
+    hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
+    for path in (folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME, hook):
+        found, around = host.file(path), host.file(path.parent)
+        if found is None:
+            continue
+        bits = 5 if path == hook else 4
+        if around is not None and not around.lets(slurm_user, 1):
+            closed, mode = path.parent, "0755"
+        elif not found.lets(slurm_user, bits):
+            closed, mode = path, "0755" if path == hook else "0644"
+        else:
+            continue
+        fatal = "jobs are requeued" if path == hook else "the next restart of slurmctld fails"
+        what = f"{slurm_user.name}, the user of slurmctld, may not {'run' if path == hook else 'read'} {path}: {fatal}"
+        yield Finding("script-access", Level.ERROR, what, f"chmod {mode} {closed}")
 
 
 def _munge_key(host: Host) -> Iterator[Finding]:

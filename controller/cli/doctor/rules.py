@@ -32,7 +32,7 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
         *folder_findings(settings, host, slurm_user, seen.slurm is None),
         *journal_findings(settings, host),
         *space_findings(settings, facts, host),
-        *machine_findings(settings, seen, host),
+        *machine_findings(settings, seen, host, slurm_user),
         *service_findings(settings, seen, host, slurm_user),
         *(agent_findings(seen.agents, seen.now_s) if seen.agents else ()),
     ]

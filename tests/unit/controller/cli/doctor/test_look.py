@@ -206,6 +206,10 @@ def policy_older_than(house: Installation, path: Path, changed_s: float) -> None
     house.host.changed[path] = changed_s
 
 
+def belongs_to_root(house: Installation, path: Path, bits: int) -> None:
+    house.host.files[path] = FileFacts("file", bits, 0, 0)
+
+
 FOREIGN = UserFacts("slurm", 999, frozenset({999}))
 
 
@@ -257,6 +261,8 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.see(policy=replace(h.seen.policy, healthy=False)), "policy", Level.WARNING),
         (lambda h: h.see(policy=PolicySeen(may_look=False)), "policy", Level.SKIPPED),
         (lambda h: h.see(troubles=("task contention failed 3 times in a row",)), "tasks", Level.WARNING),
+        (lambda h: belongs_to_root(h, ETC / "job_submit.lua", 0o600), "script-access", Level.ERROR),
+        (lambda h: belongs_to_root(h, HOOK_PATH, 0o744), "script-access", Level.ERROR),
         (mode(machine.MUNGE_KEY, "file", 0o644), "munge-key", Level.ERROR),
         (mode(machine.MUNGE_KEY, "file", 0o440), "munge-key", Level.ERROR),
         (
