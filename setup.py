@@ -28,9 +28,7 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     modules = [
-        Extension(
-            ".".join(pxd.with_suffix("").parts), [str(pxd.with_suffix(".py"))], extra_compile_args=["-O2", "-g0"]
-        )
+        Extension(".".join(pxd.with_suffix("").parts), [str(pxd.with_suffix(".py"))], extra_compile_args=["-O2", "-g0"])
         for folder in FOLDERS
         for pxd in sorted(Path(folder).glob("*.pxd"))
     ]
