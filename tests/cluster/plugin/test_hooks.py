@@ -216,6 +216,7 @@ def test_an_undo_leaves_a_slurm_that_knows_nothing_of_headway(boot_minicluster: 
     cluster = boot_minicluster(
         nodes=1, gpus=2, extra_conf=("JobSubmitPlugins=defaults",), scheduler_parameters="bf_interval=5"
     )
+    stand_in.beat(age_s=1000)  # the controller was stopped, so no job is held
     folder, before = cluster.slurm_conf.parent, cluster.slurm_conf.read_bytes()
     options = ["slurm", "--slurm-conf", str(cluster.slurm_conf), "--runtime-dir", str(stand_in.runtime_dir), "--json"]
     assert CliRunner().invoke(app, [*options, "--apply"]).exit_code == 0
