@@ -28,16 +28,13 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     modules = [
-        Extension(
-            ".".join(pxd.with_suffix("").parts),
-            [str(pxd.with_suffix(".py"))],
-            extra_compile_args=["-O2", "-g0"],
-            optional=True,
-        )
+        Extension(".".join(pxd.with_suffix("").parts), [str(pxd.with_suffix(".py"))], extra_compile_args=["-O2", "-g0"])
         for folder in FOLDERS
         for pxd in sorted(Path(folder).glob("*.pxd"))
     ]
     compiled: list[Extension] = cythonize(modules, compiler_directives=DIRECTIVES, build_dir="build/cython", quiet=True)
+    for extension in compiled:
+        extension.optional = True  # set here, because cythonize makes new extensions without it
     return compiled
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import time
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ import grpc
 import grpc.aio
 
 from nodeagent.config import AgentSettings
+from nodeagent.identity import node_name as names
 from nodeagent.identity import peer as identity
 from nodeagent.telemetry import network as nic
 from nodeagent.telemetry import sysfs
@@ -38,6 +40,7 @@ async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: Gp
         gpus = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
     return [
         *_user(),
+        node_name(settings),
         *await _controller(settings),
         job_socket(settings.job_socket),
         job_side(JOB_SIDE),
@@ -52,6 +55,21 @@ def _user() -> Iterable[Finding]:
     if os.geteuid() != 0:
         what = f"this check runs as uid {os.geteuid()}: what only root can read appears to be missing"
         yield Finding("user", Level.WARNING, what, "run this as root, as the agent does")
+
+
+def node_name(settings: AgentSettings, proc: Path = Path("/proc"), places: Iterable[Path] = names.PLACES) -> Finding:
+    """Check that Slurm knows this node by the name with which the agent calls the controller, which refuses others."""
+    host = socket.gethostname().partition(".")[0]
+    name = settings.node_name or host
+    started, nodes = list(names.slurmd_names(proc)), names.read_nodes(places)
+    problem = names.problem_of(name, host, started, nodes)
+    if problem:
+        mend = "correct node_name in agent.toml: it is Slurm's name of this node (`scontrol show nodes`)"
+        return Finding("node-name", Level.ERROR, problem, mend)
+    if not started and nodes is None:
+        what = f"{name} was not checked: no slurmd here was started with -N, and there is no slurm.conf to read"
+        return Finding("node-name", Level.SKIPPED, what)
+    return Finding("node-name", Level.OK, f"Slurm knows this node as {name}")
 
 
 # --- the controller

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from policies.serving.runtime.version import version_option
+
 if TYPE_CHECKING:
     from policies.serving.runtime.finding import Finding
 
@@ -23,7 +25,11 @@ _DEFAULT_CONFIG = Path("/etc/headway/agent.toml")
 
 
 @app.callback(invoke_without_command=True)
-def _root(context: typer.Context, config: Config = _DEFAULT_CONFIG) -> None:
+def _root(
+    context: typer.Context,
+    config: Config = _DEFAULT_CONFIG,
+    _version: Annotated[bool, version_option("headway-agent")] = False,
+) -> None:
     """The agent of a compute node: it measures the jobs there and reports to the controller.
 
     Without a command it runs.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import socket
-from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -17,6 +16,7 @@ from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
 from nodeagent.uplink.stream import StreamSettings
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
+from policies.serving.runtime.version import VERSION
 
 log = structlog.get_logger(__name__)
 
@@ -45,4 +45,4 @@ def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> Controller
         settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file
     )
     topology = functools.partial(read_topology, nics=settings.nics)
-    return ControllerReporter(stream, settings.node_name, version("headway-scheduler"), topology, agent, codec)
+    return ControllerReporter(stream, settings.node_name, VERSION, topology, agent, codec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from importlib.metadata import version
 
 from controller.admin.explain.advice_text import advice_messages
 from controller.admin.explain.cycle_view import CycleView
@@ -14,6 +13,7 @@ from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
 from controller.profiles.current import ContentionByRun
+from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import admin_pb2
 
 _LINES_AT_ONCE = 100
@@ -53,7 +53,7 @@ class Viewer:
     def status(self) -> admin_pb2.Status:
         """Return the status; without jobs and nodes before the first cycle."""
         self.view()
-        message = status(self.controller, version("headway-scheduler"))
+        message = status(self.controller, VERSION)
         message.MergeFrom(self._cluster)
         message.advice.extend(advice_messages(self.contention))
         names = [node.name for node in self._cluster.nodes]

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -43,6 +42,7 @@ from policies.serving.runtime.listen import make_way, remove, umask
 from policies.serving.runtime.strict_requests import StrictRequests
 from policies.serving.runtime.tasks.supervise import Tasks, cancelled_by_others
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
+from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         )
         return agent_pb2.AgentWelcome(
             acknowledged=acknowledged,
-            controller_version=version("headway-scheduler"),
+            controller_version=VERSION,
             time_s=time.time(),
             settings=settings,
         )

@@ -6,6 +6,8 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from controller.cli.commands.installation import cluster, doctor
@@ -13,6 +15,7 @@ from controller.cli.commands.policy import policy_app
 from controller.cli.commands.preemption import move, preempt, preemptions, resize
 from controller.cli.commands.profiles import profile_app
 from controller.cli.commands.status import events, queue, status, why
+from policies.serving.runtime.version import version_option
 
 app = typer.Typer(
     help="Show what the Headway scheduler does with the jobs of this cluster, and why; preempt, move and resize jobs.",
@@ -27,6 +30,11 @@ for _command in (status, queue, why, preempt, move, resize, preemptions, events,
     app.command()(_command)
 app.add_typer(policy_app, name="policy")
 app.add_typer(profile_app, name="profile")
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway")] = False) -> None:
+    """Show what the Headway scheduler does with the jobs of this cluster."""
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from policies.serving.runtime.version import version_option
+
 app = typer.Typer(
     help="Run the Headway controller beside slurmctld, or the watchdog that releases jobs while the controller is away.",
     no_args_is_help=True,
@@ -16,6 +18,11 @@ app = typer.Typer(
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="Settings file.")]
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway-controller")] = False) -> None:
+    """Run the Headway controller, or the watchdog."""
 
 
 @app.command()
@@ -30,11 +37,25 @@ def run(config: Config = _DEFAULT_CONFIG) -> None:
 
 @app.command("check-config")
 def check_config(config: Config = _DEFAULT_CONFIG) -> None:
-    """Read the settings file, and report each wrong key."""
-    from controller.base.config import load_settings
+    """Read the settings file, and report each wrong key, and each partition that Slurm does not have."""
+    _or_exit(lambda: typer.echo(_checked(config)))
 
-    _or_exit(lambda: load_settings(config))
-    typer.echo(f"{config}: in order")
+
+def _checked(config: Path) -> str:
+    """Return the text about a settings file that is in order. Raises HeadwayError."""
+    from controller.base.config import load_settings
+    from controller.base.errors import ConfigurationError
+    from controller.daemon.partitions import require_partitions
+    from controller.slurm.select import command_line_client
+
+    settings = load_settings(config)
+    if settings.slurm_client == "embedded":
+        return f"{config}: in order"
+    try:
+        not_checked = require_partitions(settings, command_line_client(settings))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{config}: {error}") from error
+    return f"{config}: in order" + (f"\n{not_checked}" if not_checked else "")
 
 
 @app.command()

@@ -58,7 +58,8 @@ Slurm's own settings are in slurm.conf; `headway-setup slurm --check` shows what
 
 {controller_example}
 
-`headway-controller check-config` reads the file and reports each wrong key; an unknown key is an error.
+`headway-controller check-config` reads the file and reports each wrong key, and each partition that Slurm does not have. An
+unknown key is an error.
 `systemctl reload headway-controller` applies changes without a restart, except for the keys marked "restart" below. If one
 of these has changed, the log says so. If the file has an error, no change is applied.
 

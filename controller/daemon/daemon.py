@@ -25,6 +25,7 @@ from controller.daemon.pacing.intervals import Intervals
 from controller.daemon.pacing.pace import let_others_run
 from controller.daemon.pacing.pause import READ_AFTER_WAKE_S, Pause
 from controller.daemon.pacing.wake_pipe import WakePipe
+from controller.daemon.partitions import UnknownPartitions
 from controller.daemon.policy_swap import PolicySwap
 from controller.daemon.slurm_settings import SlurmSettings
 from controller.observe.knowledge import Knowledge
@@ -85,6 +86,7 @@ class Controller:
         )  # fmt: skip
         self._stop = asyncio.Event()
         self._slurm_settings = SlurmSettings(client, clock, self._holds)
+        self._partitions = UnknownPartitions()
         self._policies = PolicySwap(decider, connect, self.events)
         self._intervals = Intervals(self._current_settings, self.health)
         self._pause = Pause(self.health, self._intervals, clock, self._stop, self._jobs_wait)
@@ -197,6 +199,7 @@ class Controller:
         snapshot = await self.client.snapshot()
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
+        self._partitions.note(self.settings.partitions, snapshot)
         self._broken_off += 1
         await let_others_run()
         result = await self._cycle.run(snapshot, holds)

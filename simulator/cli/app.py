@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from policies.serving.runtime.version import version_option
 from simulator.cli import act as cli_act
 from simulator.cli import bench as cli_bench
 from simulator.cli import compare as cli_compare
@@ -31,6 +32,11 @@ app.command()(with_errors_in_one_line(cli_bench.bench))
 app.command()(with_errors_in_one_line(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway-sim")] = False) -> None:
+    """Simulate policies on traces of jobs, compare them, and make traces."""
 
 
 def answer() -> int:

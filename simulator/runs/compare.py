@@ -18,7 +18,7 @@ from simulator.results.result import Result
 from simulator.runs.one import command_line
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import OnProgress, bars, collect_seldom, drive
+from simulator.runs.progress import OnProgress, bars, collect_seldom, drive, report_interpreted
 from simulator.runs.scenario import Scenario, fallback_note, make_policy, opened_policy, takes
 
 REPORT = "report.html"
@@ -41,6 +41,7 @@ def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, 
     if out is not None:
         prepare_folder(out)
     scenario = Scenario.of(options, record=True)
+    report_interpreted(len(scenario.trace))
     begin = time.perf_counter()
 
     def work(name: str, on_progress: OnProgress) -> Compared:

@@ -13,7 +13,7 @@ from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
-from simulator.runs.progress import Bar, collect_seldom, drive
+from simulator.runs.progress import Bar, collect_seldom, drive, report_interpreted
 from simulator.runs.scenario import Scenario, fallback_note, opened_policy
 
 
@@ -42,6 +42,7 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
 
 def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
     """Run that policy and return the result."""
+    report_interpreted(len(scenario.trace))
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
     collect_seldom()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from simulator.kernel import MEND, compiled
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -19,8 +21,18 @@ OnProgress = Callable[[float], None]
 CLOCK_EVERY = 256
 """Instants between two readings of the real clock."""
 REPORT_EVERY_S = 0.1
+MANY_JOBS = 2_000
+"""Jobs of a trace from which on a run without compiled loops takes so much longer that this is reported."""
 PATIENCE_S = 1.0
 """A run that takes less time than this shows no bar."""
+
+
+def report_interpreted(jobs: int) -> None:
+    """Write a line to standard error if a run of so many jobs takes several times longer, because the loops are not compiled."""
+    if jobs >= MANY_JOBS and not compiled():
+        sys.stderr.write(
+            f"headway-sim: the simulator's loops are not compiled, so this takes several times longer. {MEND}\n"
+        )
 
 
 def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from policies.serving.runtime.version import version_option
 from slurm.cli.compare import compare
 from slurm.cli.fidelity import fidelity
 from slurm.cli.minicluster import down, status, up
@@ -21,6 +23,11 @@ app = typer.Typer(
 )
 for command in (up, down, status, compare, fidelity):
     app.command()(command)
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway-minicluster")] = False) -> None:
+    """Start, show and end a real Slurm on one machine."""
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from policies.serving.runtime.version import version_option
+
 if TYPE_CHECKING:
-    from slurm.setup.files import Written
-    from slurm.setup.plan import FileChange, SetupPlan
-    from slurm.setup.spank_plan import SpankPlan
+    from controller.slurm.configuration.conf import SlurmConf
 
 app = typer.Typer(
     help="Install the parts of Headway that Slurm loads.",
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root() -> None:
+def _root(_version: Annotated[bool, version_option("headway-setup")] = False) -> None:
     """Install the parts of Headway that Slurm loads."""
 
 
@@ -33,6 +33,9 @@ def slurm(
     ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the changes. Without this option nothing is written.")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take back what --apply has changed; shown only, without --apply.")
     ] = False,
     slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
     runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
@@ -53,7 +56,8 @@ def slurm(
 ) -> None:
     """Show as a diff what slurm.conf and its folder lack for Headway; write it with --apply.
 
-    It may be run any number of times: what is in place stays as it is. Exit status: 0 nothing is left to do, 1 something is
+    With --undo the other way round: everything that --apply has changed is taken back, and what you have changed since stays. It
+    may be run any number of times: what is in place stays as it is. Exit status: 0 nothing is left to do, 1 something is
     missing or needs your decision, 2 the state of the installation cannot be read.
     """
     from controller.base.errors import ConfigurationError
@@ -62,7 +66,7 @@ def slurm(
         raise typer.BadParameter("choose one", param_hint="--check / --apply")
     try:
         places = _Places(slurm_conf, runtime_dir, task_prolog, job_side, job_socket)
-        raise typer.Exit(_slurm(apply, places, as_json))
+        raise typer.Exit((_undo if undo else _slurm)(apply, places, as_json))
     except ConfigurationError as error:
         typer.echo(json.dumps({"error": str(error)}) if as_json else f"headway-setup: {error}", err=not as_json)
         raise typer.Exit(2) from error
@@ -113,11 +117,40 @@ class _Places(NamedTuple):
 
 
 def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
+    from slurm.setup.files import apply_plan, read_installed, script_checks, shipped_sources
+    from slurm.setup.plan import make_plan
+    from slurm.setup.report import plan_json, plan_text
+
+    conf = _checked_conf(places)
+    sources = shipped_sources(places.job_side, places.job_socket)
+    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog, script_checks())
+    written = apply_plan(plan) if apply else []
+    typer.echo((plan_json if as_json else plan_text)(plan, written, apply))
+    return 1 if plan.conflicts or (plan.changes and not apply) else 0
+
+
+def _undo(apply: bool, places: _Places, as_json: bool) -> int:
+    from functools import partial
+
+    from slurm.setup.files import read_installed
+    from slurm.setup.report import undo_json, undo_text
+    from slurm.setup.undo_files import apply_undo, inspect_installation, traces
+    from slurm.setup.undo_plan import make_undo_plan
+
+    conf = _checked_conf(places)
+    installed = inspect_installation(conf, places.runtime_dir, places.task_prolog)
+    plan = make_undo_plan(installed, read_installed, partial(traces, conf, read_installed))
+    written = apply_undo(plan) if apply else []
+    typer.echo((undo_json if as_json else undo_text)(plan, written, apply))
+    return 1 if plan.conflicts or plan.waiting or not (plan.complete or apply) else 0
+
+
+def _checked_conf(places: _Places) -> SlurmConf:
+    """Return slurm.conf, after a check of the other paths. Raises ConfigurationError."""
     from controller.base.errors import ConfigurationError
     from controller.slurm.configuration import installed_files
     from controller.slurm.configuration.conf import read_slurm_conf
-    from slurm.setup.files import apply_plan, default_slurm_conf, read_installed, script_checks, shipped_sources
-    from slurm.setup.plan import make_plan
+    from slurm.setup.files import default_slurm_conf
 
     for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
         path: Path | None = getattr(places, name)
@@ -126,12 +159,7 @@ def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
             raise ConfigurationError(
                 f"{option} {path}: give an absolute path of letters, digits and . _ - + @ , = only"
             )
-    conf = read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
-    sources = shipped_sources(places.job_side, places.job_socket)
-    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog, script_checks())
-    written = apply_plan(plan) if apply else []
-    typer.echo(_json(plan, written, apply) if as_json else _text(plan, written, apply))
-    return 1 if plan.conflicts or (plan.changes and not apply) else 0
+    return read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
 
 
 def _spank(
@@ -152,6 +180,7 @@ def _spank(
         inspect_machine,
         read_installed,
     )
+    from slurm.setup.report import spank_json, spank_text
     from slurm.setup.spank_plan import make_spank_plan
 
     if plugin_dir is not None and not installed_files.is_plain(plugin_dir):
@@ -162,88 +191,8 @@ def _spank(
     machine = inspect_machine(conf, plugin_dir, include)
     plan = make_spank_plan(machine, read_installed, included_files, with_line=with_line)
     written = apply_spank_plan(plan) if apply else []
-    typer.echo(_spank_json(plan, written, apply) if as_json else _spank_text(plan, written, apply))
+    typer.echo((spank_json if as_json else spank_text)(plan, written, apply))
     return 1 if plan.conflicts or (plan.changes and not apply) else 0
-
-
-def _json(plan: SetupPlan, written: list[Written], applied: bool) -> str:
-    document = {
-        "complete": plan.complete,
-        "applied": applied,
-        "changes": _change_rows(plan.changes, written),
-        "conflicts": [{"key": conflict.key, "text": conflict.text} for conflict in plan.conflicts],
-        "notes": list(plan.notes),
-        "next_steps": list(plan.next_steps),
-    }
-    return json.dumps(document, indent=2)
-
-
-def _spank_json(plan: SpankPlan, written: list[Written], applied: bool) -> str:
-    build = plan.build
-    document = {
-        "complete": plan.complete,
-        "applied": applied,
-        "plugin": str(plan.plugin),
-        "build": build
-        and {"compiler": " ".join(build.compiler), "include": str(build.include), "slurm": build.release},
-        "changes": _change_rows((plan.plugstack,) if plan.plugstack else (), written),
-        "conflicts": [{"key": conflict.key, "text": conflict.text} for conflict in plan.conflicts],
-        "notes": list(plan.notes),
-        "next_steps": list(plan.next_steps),
-    }
-    return json.dumps(document, indent=2)
-
-
-def _change_rows(changes: tuple[FileChange, ...], written: list[Written]) -> list[dict[str, object]]:
-    backups = {item.path: item.backup for item in written}
-    return [
-        {
-            "path": str(change.path),
-            "new": change.before is None,
-            "diff": change.diff,
-            "backup": str(backups[change.path]) if backups.get(change.path) else None,
-        }
-        for change in changes
-    ]
-
-
-def _text(plan: SetupPlan, written: list[Written], applied: bool) -> str:
-    blocks = [change.diff if change.before is not None else f"new file: {change.path}\n" for change in plan.changes]
-    return _report(blocks, plan, bool(plan.changes), written, applied)
-
-
-def _spank_text(plan: SpankPlan, written: list[Written], applied: bool) -> str:
-    blocks = []
-    if build := plan.build:
-        compiler = " ".join(build.compiler)
-        blocks.append(
-            f"to build: {plan.plugin}, with {compiler} and the headers of Slurm {build.release} in {build.include}\n"
-        )
-    if plan.plugstack:
-        blocks.append(plan.plugstack.diff)
-    return _report(blocks, plan, plan.changes, written, applied)
-
-
-def _report(
-    blocks: list[str], plan: SetupPlan | SpankPlan, changes: bool, written: list[Written], applied: bool
-) -> str:
-    """Text of a plan: its changes, conflicts, notes and next steps."""
-    blocks = [*blocks]
-    blocks += [f"needs your decision: {conflict.key}: {conflict.text}\n" for conflict in plan.conflicts]
-    blocks += [f"note: {note}\n" for note in plan.notes]
-    if applied:
-        blocks += [
-            f"written: {item.path}" + (f" (copy of the old file: {item.backup})\n" if item.backup else "\n")
-            for item in written
-        ]
-    if changes and plan.next_steps:
-        heading = "now:" if applied else "after --apply:"
-        blocks.append("\n".join([heading, *(f"  {n}. {step}" for n, step in enumerate(plan.next_steps, 1))]) + "\n")
-    if plan.complete:
-        blocks.append("everything is in place\n")
-    elif changes and not applied:
-        blocks.append("nothing was written; use --apply to write the changes\n")
-    return "\n".join(block.rstrip("\n") for block in blocks)
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ from slurm.setup import spank_build as setup_build
 from slurm.setup.plan import FileChange, ScriptChecks, SetupPlan, Sources
 from slurm.setup.spank_plan import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
+BEFORE, WITH = "before-headway", "with-headway"
+"""Parts of the names of copies: of files before an installation, and of files before it is taken back."""
 USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
 
 
@@ -108,7 +110,7 @@ def apply_plan(plan: SetupPlan) -> list[Written]:
 
     Raises ConfigurationError that names the file. Files written before it stay; the next run writes the others.
     """
-    return [_write(change) for change in plan.changes]
+    return [write(change) for change in plan.changes]
 
 
 def apply_spank_plan(plan: SpankPlan) -> list[Written]:
@@ -118,15 +120,16 @@ def apply_spank_plan(plan: SpankPlan) -> list[Written]:
         setup_build.build(plan.build, plan.plugin)
         written.append(Written(plan.plugin, None))
     if plan.plugstack is not None:
-        written.append(_write(plan.plugstack))
+        written.append(write(plan.plugstack))
     return written
 
 
-def _write(change: FileChange) -> Written:
+def write(change: FileChange, label: str = BEFORE) -> Written:
+    """Write one file, with a copy of the old one beside it that has `label` in its name. Raises ConfigurationError."""
     path = change.path.resolve()  # a symbolic link stays one
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        backup = _back_up(path) if change.before is not None else None
+        backup = back_up(path, label) if change.before is not None and change.copied else None
         _replace(path, change)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be written: {error}; run this command as root") from error
@@ -138,7 +141,7 @@ def _replace(path: Path, change: FileChange) -> None:
     temporary = path.with_name(f".{path.name}.headway-{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", newline="") as file:
             file.write(change.after)
             _keep_owner(file.fileno(), path, change.mode)
             file.flush()
@@ -160,11 +163,11 @@ def _keep_owner(descriptor: int, path: Path, mode: int) -> None:
     os.fchmod(descriptor, was.st_mode & 0o7777)
 
 
-def _back_up(path: Path) -> Path:
-    """Copy the file beside it, with the same owner and mode; an earlier copy is never overwritten."""
+def back_up(path: Path, label: str) -> Path:
+    """Copy the file beside it, with the same owner and mode; an earlier copy is never overwritten. Raises OSError."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for attempt in range(100):
-        backup = path.with_name(f"{path.name}.before-headway-{stamp}" + (f"-{attempt}" if attempt else ""))
+        backup = path.with_name(f"{path.name}.{label}-{stamp}" + (f"-{attempt}" if attempt else ""))
         try:
             descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileExistsError:
@@ -174,5 +177,5 @@ def _back_up(path: Path) -> Path:
             _keep_owner(file.fileno(), path, 0o600)
         return backup
     raise FileExistsError(
-        f"{path.name}.before-headway-{stamp}: a hundred copies with this name exist already; remove some of them"
+        f"{path.name}.{label}-{stamp}: a hundred copies with this name exist already; remove some of them"
     )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from controller.slurm.configuration import installed_files
-from controller.slurm.configuration.conf import SlurmConf, list_items, with_item, with_value
+from controller.slurm.configuration.conf import SlurmConf, list_items, physical_lines
+from controller.slurm.configuration.editing import block_of, with_item, with_value
+from slurm.setup.record import Edit, Record, parse_record, record_path, record_text
 
 RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld only when it starts; running jobs continue)"
 RECONFIGURE = "scontrol reconfigure"
@@ -23,6 +25,11 @@ TASK_PROLOG_LEFT_OUT = (
     "for jobs that run again with another number of GPUs. To install it, "
     "name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
 )
+
+LUA_PLUGIN = "lua"
+"""The item of JobSubmitPlugins that Headway needs."""
+NO_DELAY = "batch_sched_delay=0"
+"""The item of SchedulerParameters that Headway needs."""
 
 ReadFile = Callable[[Path], str | None]
 """Returns the text of a file, None when it does not exist."""
@@ -47,18 +54,27 @@ class FileChange:
     after: str
     mode: int
     """Permissions of a new file; an existing one keeps its own."""
+    copied: bool = True
+    """True when the old file is copied first."""
 
     @property
     def diff(self) -> str:
         """The change in the form of `diff -u`."""
         return "".join(
             difflib.unified_diff(
-                (self.before or "").splitlines(keepends=True),
-                self.after.splitlines(keepends=True),
+                _diff_lines(self.before or ""),
+                _diff_lines(self.after),
                 str(self.path) if self.before is not None else "/dev/null",
                 str(self.path),
             )
         )
+
+
+def _diff_lines(text: str) -> list[str]:
+    lines = physical_lines(text)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +115,14 @@ class _Draft:
     changes: list[FileChange] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+
+    def set(self, key: str, value: str) -> None:
+        """Set a value, and remember the lines before and after."""
+        old, self.conf = self.conf, with_value(self.conf, key, value)
+        before, after = old.find(key), self.conf.find(key)
+        if after is not None and self.conf is not old:
+            self.edits.append(Edit(key, block_of(old, before) if before else None, block_of(self.conf, after)))
 
 
 def make_plan(
@@ -129,23 +153,42 @@ def make_plan(
     elif not draft.conf.value("TaskProlog"):
         draft.notes.append(TASK_PROLOG_LEFT_OUT)
     _plan_scheduler_parameters(draft)
-    edited = [
-        FileChange(path, text, draft.conf.texts[path], 0o644)
-        for path, text in conf.texts.items()
-        if draft.conf.texts[path] != text
-    ]
     return SetupPlan(
-        changes=(*draft.changes, *edited),
+        changes=(*draft.changes, *_record(conf, draft, read), *changed_texts(conf, draft.conf)),
         conflicts=tuple(draft.conflicts),
         notes=tuple(draft.notes),
         next_steps=(*_copies(conf, draft.changes), *_next_steps(conf, draft.conf)),
     )
 
 
+def changed_texts(before: SlurmConf, after: SlurmConf) -> list[FileChange]:
+    """Return the files of a configuration whose texts differ."""
+    return [
+        FileChange(path, text, after.texts[path], 0o644)
+        for path, text in before.texts.items()
+        if after.texts[path] != text
+    ]
+
+
+def _record(conf: SlurmConf, draft: _Draft, read: ReadFile) -> Iterator[FileChange]:
+    """Yield the change of the record; none when nothing else is written."""
+    if not draft.changes and not draft.edits:
+        return
+    path = record_path(conf.path)
+    there = read(path)
+    record = parse_record(path, there) or Record()
+    text = conf.texts[conf.path]
+    if text and not text.endswith("\n") and any(edit.before is None for edit in draft.edits):
+        record = replace(record, newline_added=True)
+    record = record.with_edits(draft.edits).with_files([change.path for change in draft.changes])
+    if there != record_text(record):
+        yield FileChange(path, there, record_text(record), 0o644, copied=False)
+
+
 def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read: ReadFile) -> None:
     plugins = [item.removeprefix("job_submit/") for item in list_items(draft.conf.value("JobSubmitPlugins"))]
-    if "lua" not in plugins:
-        draft.conf = with_value(draft.conf, "JobSubmitPlugins", with_item(draft.conf.value("JobSubmitPlugins"), "lua"))
+    if LUA_PLUGIN not in plugins:
+        draft.set("JobSubmitPlugins", with_item(draft.conf.value("JobSubmitPlugins"), LUA_PLUGIN))
     own = folder / installed_files.LUA_NAME
     there = read(own)
     if there is None or installed_files.script_version(there) is not None:
@@ -192,12 +235,12 @@ def _check_lua(draft: _Draft, folder: Path, read: ReadFile, checks: ScriptChecks
 def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:
     there = draft.conf.value(key)
     if there == "":
-        draft.conf = with_value(draft.conf, key, str(ours))
-    elif not _calls(there, ours, read):
+        draft.set(key, str(ours))
+    elif not calls(there, ours, read):
         draft.conflicts.append(Conflict(key, _call_from_theirs(key, there, ours)))
 
 
-def _calls(program: str, ours: Path, read: ReadFile) -> bool:
+def calls(program: str, ours: Path, read: ReadFile) -> bool:
     """Return whether the configured program is the hook of Headway, or a script that names it."""
     if program == str(ours):
         return True
@@ -226,8 +269,8 @@ def _plan_scheduler_parameters(draft: _Draft) -> None:
     value = draft.conf.value("SchedulerParameters")
     set_to = [item for item in list_items(value) if item.startswith("batch_sched_delay=")]
     if not set_to:
-        draft.conf = with_value(draft.conf, "SchedulerParameters", with_item(value, "batch_sched_delay=0"))
-    elif set_to != ["batch_sched_delay=0"]:
+        draft.set("SchedulerParameters", with_item(value, NO_DELAY))
+    elif set_to != [NO_DELAY]:
         draft.notes.append(
             f"SchedulerParameters has {set_to[0]}, which stays. With batch_sched_delay=0 a placed job starts within 0.2 s; with "
             "Slurm's default of 3 it takes up to 3 s."
@@ -250,7 +293,7 @@ def _copies(conf: SlurmConf, changes: list[FileChange]) -> Iterator[str]:
 
 
 def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:
-    changed = {setting.key for setting in after.settings if before.value(setting.key) != setting.value}
+    changed = {setting.key for setting in after.settings if before.value(setting.key) != after.value(setting.key)}
     if not changed:
         return
     yield DISTRIBUTE

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
@@ -23,6 +22,7 @@ from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
 from controller.observe.role import Role
 from controller.state.decided_by import DecidedBy
+from policies.serving.runtime.version import VERSION
 
 _OFTEN = 3
 _KINDS = ("policy", "fallback", "none")
@@ -77,7 +77,7 @@ class ControllerMetrics(Collector):
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
         )
         info = InfoMetricFamily("headway_build", "Version of the controller")
-        info.add_metric([], {"version": version("headway-scheduler")})
+        info.add_metric([], {"version": VERSION})
         yield info
 
     def _of_health(self) -> Iterator[Metric]:

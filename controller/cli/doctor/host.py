@@ -7,7 +7,10 @@ import pwd
 import shutil
 import stat
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +50,16 @@ class UserFacts:
     groups: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class RunningController:
+    """A process of headway-controller on this machine, with what its settings file says now."""
+
+    pid: int
+    config: Path
+    runtime_dir: Path
+    slurm_conf: Path | None
+
+
 class Host(Protocol):
     """This machine."""
 
@@ -60,7 +73,10 @@ class Host(Protocol):
         """Return the names in a folder; none when it does not exist or cannot be seen."""
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Return the bytes that are free on the folder's disk for its owner; None when they cannot be seen."""
+        """Return the bytes that are free on the folder's disk for its owner; None when they cannot be seen.
+
+        A disk on which no file can be made has none.
+        """
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         """Return a user by name or uid; None when there is no such user."""
@@ -73,6 +89,18 @@ class Host(Protocol):
 
     def unit_active(self, unit: str) -> bool | None:
         """Return whether systemd runs that unit; None on a machine without systemd."""
+
+    def unit_started_s(self, unit: str) -> float | None:
+        """Return the start of an active unit, seconds since the Unix epoch; None when it is not active, or not known."""
+
+    def changed_s(self, path: Path) -> float | None:
+        """Return the time at which a file was last replaced or changed, seconds since the Unix epoch; None without a file."""
+
+    def controllers(self) -> list[RunningController]:
+        """Return the controllers that run on this machine, without those whose settings cannot be read."""
+
+    def not_compiled(self) -> list[str]:
+        """Return the modules of inner loops that run interpreted."""
 
 
 class RealHost:
@@ -112,6 +140,8 @@ class RealHost:
             found = os.statvfs(folder)
         except OSError:
             return None
+        if found.f_files and not found.f_favail:  # no inodes are left
+            return 0
         return found.f_bavail * found.f_frsize
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
@@ -142,3 +172,65 @@ class RealHost:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.returncode == 0
+
+    def unit_started_s(self, unit: str) -> float | None:
+        """See Host."""
+        if not Path("/run/systemd/system").is_dir():
+            return None
+        command = ["systemctl", "show", "--value", "--property=ActiveEnterTimestampMonotonic", unit]
+        try:
+            done = subprocess.run(command, timeout=_SYSTEMCTL_TIMEOUT_S, check=False, capture_output=True, text=True)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        since_boot_us = done.stdout.strip()
+        if not since_boot_us.isdecimal() or int(since_boot_us) == 0 or not self.unit_active(unit):
+            return None
+        return time.time() - (time.monotonic() - int(since_boot_us) / 1e6)
+
+    def changed_s(self, path: Path) -> float | None:
+        """See Host."""
+        try:
+            return path.stat().st_ctime
+        except OSError:
+            return None
+
+    def controllers(self) -> list[RunningController]:
+        """See Host."""
+        return list(running_controllers(Path("/proc")))
+
+    def not_compiled(self) -> list[str]:
+        """See Host."""
+        modules = ("simulator.kernel.loop", "policies.learned.sched2.state.features")
+        return [name for name in modules if (spec := find_spec(name)) and (spec.origin or "").endswith(".py")]
+
+
+def running_controllers(proc: Path) -> Iterator[RunningController]:
+    """Yield the controllers among the processes below /proc, without those whose settings cannot be read."""
+    from controller.base.config import load_settings
+    from controller.base.errors import ConfigurationError
+
+    for entry in proc.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            config = _config_of(words)
+            settings = load_settings((entry / "cwd").readlink() / config) if config is not None else None
+        except (OSError, ConfigurationError):  # it has ended, or belongs to another user
+            continue
+        if config is not None and settings is not None:
+            yield RunningController(int(entry.name), config, settings.runtime_dir, settings.slurm_conf)
+
+
+def _config_of(words: list[str]) -> Path | None:
+    """Return the settings file in the command line of a controller; None when it is no controller."""
+    at = next((at for at, word in enumerate(words[:3]) if Path(word).name == "headway-controller"), None)
+    if at is None or words[at + 1 : at + 2] != ["run"]:
+        return None
+    rest = words[at + 2 :]
+    for number, word in enumerate(rest):
+        if word in {"--config", "-c"} and number + 1 < len(rest):
+            return Path(rest[number + 1])
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config="))
+    return Path("/etc/headway/controller.toml")

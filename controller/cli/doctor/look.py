@@ -10,6 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from policies.serving.runtime.finding import Finding, Level
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
     from controller.slurm.client import SlurmClient
+    from protos.headway.v1 import admin_pb2
 
 __all__ = ["Finding", "Level", "checks", "look"]
 
@@ -70,14 +72,17 @@ async def look(settings: ControllerSettings, client: SlurmClient | None, query: 
 
     Without a client there is no Slurm to check.
     """
-    slurm, policy, agents, troubles = await asyncio.gather(
+    slurm, policy, agents, running = await asyncio.gather(
         _query_slurm(client),
         query(settings.policy_address),
         query_agents(settings),
-        asyncio.to_thread(query_troubles, settings),
+        asyncio.to_thread(query_controller, settings),
     )
     lease = read_lease(settings.lease_path)
-    return Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents, troubles=troubles)
+    seen = Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents)
+    if running is None:
+        return seen
+    return replace(seen, troubles=tuple(running.troubles), version=running.version, started_s=now_s - running.uptime_s)
 
 
 async def _query_slurm(client: SlurmClient | None) -> SlurmSeen | None:
@@ -91,17 +96,17 @@ async def _query_slurm(client: SlurmClient | None) -> SlurmSeen | None:
     return SlurmSeen(facts=facts, partitions=snapshot.partitions, nodes=snapshot.nodes)
 
 
-def query_troubles(settings: ControllerSettings) -> tuple[str, ...]:
-    """Return the controller's failing background tasks; none when it does not answer, which the check of the lease reports."""
+def query_controller(settings: ControllerSettings) -> admin_pb2.Status | None:
+    """Return the controller's status; None when it does not answer, which the check of the lease reports."""
     from controller.cli.client import AdminClient, CallError, sockets
 
     for path in sockets(settings.runtime_dir):
         try:
             with AdminClient(path) as client:
-                return tuple(client.status().troubles)
+                return client.status()
         except CallError:
             continue
-    return ()
+    return None
 
 
 async def query_policy(address: str, trusted: TrustedUsers | None = None) -> PolicySeen:

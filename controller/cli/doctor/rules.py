@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from controller.cli.doctor.agents import agent_findings
 from controller.cli.doctor.folders import folder_findings
-from controller.cli.doctor.journal import journal_findings
+from controller.cli.doctor.journal import journal_findings, space_findings
+from controller.cli.doctor.loaded_conf import loaded_findings
+from controller.cli.doctor.machine import machine_findings
 from controller.cli.doctor.seen import Seen
 from controller.cli.doctor.services import service_findings
 from controller.cli.doctor.slurm import slurm_findings
@@ -22,11 +24,15 @@ if TYPE_CHECKING:
 
 def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Finding]:
     """Return all findings, in the order in which to repair them."""
-    slurm_user = _slurm_user(seen.slurm.facts if seen.slurm else None, host)
+    facts = seen.slurm.facts if seen.slurm else None
+    slurm_user = _slurm_user(facts, host)
     return [
         *slurm_findings(settings, seen, host, slurm_user),
+        *(loaded_findings(facts, host) if facts else ()),
         *folder_findings(settings, host, slurm_user, seen.slurm is None),
         *journal_findings(settings, host),
+        *space_findings(settings, facts, host),
+        *machine_findings(settings, seen, host, slurm_user),
         *service_findings(settings, seen, host, slurm_user),
         *(agent_findings(seen.agents, seen.now_s) if seen.agents else ()),
     ]

@@ -46,3 +46,7 @@ class Seen:
     """None: the settings have no agents_address."""
     troubles: tuple[str, ...] = ()
     """Sentences by the controller about its background tasks that failed recently."""
+    version: str = ""
+    """Version of the controller that runs; empty when it does not answer."""
+    started_s: float = 0.0
+    """Its start, seconds since the Unix epoch."""

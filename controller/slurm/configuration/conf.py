@@ -1,7 +1,7 @@
-"""slurm.conf, read as Slurm reads it, and edited with as few changed lines as possible.
+"""slurm.conf, read as Slurm reads it.
 
 Pure, except for `read_slurm_conf`, which receives the function that reads a file. Each setting is kept with its file and lines,
-so that a change is made where Slurm reads the setting.
+so that a change is made where Slurm reads the setting (`editing`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ class SlurmConf:
         return found.value if found else ""
 
 
-def read_slurm_conf(path: Path, read: Callable[[Path], str] = Path.read_text) -> SlurmConf:
+def read_exactly(path: Path) -> str:
+    """Return the text of a file with its line endings as they are."""
+    with path.open(newline="") as file:
+        return file.read()
+
+
+def read_slurm_conf(path: Path, read: Callable[[Path], str] = read_exactly) -> SlurmConf:
     """Read slurm.conf and its include files. Raises ConfigurationError that names the file."""
     reader = _Reader(path, read)
     reader.take(path)
@@ -112,10 +118,15 @@ class _Reader:
         self.settings += [Setting(key, value, path, first, last) for key, value in pairs]
 
 
+def physical_lines(text: str) -> list[str]:
+    """Return the lines of a text with their ends. Only a newline ends a line, as for Slurm."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
 def logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield (first, last, content) of each line, without comments, with continued lines joined; empty lines are left out."""
     content, first = "", 0
-    lines = text.splitlines()
+    lines = physical_lines(text)
     for number, physical in enumerate(lines):
         if not content:
             first = number
@@ -134,68 +145,6 @@ def _without_comment(line: str) -> str:
     return re.split(r"(?<!\\)#", line, maxsplit=1)[0].replace("\\#", "#")
 
 
-# --- editing
-
-
-def with_value(conf: SlurmConf, key: str, value: str) -> SlurmConf:
-    """Return the configuration with that value: where the key is set already, else on a new line of slurm.conf.
-
-    Everything else stays byte for byte: comments, order, other keys on the line.
-    """
-    found = conf.find(key)
-    if found is not None and found.value == value:
-        return conf
-    path = found.path if found else conf.path
-    text = conf.texts[path]
-    changed = _replaced(text, found, value) if found else _added(text, f"{key}={value}")
-    texts = {**conf.texts, path: changed}
-    return read_slurm_conf(conf.path, lambda wanted: _from(texts, wanted))
-
-
-def _from(texts: Mapping[Path, str], path: Path) -> str:
-    try:
-        return texts[path]
-    except KeyError:
-        raise FileNotFoundError(path) from None
-
-
-def _replaced(text: str, setting: Setting, value: str) -> str:
-    lines = text.splitlines(keepends=True)
-    block = "".join(lines[setting.first_line : setting.last_line + 1])
-    quoted = f'"{value}"' if re.search(r"\s", value) else value
-    # A continuation may break a value over physical lines; it is then removed with the old value.
-    old = r"(?:\\[ \t]*+\n)?".join(re.escape(character) for character in setting.value)
-    pattern = re.compile(rf"(?<![\w.])({re.escape(setting.key)}\s*=\s*)\"?{old}\"?(?=\s|\\|#|$)", re.IGNORECASE)
-    changed, count = pattern.subn(lambda match: match[1] + quoted, block)
-    if count == 0:
-        raise ConfigurationError(
-            f"{setting.path}: line {setting.first_line + 1}: {setting.key} is written in a way that cannot be edited safely; "
-            f"set it to {quoted} by hand"
-        )
-    return "".join([*lines[: setting.first_line], changed, *lines[setting.last_line + 1 :]])
-
-
-def _added(text: str, line: str) -> str:
-    """Return the text with another line at its end, under the heading of all added settings."""
-    if text and not text.endswith("\n"):
-        text += "\n"
-    if ADDED_HEADING not in text:
-        text += f"\n{ADDED_HEADING}\n"
-    return f"{text}{line}\n"
-
-
-ADDED_HEADING = "# Headway (headway-setup slurm)"
-
-
-# --- lists in values
-
-
 def list_items(value: str) -> tuple[str, ...]:
     """Return the items of a comma-separated value."""
     return tuple(item.strip() for item in value.split(",") if item.strip())
-
-
-def with_item(value: str, item: str) -> str:
-    """Return the value with that item at its end; unchanged when it contains the item."""
-    items = list_items(value)
-    return value if item in items else ",".join((*items, item))

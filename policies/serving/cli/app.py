@@ -12,6 +12,7 @@ from policies.serving.cli import evaluate as cli_evaluate
 from policies.serving.cli import promote as cli_promote
 from policies.serving.cli import train as cli_train
 from policies.serving.cli.options import AsJson
+from policies.serving.runtime.version import version_option
 
 if TYPE_CHECKING:
     from policies.api import PolicySpec
@@ -28,6 +29,11 @@ app = typer.Typer(
 app.command()(cli_train.train)
 app.command()(cli_evaluate.evaluate)
 app.command()(cli_promote.promote)
+
+
+@app.callback()
+def _root(_version: Annotated[bool, version_option("headway-policy")] = False) -> None:
+    """List, serve, train and compare policies."""
 
 
 def main() -> None:

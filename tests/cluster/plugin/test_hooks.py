@@ -209,3 +209,33 @@ def test_the_submit_plugin_alone_needs_no_restart(boot_minicluster: Boot, stand_
         return "headway:hold" in cluster.run("scontrol", "-o", "show", "job", job).stdout
 
     wait_for(held, "job_submit.lua is loaded")
+
+
+def test_an_undo_leaves_a_slurm_that_knows_nothing_of_headway(boot_minicluster: Boot, stand_in: StandIn) -> None:
+    # Given a running Slurm on which everything was installed
+    cluster = boot_minicluster(
+        nodes=1, gpus=2, extra_conf=("JobSubmitPlugins=defaults",), scheduler_parameters="bf_interval=5"
+    )
+    stand_in.beat(age_s=1000)  # the controller was stopped, so no job is held
+    folder, before = cluster.slurm_conf.parent, cluster.slurm_conf.read_bytes()
+    options = ["slurm", "--slurm-conf", str(cluster.slurm_conf), "--runtime-dir", str(stand_in.runtime_dir), "--json"]
+    assert CliRunner().invoke(app, [*options, "--apply"]).exit_code == 0
+    cluster.kill_slurmctld()
+    cluster.start_slurmctld()
+    cluster.wait_idle()
+
+    # When slurm.conf is undone, the scripts stay until slurmctld has been restarted
+    undone = json.loads(CliRunner().invoke(app, [*options, "--undo", "--apply"]).output)
+    assert cluster.slurm_conf.read_bytes() == before
+    assert len(undone["waiting"]) == 2, undone
+    completes(cluster, sbatch(cluster, "--gpus=1"))
+    cluster.kill_slurmctld()
+    cluster.start_slurmctld()
+    cluster.wait_idle()
+
+    # Then a second run removes them, and jobs run as before
+    again = CliRunner().invoke(app, [*options, "--undo", "--apply"])
+    assert (again.exit_code, json.loads(again.output)["waiting"]) == (0, []), again.output
+    assert not (folder / "job_submit.lua").exists()
+    assert not (folder / "headway").exists()
+    completes(cluster, sbatch(cluster, "--gpus=1"))

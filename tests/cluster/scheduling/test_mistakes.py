@@ -70,6 +70,28 @@ def test_a_bad_settings_file_names_the_key(world: Live, line: str, reported: str
     world.headway.configure(world.cluster)
 
 
+def test_a_partition_that_slurm_does_not_have_is_named(world: Live) -> None:
+    world.headway.configure(world.cluster)
+    config = world.headway.config
+    text = config.read_text()
+    check = [*program("headway-controller"), "check-config", "--config", str(config)]
+    environment = {**os.environ, **world.headway.environment}
+    right = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    kept = [line for line in text.splitlines() if not line.startswith("partitions ")]
+    config.write_text("\n".join(["partitions = ['dl', 'd1']", *kept]) + "\n")
+    wrong = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    world.headway.start("controller", [*program("headway-controller"), "run", "--config", str(config)])
+    log = world.headway.folder / "controller.log"
+    try:
+        world.until(lambda: "partitions_not_found" in log.read_text(), "the log names the partition")
+    finally:
+        world.headway.stop("controller")
+        config.write_text(text)
+    assert (right.returncode, right.stdout) == (0, f"{config}: in order\n")
+    assert wrong.returncode == 1
+    assert f"{config}: partitions: Slurm has no partition d1" in wrong.stderr
+
+
 def test_a_missing_settings_file_says_what_to_write(world: Live) -> None:
     world.headway.config.unlink()
     done = start(world)

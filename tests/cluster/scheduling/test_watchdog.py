@@ -175,9 +175,32 @@ def test_doctor_reports_what_is_right_and_what_is_wrong(machine: Machine) -> Non
     done = machine.run("controller.cli.app", "doctor", "--json", "--config", str(machine.config))
 
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
-    for check in ("slurm-programs", "slurmctld", "job-submit-plugins", "job-submit-lua", "hooks", "batch-sched-delay"):
+    sound = (
+        "slurm-programs",
+        "slurmctld",
+        "job-submit-plugins",
+        "job-submit-lua",
+        "hooks",
+        "batch-sched-delay",
+        "slurm-conf",
+    )
+    for check in sound:
         assert found[check]["level"] == "ok", found[check]
     assert found["partitions"]["what"] == "partition dl: 16 GPUs on 2 nodes"
     assert (found["wake-pipe"]["level"], found["controller"]["level"]) == ("ok", "ok")
     assert (found["state-dir"]["level"], found["policy"]["level"]) == ("error", "warning")
     assert (found["controller-user"]["level"], done.returncode) == ("error", 1)
+
+
+def test_doctor_finds_a_line_that_slurmctld_has_not_loaded(machine: Machine) -> None:
+    conf = machine.cluster.slurm_conf
+    before = conf.read_text()
+    conf.write_text(before.replace("JobSubmitPlugins=lua", "JobSubmitPlugins=lua,defaults"))
+    try:
+        done = machine.run("controller.cli.app", "doctor", "--json", "--config", str(machine.config))
+    finally:
+        conf.write_text(before)
+
+    (found,) = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "slurm-conf"]
+    assert found["level"] == "warning"
+    assert "JobSubmitPlugins=lua,defaults, but slurmctld runs with JobSubmitPlugins=lua" in found["what"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.base.errors import HeadwayError
-from controller.slurm.configuration.conf import read_slurm_conf, with_value
+from controller.slurm.configuration.conf import read_slurm_conf
+from controller.slurm.configuration.editing import with_value
 from controller.slurm.configuration.installed_files import loads_ours, runtime_dir_of, script_version
 from controller.slurm.configuration.topology import switches_of, topology_text
 from simulator.cluster.topology.slurm import parse_nodes, parse_switches, slurm_topology

@@ -5,35 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from controller.base.config import load_settings
 from controller.slurm.configuration import installed_files
-from controller.slurm.configuration.conf import read_slurm_conf
-from slurm.setup.cli import app
 from slurm.setup.files import default_slurm_conf, shipped_job_side, shipped_sources
-
-BARE = "ClusterName=lab\nSchedulerParameters=bf_interval=30\nPartitionName=gpu Nodes=ALL\n"
-
-
-class Site:
-    """A cluster's configuration folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.conf = folder / "slurm.conf"
-        self.conf.write_text(BARE)
-
-    def setup(self, *options: str) -> Result:
-        return CliRunner().invoke(app, ["slurm", "--slurm-conf", str(self.conf), *options])
-
-    def value(self, key: str) -> str:
-        return read_slurm_conf(self.conf).value(key)
-
-    def files(self) -> dict[str, str]:
-        return {
-            str(path.relative_to(self.folder)): path.read_text() for path in self.folder.rglob("*") if path.is_file()
-        }
+from tests.unit.slurm.setup.site import BARE, Site
 
 
 @pytest.fixture
@@ -316,7 +292,12 @@ def test_the_example_slurm_conf_needs_nothing_more_than_the_files(site: Site) ->
 
     answer = json.loads(site.setup("--check", "--json").output)
 
-    assert [change["new"] for change in answer["changes"]] == [True, True]
+    assert [Path(change["path"]).name for change in answer["changes"]] == [
+        "job_submit.lua",
+        "slurmctld_event.sh",
+        "setup.json",
+    ]
+    assert all(change["new"] for change in answer["changes"])
     assert answer["conflicts"] == []
 
 

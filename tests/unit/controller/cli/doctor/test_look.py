@@ -16,8 +16,10 @@ import policies.serving.client  # noqa: F401 - imported before the user is chang
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease
+from controller.cli.doctor import machine
 from controller.cli.doctor.agents import AgentsSeen, query_agents
-from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
+from controller.cli.doctor.host import FileFacts, RealHost, RunningController, UserFacts, running_controllers
+from controller.cli.doctor.loaded_conf import KEYS
 from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
@@ -27,11 +29,18 @@ from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from policies.serving.runtime.finding import Finding, Level
+from policies.serving.runtime.version import VERSION
 from tests.unit.controller.worlds.measured import measured_world
 
 NOW = 1_700_000_000
 SLURM = UserFacts("slurm", 64030, frozenset({64030}))
 ETC = Path("/etc/slurm")
+CONF_TEXT = """
+JobSubmitPlugins=lua
+PrologSlurmctld={hook}
+EpilogSlurmctld={hook}
+SchedulerParameters=batch_sched_delay=0,bf_interval=30
+"""
 SHIPPED = Path(__file__).parents[5] / "slurm" / "plugin"
 LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / installed_files.EVENT_HOOK
 
@@ -48,6 +57,11 @@ class FakeHost:
     free: int | None = 1 << 40
     lua_errors: dict[str, str] = field(default_factory=dict)
     """Messages of Lua's compiler by a text in the script."""
+    full: dict[Path, int] = field(default_factory=dict)
+    changed: dict[Path, float] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    others: list[RunningController] = field(default_factory=list)
+    interpreted: list[str] = field(default_factory=list)
 
     def put(self, path: Path, kind: str, mode: int, text: str | None = None) -> None:
         self.files[path] = FileFacts(kind, mode, SLURM.uid, 64030)
@@ -64,7 +78,7 @@ class FakeHost:
         return [path.name for path in self.files if path.parent == folder]
 
     def free_bytes(self, folder: Path) -> int | None:
-        return self.free
+        return self.full.get(folder, self.free if folder == STATE else 1 << 40)
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         return next((user for user in self.users if name_or_uid in {user.name, user.uid}), None)
@@ -77,6 +91,18 @@ class FakeHost:
 
     def unit_active(self, unit: str) -> bool | None:
         return None if self.units is None else self.units.get(unit, False)
+
+    def unit_started_s(self, unit: str) -> float | None:
+        return self.started.get(unit)
+
+    def changed_s(self, path: Path) -> float | None:
+        return self.changed.get(path)
+
+    def controllers(self) -> list[RunningController]:
+        return self.others
+
+    def not_compiled(self) -> list[str]:
+        return self.interpreted
 
 
 @dataclass
@@ -98,8 +124,12 @@ class Installation:
         self.host.put(self.settings.wake_path, "pipe", 0o600)
         self.host.put(self.settings.holds_path, "folder", 0o700)
         self.host.put(self.settings.state_dir, "folder", 0o700)
+        self.host.put(ETC / "slurm.conf", "file", 0o644, CONF_TEXT.format(hook=hook))
+        self.host.put(machine.MUNGE_KEY, "file", 0o400)
+        self.host.users = (*self.host.users, UserFacts("munge", 64030, frozenset({64030})))
         config = {
             "SLURM_CONF": str(ETC / "slurm.conf"),
+            "StateSaveLocation": "/var/spool/slurmctld",
             "SlurmUser": "slurm(64030)",
             "JobSubmitPlugins": "lua",
             "PrologSlurmctld": str(hook),
@@ -116,6 +146,8 @@ class Installation:
             policy=PolicySeen(spec=PolicySpec(name="srtf", source="a paper"), healthy=True),
             lease=Lease(NOW, 30, ("gpu",), 64030, 65536),
             now_s=NOW + 1,
+            version=VERSION,
+            started_s=NOW - 3600,
         )
 
     def see(self, **changes: Any) -> None:
@@ -126,10 +158,14 @@ class Installation:
         self.see(slurm=replace(self.seen.slurm, **changes))
 
     def config(self, **changes: str) -> None:
+        """Change slurm.conf, and have slurmctld load it."""
         assert self.seen.slurm is not None
         assert self.seen.slurm.facts is not None
         facts = self.seen.slurm.facts
-        self.slurm(facts=replace(facts, settings={**facts.settings, **changes}))
+        settings = {**facts.settings, **changes}
+        self.slurm(facts=replace(facts, settings=settings))
+        lines = [f"{key}={settings[key]}" for key in KEYS if settings.get(key, "(null)") != "(null)"]
+        self.host.texts[ETC / "slurm.conf"] = "\n".join(lines)
 
     def script(self, path: Path, change: Callable[[str], str]) -> None:
         self.host.texts[path] = change(self.host.texts[path])
@@ -167,6 +203,18 @@ def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
 
 RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
 HOOK_PATH = ETC / "headway" / installed_files.EVENT_HOOK
+OTHER, CODE = Path("/etc/headway/other.toml"), Path(machine.__file__)
+
+
+def policy_older_than(house: Installation, path: Path, changed_s: float) -> None:
+    house.host.started[machine.POLICY_UNIT] = changed_s - 1
+    house.host.changed[path] = changed_s
+
+
+def belongs_to_root(house: Installation, path: Path, bits: int) -> None:
+    house.host.files[path] = FileFacts("file", bits, 0, 0)
+
+
 FOREIGN = UserFacts("slurm", 999, frozenset({999}))
 
 
@@ -223,6 +271,30 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.see(policy=replace(h.seen.policy, healthy=False)), "policy", Level.WARNING),
         (lambda h: h.see(policy=PolicySeen(may_look=False)), "policy", Level.SKIPPED),
         (lambda h: h.see(troubles=("task contention failed 3 times in a row",)), "tasks", Level.WARNING),
+        (lambda h: belongs_to_root(h, ETC / "job_submit.lua", 0o600), "script-access", Level.ERROR),
+        (lambda h: belongs_to_root(h, HOOK_PATH, 0o744), "script-access", Level.ERROR),
+        (mode(machine.MUNGE_KEY, "file", 0o644), "munge-key", Level.ERROR),
+        (mode(machine.MUNGE_KEY, "file", 0o440), "munge-key", Level.ERROR),
+        (
+            lambda h: h.host.files.update({machine.MUNGE_KEY: FileFacts("file", 0o400, 1000, 0)}),
+            "munge-key",
+            Level.ERROR,
+        ),
+        (
+            lambda h: h.host.others.append(RunningController(7, OTHER, Path("/run/x"), None)),
+            "other-controller",
+            Level.ERROR,
+        ),
+        (lambda h: h.see(version="0.0.1"), "controller-version", Level.WARNING),
+        (lambda h: h.host.changed.update({CODE: NOW}), "controller-version", Level.WARNING),
+        (lambda h: policy_older_than(h, CODE, NOW - 4000), "policy-restart", Level.WARNING),
+        (lambda h: policy_older_than(h, machine.POLICY_ENV, NOW), "policy-restart", Level.WARNING),
+        (lambda h: setattr(h.host, "interpreted", ["simulator.kernel.loop"]), "compiled", Level.WARNING),
+        (lambda h: h.host.full.update({RUN: 1000}), "runtime-space", Level.ERROR),
+        (lambda h: h.host.full.update({Path("/var/spool/slurmctld"): 5 << 20}), "slurm-space", Level.ERROR),
+        (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("=lua", "=lua,x")), "slurm-conf", Level.WARNING),
+        (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("PrologS", "#")), "slurm-conf", Level.WARNING),
+        (lambda h: h.script(ETC / "slurm.conf", lambda t: t + "TaskProlog=/x\n"), "slurm-conf", Level.WARNING),
         (lambda h: setattr(h.host, "units", {}), "watchdog", Level.ERROR),
         (lambda h: setattr(h.host, "units", None), "watchdog", Level.SKIPPED),
     ],
@@ -233,6 +305,61 @@ def test_each_fault_is_found_and_nothing_else_is_blamed(
     break_it(house)
 
     assert house.wrong() == [(check, level)]
+
+
+def test_controllers_of_other_clusters_and_with_the_same_folders_are_no_fault(house: Installation) -> None:
+    house.host.others = [
+        RunningController(7, OTHER, Path("/run/x"), Path("/etc/other/slurm.conf")),
+        RunningController(8, OTHER, house.settings.runtime_dir, None),
+    ]
+
+    assert house.wrong() == []
+
+
+def test_a_line_that_slurmctld_has_not_loaded_is_shown_with_what_it_runs_with(house: Installation) -> None:
+    house.script(ETC / "slurm.conf", lambda text: text.replace("JobSubmitPlugins=lua\n", "# JobSubmitPlugins=lua\n"))
+    house.script(ETC / "slurm.conf", lambda text: text.replace("EpilogSlurmctld=", "EpilogSlurmctld=/x"))
+
+    found = [finding for finding in house.findings() if finding.check == "slurm-conf"]
+
+    assert [finding.what for finding in found] == [
+        "/etc/slurm/slurm.conf has no JobSubmitPlugins, but slurmctld runs with JobSubmitPlugins=lua",
+        f"/etc/slurm/slurm.conf has EpilogSlurmctld=/x{HOOK_PATH}, but slurmctld runs with EpilogSlurmctld={HOOK_PATH}",
+    ]
+    assert [finding.mend for finding in found] == [
+        "scontrol reconfigure",
+        "restart slurmctld, which reads this key only when it starts",
+    ]
+
+
+def test_a_slurm_conf_that_cannot_be_read_is_not_compared(house: Installation) -> None:
+    house.host.files.pop(ETC / "slurm.conf")
+    house.host.texts.pop(ETC / "slurm.conf")
+
+    assert "slurm-conf" not in {finding.check for finding in house.findings()}
+
+
+def test_running_controllers_are_found_by_their_command_lines(tmp_path: Path) -> None:
+    (tmp_path / "controller.toml").write_text('partitions = ["gpu"]\nruntime_dir = "/run/x"\n')
+    config = tmp_path / "controller.toml"
+    lines = {
+        "10": ["/opt/headway/bin/python3", "/opt/headway/bin/headway-controller", "run", "--config", str(config)],
+        "11": ["headway-controller", "run", "-c", "controller.toml"],
+        "12": ["headway-controller", "run", f"--config={config}"],
+        "13": ["headway-controller", "watchdog", "--config", str(config)],
+        "14": ["vim", str(config)],
+        "15": ["headway-controller", "run", "--config", "/nowhere.toml"],
+    }
+    for pid, words in lines.items():
+        (tmp_path / "proc" / pid).mkdir(parents=True)
+        (tmp_path / "proc" / pid / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        (tmp_path / "proc" / pid / "cwd").symlink_to(tmp_path)
+    (tmp_path / "proc" / "16").mkdir()
+    (tmp_path / "proc" / "version").write_text("Linux")
+
+    found = sorted(running_controllers(tmp_path / "proc"), key=lambda each: each.pid)
+
+    assert [(each.pid, each.runtime_dir) for each in found] == [(pid, Path("/run/x")) for pid in (10, 11, 12)]
 
 
 def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Installation) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ConfigurationError
-from controller.slurm.configuration.conf import SlurmConf, read_slurm_conf, with_item, with_value
+from controller.slurm.configuration.conf import SlurmConf, read_slurm_conf
+from controller.slurm.configuration.editing import with_item, with_value
 
 CONF = Path("/etc/slurm/slurm.conf")
 

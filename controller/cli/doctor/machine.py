@@ -1,0 +1,134 @@
+"""Findings of `headway doctor` about this machine: scripts, MUNGE's key, other controllers, programs to restart, compiled modules.
+Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.doctor.seen import Seen
+from controller.slurm.configuration import installed_files
+from policies.serving.runtime.finding import Finding, Level
+from policies.serving.runtime.version import VERSION
+
+if TYPE_CHECKING:
+    from controller.base.config import ControllerSettings
+    from controller.cli.doctor.host import Host, UserFacts
+    from controller.slurm.client import SlurmFacts
+
+MUNGE_KEY = Path("/etc/munge/munge.key")
+POLICY_UNIT = "headway-policy.service"
+POLICY_ENV = Path("/etc/headway/policy.env")
+_CODE = Path(__file__)
+"""A file that every installation writes anew."""
+
+
+def machine_findings(
+    settings: ControllerSettings, seen: Seen, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
+    """Yield the findings, in the order in which to repair them; `slurm_user` is None where this machine does not know SlurmUser."""
+    if seen.slurm is not None:
+        if seen.slurm.facts is not None and slurm_user is not None:
+            yield from _scripts(seen.slurm.facts, host, slurm_user)
+        yield from _munge_key(host)
+    yield from _other_controllers(settings, host)
+    yield from _restart_controller(seen, host)
+    yield from _restart_policy(host)
+    yield _compiled(host)
+
+
+def _scripts(facts: SlurmFacts, host: Host, slurm_user: UserFacts) -> Iterator[Finding]:
+    """Yield a finding for each script beside slurm.conf that slurmctld may not read, or not run."""
+    folder = Path(facts.settings.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
+    hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
+    for path in (folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME, hook):
+        found, around = host.file(path), host.file(path.parent)
+        if found is None:
+            continue
+        bits = 5 if path == hook else 4
+        if around is not None and not around.lets(slurm_user, 1):
+            closed, mode = path.parent, "0755"
+        elif not found.lets(slurm_user, bits):
+            closed, mode = path, "0755" if path == hook else "0644"
+        else:
+            continue
+        fatal = "jobs are requeued" if path == hook else "the next restart of slurmctld fails"
+        what = f"{slurm_user.name}, the user of slurmctld, may not {'run' if path == hook else 'read'} {path}: {fatal}"
+        yield Finding("script-access", Level.ERROR, what, f"chmod {mode} {closed}")
+
+
+def _munge_key(host: Host) -> Iterator[Finding]:
+    """Yield a finding when other users may read or replace the key; none when this user cannot see it."""
+    found = host.file(MUNGE_KEY)
+    if found is None:
+        return
+    munge = host.user("munge")
+    if found.mode & 0o077:
+        what = f"{MUNGE_KEY} has mode {found.mode:04o}: whoever reads it can act as any user, towards Slurm and Headway"
+        mend = f"chmod 0400 {MUNGE_KEY}, and make a new key if users could read this one"
+        yield Finding("munge-key", Level.ERROR, what, mend)
+    elif munge is not None and found.uid not in {0, munge.uid}:
+        what = f"{MUNGE_KEY} belongs to uid {found.uid}, and not to munge or root"
+        yield Finding("munge-key", Level.ERROR, what, f"chown munge: {MUNGE_KEY}")
+    else:
+        yield Finding("munge-key", Level.OK, f"{MUNGE_KEY} is closed to other users")
+
+
+def _other_controllers(settings: ControllerSettings, host: Host) -> Iterator[Finding]:
+    """Yield a finding for each controller of the same Slurm with other folders: its lease and journal are not this one's."""
+    for other in host.controllers():
+        if other.slurm_conf == settings.slurm_conf and other.runtime_dir != settings.runtime_dir:
+            what = (
+                f"another controller of the same Slurm runs on this machine (pid {other.pid}, settings {other.config}, runtime_dir "
+                f"{other.runtime_dir}): each places jobs that the other holds"
+            )
+            yield Finding(
+                "other-controller", Level.ERROR, what, f"stop it: systemctl status {other.pid} names its unit"
+            )
+
+
+def _restart_controller(seen: Seen, host: Host) -> Iterator[Finding]:
+    if not seen.version:
+        return
+    changed_s = host.changed_s(_CODE)
+    if seen.version != VERSION:
+        what = f"the controller runs version {seen.version}, and {VERSION} is installed"
+    elif changed_s is not None and changed_s > seen.started_s:
+        what = "the controller was started before the programs that are installed now"
+    else:
+        yield Finding("controller-version", Level.OK, f"the controller runs the installed version, {VERSION}")
+        return
+    yield Finding("controller-version", Level.WARNING, what, "systemctl restart headway-controller")
+
+
+def _restart_policy(host: Host) -> Iterator[Finding]:
+    started_s = host.unit_started_s(POLICY_UNIT)
+    if started_s is None:
+        return
+    for path, what in (
+        (_CODE, "the programs that are installed now"),
+        (POLICY_ENV, f"the last change of {POLICY_ENV}"),
+    ):
+        changed_s = host.changed_s(path)
+        if changed_s is not None and changed_s > started_s:
+            yield Finding(
+                "policy-restart",
+                Level.WARNING,
+                f"the policy server was started before {what}",
+                "systemctl restart headway-policy",
+            )
+            return
+
+
+def _compiled(host: Host) -> Finding:
+    missing = host.not_compiled()
+    if not missing:
+        return Finding("compiled", Level.OK, "the inner loops are compiled")
+    what = (
+        f"not compiled: {', '.join(missing)}. Simulations take several times longer, and decisions of sched2 and sched2-rule too; "
+        "nothing else is slower"
+    )
+    mend = "install gcc, libc6-dev and python3-dev, then install Headway again with pip's --force-reinstall --no-deps"
+    return Finding("compiled", Level.WARNING, what, mend)

@@ -1,0 +1,32 @@
+"""A cluster's folder of configuration, in which `headway-setup slurm` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from controller.slurm.configuration.conf import read_slurm_conf
+from slurm.setup.cli import app
+
+BARE = "ClusterName=lab\nSchedulerParameters=bf_interval=30\nPartitionName=gpu Nodes=ALL\n"
+
+
+class Site:
+    """A cluster's configuration folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+        self.conf.write_text(BARE)
+
+    def setup(self, *options: str) -> Result:
+        return CliRunner().invoke(app, ["slurm", "--slurm-conf", str(self.conf), *options])
+
+    def value(self, key: str) -> str:
+        return read_slurm_conf(self.conf).value(key)
+
+    def files(self) -> dict[str, str]:
+        return {
+            str(path.relative_to(self.folder)): path.read_text() for path in self.folder.rglob("*") if path.is_file()
+        }
