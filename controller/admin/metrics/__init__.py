@@ -1,3 +1,4 @@
 """Prometheus metrics, and the server that answers scrapes.
-Imports `admin/explain`, `agents`, `base`, `contention`, `cycle`, `observe`, `preempt`, `profiles`, `slurm` and `state`.
+Imports `admin/explain`, `agents`, `base`, `contention`, `cycle`, `observe`, `policies`, `preempt`, `profiles`,
+`slurm` and `state`.
 """
