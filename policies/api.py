@@ -21,6 +21,35 @@ _EXTRAS = {"safetensors": "policy", "torch": "train"}
 """Packages that learned policies need, and the extra that installs each."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningStatus:
+    """State of a policy's continued learning, for operators. Times are Unix times; 0 = never, or not known."""
+
+    training: bool = False
+    """True while an attempt to make better weights is under way."""
+    weights_sha256: str = ""
+    """Digest of the weights in service."""
+    weights_since_s: float = 0.0
+    """Time at which they were promoted; 0 for those that the policy began with."""
+    history_jobs: int = 0
+    history_bytes: int = 0
+    outcomes_refused: int = 0
+    """Outcomes that were not recorded since the start: no job can have ended so, or the disk was full."""
+    attempts: int = 0
+    promotions: int = 0
+    last_attempt_s: float = 0.0
+    last_result: str = ""
+    """promoted, not better, failed or stopped; empty before the first attempt."""
+    last_reason: str = ""
+    """Why it was not promoted."""
+    change: float | None = None
+    """Relative change of the average JCT in the last comparison; None: there was none."""
+    ci95: float | None = None
+    """Half of its 95 % interval."""
+    problem: str = ""
+    """Why nothing is recorded or learned at present; empty: there is no problem."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """Properties and needs of a policy; the controller's `plan` enforces them."""
@@ -39,6 +68,8 @@ class PolicySpec:
     """Longest time in seconds between two decisions; 0 = only when something happens."""
     needs: frozenset[str] = frozenset()
     """Data that the policy cannot work without: members of `KNOWN_NEEDS`."""
+    learning: LearningStatus | None = field(default=None, compare=False)
+    """State of its continued learning when it was described; None: it does not learn. No property, so it is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +133,20 @@ class Learner(Protocol):
 
     def learn(self, outcome: Outcome) -> None:
         """Learn from the outcome of one job."""
+
+
+@runtime_checkable
+class ContinuedLearner(Learner, Protocol):
+    """A policy that works beside its decisions, while a server serves it. In simulators it only decides."""
+
+    def begin(self) -> None:
+        """Begin the work in the background. Called once, before the first decision. Does not raise."""
+
+    def end(self) -> None:
+        """End that work within a few seconds."""
+
+    def learning(self) -> LearningStatus | None:
+        """Return the state of its learning; None: it is switched off. Called from any thread."""
 
 
 def policy_names() -> list[str]:

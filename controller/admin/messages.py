@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from controller.admin.explain.cycle_view import SHOWN, CycleView
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.contention.measurement import Measurement
     from controller.cycle.decision.decider import Decider
     from controller.cycle.view.controller_view import ControllerView
+    from policies.api import LearningStatus
 
 SKEW_S = 1.0
 """Clock difference of a node from which on it is reported, in seconds. Measurements are corrected by any difference."""
@@ -38,7 +39,13 @@ def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
         serving=decider.serving,
         fallback=decider.fallback_name,
         last_error=decider.last_error,
+        learning=None if spec is None else _learning(spec.learning),
     )
+
+
+def _learning(status: LearningStatus | None) -> admin_pb2.PolicyLearning | None:
+    """Return the state of the policy's continued learning; None if it does not learn."""
+    return None if status is None else admin_pb2.PolicyLearning(enabled=True, **asdict(status))
 
 
 def status(controller: ControllerView, version: str) -> admin_pb2.Status:

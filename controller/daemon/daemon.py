@@ -203,7 +203,8 @@ class Controller:
         self._broken_off += 1
         await let_others_run()
         result = await self._cycle.run(snapshot, holds)
-        if result.decided is None:  # no decision was needed, so a server that was restarted is not known yet
+        # Without a decision, a server that was restarted is not known yet.
+        if result.decided is None or self.decider.description_is_old:
             await self.decider.refresh()
         self._policies.note()
         self._note_success(result)

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from policies.api import Learner, Policy
+from policies.api import ContinuedLearner, Learner, Policy
 from policies.errors import WireError
 from policies.serving.runtime import listen
 from policies.serving.runtime.address import parse_address
@@ -73,6 +74,8 @@ class PolicyServer:
         self.address = str(listen.bind(self._server, self._wanted))
         self._listens = True
         await self._server.start()
+        if isinstance(self._policy, ContinuedLearner):
+            self._policy.begin()
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         _log.info("serving", policy=self._policy.spec.name, address=self.address)
 
@@ -81,6 +84,8 @@ class PolicyServer:
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
         self._worker.end()
+        if isinstance(self._policy, ContinuedLearner):
+            await asyncio.to_thread(self._policy.end)
         if not self._listens:
             return
         if self._wanted.path is not None:
@@ -104,7 +109,10 @@ class PolicyServer:
         )
 
     async def _describe(self, _request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        return wire.encode_spec(self._policy.spec).SerializeToString()
+        spec = self._policy.spec
+        if isinstance(self._policy, ContinuedLearner):
+            spec = replace(spec, learning=self._policy.learning())
+        return wire.encode_spec(spec).SerializeToString()
 
     async def _decide(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         def answer() -> bytes:

@@ -16,6 +16,7 @@ from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
 from policies.errors import WireError
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
+from policies.wire.learning import decode_learning, encode_learning
 from policies.wire.state import (
     SCHEMA_VERSION,
     decode_state,
@@ -157,7 +158,7 @@ def _decode_reasons(message: policy_pb2.Decision, num_jobs: int) -> dict[int, st
 
 def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
     """Return the message of a policy's spec."""
-    return policy_pb2.PolicyDescription(
+    message = policy_pb2.PolicyDescription(
         name=spec.name,
         version=spec.version,
         source=spec.source,
@@ -169,6 +170,9 @@ def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
         round_s=spec.round_s,
         needs=sorted(spec.needs),
     )
+    if spec.learning is not None:
+        message.learning.CopyFrom(encode_learning(spec.learning))
+    return message
 
 
 def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
@@ -192,6 +196,7 @@ def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
         exact_gpus=message.exact_gpus,
         round_s=message.round_s,
         needs=frozenset(message.needs),
+        learning=decode_learning(message.learning) if message.HasField("learning") else None,
     )
 
 

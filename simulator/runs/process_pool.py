@@ -1,4 +1,4 @@
-"""The same work for several names at once, each in a process of its own, as many as there are cores.
+"""The same work for several names at once, each in a process of its own, as many as there are cores for this process.
 
 Not concurrent.futures.ProcessPoolExecutor: that waits for the other processes when one fails, does not say which task's process
 died, and pickles the work; here the others are killed at once, the error names the task, and the work is inherited by fork.
@@ -49,7 +49,7 @@ def in_parallel(
     has read, and nothing is sent to them. However this function ends, they end too. `outlast_sigterm` is for callers that handle
     a SIGTERM later: Slurm and systemd send it to all processes at once.
     """
-    return _Pool(names, work, on_progress, processes or os.cpu_count() or 1, outlast_sigterm).results()
+    return _Pool(names, work, on_progress, processes or len(os.sched_getaffinity(0)), outlast_sigterm).results()
 
 
 def total_of(names: Iterable[str], on_progress: OnProgress) -> Callable[[str, float], None]:

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.metrics.families import counter, counters, gauge, gauges
+from controller.admin.metrics.learning_metrics import learning_metrics
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.lease import read_lease
 from controller.cycle.view.controller_view import ControllerView
@@ -76,6 +77,8 @@ class ControllerMetrics(Collector):
         yield gauge(
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
         )
+        if decider.spec is not None and decider.spec.learning is not None:
+            yield from learning_metrics(decider.spec.learning)
         info = InfoMetricFamily("headway_build", "Version of the controller")
         info.add_metric([], {"version": VERSION})
         yield info

@@ -37,6 +37,7 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
         ("lease", _lease_line(status)),
         ("partitions", ", ".join(status.partitions)),
         ("policy", policy_line(status.policy)),
+        *learning_lines(status.policy.learning),
         ("decisions", _decisions_line(status)),
         *([("guard", f"a rule decides in the policy's place: {status.guard}")] if status.guard else []),
         ("jobs", _jobs_line(status)),
@@ -112,6 +113,31 @@ def policy_line(policy: admin_pb2.PolicyInfo) -> str:
     return f"the fallback {policy.fallback}; {missed or f'{policy.address} has not answered yet'}"
 
 
+def learning_lines(learning: admin_pb2.PolicyLearning) -> list[tuple[str, str]]:
+    """Return lines on the policy's continued learning; none if it does not learn."""
+    if not learning.enabled:
+        return []
+    since_s = learning.weights_since_s
+    weights = f"weights {learning.weights_sha256[:12]}, " + (
+        f"promoted {duration(time.time() - since_s)} ago" if since_s else "those that it began with"
+    )
+    history = f"history of {count(learning.history_jobs, 'job')} ({learning.history_bytes / 2**20:.1f} MiB)"
+    last = f"{learning.promotions} of {count(learning.attempts, 'attempt')} promoted"
+    if learning.attempts:
+        last += f", the last {duration(time.time() - learning.last_attempt_s)} ago: {_attempt_text(learning)}"
+    now = "; training now" if learning.training else ""
+    lines = [("learning", f"{weights}; {history}; {last}{now}")]
+    if learning.problem:
+        lines.append(("learning", f"PROBLEM: {learning.problem}"))
+    return lines
+
+
+def _attempt_text(learning: admin_pb2.PolicyLearning) -> str:
+    if learning.HasField("change") and learning.HasField("ci95"):
+        return f"{learning.last_result}, average JCT {learning.change:+.1%} ± {learning.ci95:.1%}"
+    return f"{learning.last_result}: {learning.last_reason}" if learning.last_reason else learning.last_result
+
+
 def agents_line(agents: admin_pb2.AgentsStatus) -> str:
     """Return one line on the agents; it names the first few nodes without one."""
     parts = [f"{agents.connected} of {count(agents.nodes, 'node')} connected"]
@@ -165,6 +191,7 @@ def show_policy(policy: admin_pb2.PolicyInfo) -> None:
         ("address", policy.address),
         ("serving", "yes" if policy.serving else "no: the fallback decides"),
         ("fallback", policy.fallback),
+        *learning_lines(policy.learning),
     ]
     if policy.last_error:
         lines.append(("last error", policy.last_error))

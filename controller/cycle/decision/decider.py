@@ -36,6 +36,8 @@ _TRIES = 2
 """Maximum number of calls to a server whose connection changes before its answer arrives."""
 _BUSY_SHARE = 1 / 3
 """Share of the deadline above which a server is too slow for rehearsals, because decisions would wait for them."""
+_LEARNING_S = 30.0
+"""Time after which a policy that learns describes itself again, seconds: its description has the state of its learning."""
 _BUSY_FOR_S = 60.0
 """Time for which a server counts as slow, seconds. It is limited, because without waiting jobs no decision shows that the
 server is faster again."""
@@ -132,6 +134,8 @@ class Decider:
         self._rest_until_s = -math.inf
         self._busy_since_s = -math.inf
         """Time at which the server was last found to be slow."""
+        self._described_s = -math.inf
+        """Time of the last description."""
         self._undecided: tuple[float, float] | None = None
         """Times of the first and the last of consecutive decisions that neither policy nor fallback made."""
         self.counts = DeciderCounts()
@@ -179,7 +183,7 @@ class Decider:
 
     async def refresh(self) -> None:
         """Get the server's description, unless it is known. A server that does not answer is called again before it decides."""
-        if self._server.known and self._server.endpoint.connected:
+        if self._server.known and self._server.endpoint.connected and not self.description_is_old:
             return
         if self._rests_s > 0:
             return
@@ -193,6 +197,13 @@ class Decider:
         else:
             if self.last_error == self._away:  # no decision was needed meanwhile
                 self.last_error = ""
+
+    @property
+    def description_is_old(self) -> bool:
+        """True if the policy serves and learns, and has not described the state of its learning for a while."""
+        spec = self._server.spec
+        learns = self.serving and spec is not None and spec.learning is not None
+        return learns and self._clock.monotonic() - self._described_s >= _LEARNING_S
 
     async def decide(self, state: ClusterState) -> Decided | None:
         """Return a checked plan; None when neither policy nor fallback gave one."""
@@ -300,6 +311,7 @@ class Decider:
         fresh = Server(server.endpoint, spec, before)
         if self._server.endpoint is server.endpoint:
             self._server = fresh
+            self._described_s = self._clock.monotonic()
         return fresh
 
     async def _answer(self, server: Server, state: ClusterState) -> tuple[Server, Plan | Rejection]:

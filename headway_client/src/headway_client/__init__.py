@@ -18,7 +18,16 @@ from headway_client.answers.profiles import (
 )
 from headway_client.answers.slowdown_rows import LocalityRow, ModelRow, PairRow, ScalingRow, SlowdownRows, StepRow
 from headway_client.answers.snapshot import Snapshot
-from headway_client.answers.status import AgentsStatus, MoveAdvice, NodeUse, PolicyInfo, SilentNode, SkewedNode, Status
+from headway_client.answers.status import (
+    AgentsStatus,
+    MoveAdvice,
+    NodeUse,
+    PolicyInfo,
+    PolicyLearning,
+    SilentNode,
+    SkewedNode,
+    Status,
+)
 from headway_client.errors import (
     AnswerTimeoutError,
     AnswerTooLargeError,
@@ -80,6 +89,7 @@ __all__ = [
     "NotReadyError",
     "PairRow",
     "PolicyInfo",
+    "PolicyLearning",
     "PreemptionCause",
     "PreemptionList",
     "PreemptionRecord",

@@ -1,9 +1,9 @@
 """DL2 (Peng et al., TPDS 2021): an agent gives workers and parameter servers to elastic jobs, one task after the other.
-Imports `api`, `errors`, `learned/algorithms`, `learned/training`, `learned/weights`, `model`, `options`, `ordering` and
-`placement`.
+Imports `api`, `errors`, `learned/algorithms`, `learned/evaluation`, `learned/training`, `learned/weights`, `model`, `options`,
+`ordering` and `placement`.
 
 `state_columns` says what the numbers of a state mean, `network` has the policy and value networks, `teachers` the rules that the
 supervised phase imitates, `exploration` the job-aware exploration, `supervised` and `slots` the two phases, `recipe` their
 hyper-parameters, `serving` and `without_bundle` the agent's choice, and `system` joins them for `headway-policy train dl2`.
-`policy` serves the agent on a cluster, and `slot_state` shows it the cluster's jobs.
+`policy` serves the agent on a cluster, `slot_state` shows it the cluster's jobs, and `learning` goes on training it there.
 """

@@ -3,6 +3,9 @@
 Source: DL2 (Peng et al., TPDS 2021), sections 4 and 7. In every slot the agent gives one worker after the other, as in its
 environment, to at most J jobs at once by arrival; placements follow by best fit. Jobs are resized by a preemption, so a job keeps
 its size for a slot at least. Jobs of fixed size take part with that size.
+
+With the option `learn`, the agent goes on learning from the cluster's own history while a server serves it (section 4.3 of the
+paper; `policies.learned.dl2.learning`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from collections.abc import Sequence
 
 import torch
 
-from policies.api import Decision, PolicySpec
+from policies.api import Decision, LearningStatus, Outcome, PolicySpec
+from policies.learned.dl2.learning.learner import ContinuedLearning
+from policies.learned.dl2.learning.service import ServiceFolder, Weights
+from policies.learned.dl2.learning.settings import LearnSettings
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slot_state import SlotState
 from policies.learned.dl2.state_columns import WORKER, StateColumns
-from policies.learned.dl2.system import trained_network
 from policies.learned.training.agents import Logits
 from policies.model import ClusterState
 from policies.options import layout_named, number
@@ -28,14 +33,38 @@ SOURCE = "DL2: A Deep Learning-Driven Scheduler for Deep Learning Clusters (Peng
 
 
 class Dl2:
-    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs (servers masked)."""
+    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs (servers masked).
 
-    def __init__(self, weights: str = "", round_s: float = 1200.0, layout: str = "consolidated") -> None:
+    Invariant: a decision uses one set of weights from its begin to its end.
+    """
+
+    def __init__(
+        self,
+        weights: str = "",
+        round_s: float = 1200.0,
+        layout: str = "consolidated",
+        learn: str = "",
+        learn_every_s: float = 86400.0,
+        learn_jobs: int = 5000,
+        learn_days: float = 60.0,
+        learn_rounds: int = 6,
+        learn_longest_s: float = 7200.0,
+        learn_memory_mib: int = 2048,
+    ) -> None:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway.
 
-        `round_s` is the length of a slot (20 minutes). Raises WeightsError.
+        `round_s` is the length of a slot (20 minutes). `learn` is a folder for continued learning, and the options after it are
+        the fields of `LearnSettings`; empty: the agent does not learn. Raises WeightsError, ValueError.
         """
-        self._network, self._columns = load(weights)
+        settings = LearnSettings.of_options(
+            learn, learn_every_s, learn_jobs, learn_days, learn_rounds, learn_longest_s, learn_memory_mib
+        )
+        service = ServiceFolder(None if settings is None else settings.folder, str(weights), ALL_REDUCE)
+        service.recover()
+        found = service.load()
+        self._served: tuple[Logits, StateColumns]
+        self._take(found)
+        self._learning = None if settings is None else ContinuedLearning(settings, service, found, self._take)
         self._slot_s = number("round_s", round_s, unit="seconds")
         self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
         self.spec = PolicySpec(name="dl2", source=SOURCE, preempts=True, resizes=True, round_s=self._slot_s)
@@ -43,33 +72,57 @@ class Dl2:
     def decide(self, state: ClusterState) -> Decision:
         """Give tasks to jobs until the agent stops, then place the jobs."""
         low, high = (column.tolist() for column in ranges(state))
+        served = self._served
+        columns = served[1]
 
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
-            slot = SlotState(state, self._columns, self._slot_s, low, high)
+            slot = SlotState(state, columns, self._slot_s, low, high)
             slot.free = gpus
-            for first in range(0, len(order), self._columns.jobs):
-                self._serve(slot, order[first : first + self._columns.jobs])
+            for first in range(0, len(order), columns.jobs):
+                _give_tasks(served, slot, order[first : first + columns.jobs])
             return slot.sizes
 
-        return self._resizer.decide(state, shares)
+        decision = self._resizer.decide(state, shares)
+        if self._learning is not None:
+            self._learning.see(state)
+        return decision
 
-    def _serve(self, slot: SlotState, batch: Sequence[int]) -> None:
-        """Give tasks to the jobs of one batch."""
-        while True:
-            seen, mask = slot.show(batch)
-            if not mask[:-1].any():
-                return
-            with torch.inference_mode():
-                logits = self._network(torch.from_numpy(seen[None]), torch.from_numpy(mask[None]))[0]
-                action = int(logits.masked_fill(~torch.from_numpy(mask), -torch.inf).argmax())
-            if action == self._columns.actions - 1:
-                return
-            place, kind = divmod(action, 3)
-            assert kind == WORKER, "all other kinds are masked"
-            slot.give(batch[place])
+    def learn(self, outcome: Outcome) -> None:
+        """Record how a job ended; without the option `learn`, discard it."""
+        if self._learning is not None:
+            self._learning.learn(outcome)
+
+    def begin(self) -> None:
+        """Begin to learn in the background, if that is switched on."""
+        if self._learning is not None:
+            self._learning.begin()
+
+    def end(self) -> None:
+        """End the learning in the background."""
+        if self._learning is not None:
+            self._learning.end()
+
+    def learning(self) -> LearningStatus | None:
+        """Return the state of its learning; None: it is switched off."""
+        return None if self._learning is None else self._learning.status()
+
+    def _take(self, weights: Weights) -> None:
+        """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""
+        self._served = Served(weights.network, weights.columns), weights.columns
 
 
-def load(folder: str) -> tuple[Logits, StateColumns]:
-    """Return the served network in that folder, and the columns of its states. Raises WeightsError."""
-    network, columns, _ = trained_network(folder, ALL_REDUCE)
-    return Served(network, columns), columns
+def _give_tasks(served: tuple[Logits, StateColumns], slot: SlotState, batch: Sequence[int]) -> None:
+    """Give tasks to the jobs of one batch."""
+    network, columns = served
+    while True:
+        seen, mask = slot.show(batch)
+        if not mask[:-1].any():
+            return
+        with torch.inference_mode():
+            logits = network(torch.from_numpy(seen[None]), torch.from_numpy(mask[None]))[0]
+            action = int(logits.masked_fill(~torch.from_numpy(mask), -torch.inf).argmax())
+        if action == columns.actions - 1:
+            return
+        place, kind = divmod(action, 3)
+        assert kind == WORKER, "all other kinds are masked"
+        slot.give(batch[place])

@@ -37,13 +37,46 @@ def promote(
     Better means that the 95 % interval (Student's t) of the change of the average JCT, trace by trace, is below zero. Everything of
     `request` but its policies counts. Raises PolicyError, and OSError.
     """
+    found = compare(system, candidate, service, request, on_progress)
+    if found.promoted:
+        put_in_service(candidate, service)
+    return found
+
+
+def compare(
+    system: str, candidate: Path, service: Path, request: EvaluationRequest, on_progress: OnProgress
+) -> Promotion:
+    """Return what `promote` would do, and change nothing. Raises PolicyError, and OSError."""
     _check_folders(system, candidate, service)
     present, coming = (_policy(system, folder) for folder in (service, candidate))
-    found = evaluate(replace(request, policies=(present, coming), system=request.system or system), on_progress)
+    return compare_policies(present, coming, replace(request, system=request.system or system), on_progress)
+
+
+def compare_policies(present: str, coming: str, request: EvaluationRequest, on_progress: OnProgress) -> Promotion:
+    """Return whether `coming` is better than `present`, both named as for an evaluation. Raises PolicyError."""
+    found = evaluate(replace(request, policies=(present, coming)), on_progress)
     why_not = _why_not(found, present, coming)
-    if not why_not:
-        _replace(candidate, service)
     return Promotion(found, coming, not why_not, why_not)
+
+
+def recover(service: Path) -> None:
+    """Complete a replacement that a kill has interrupted between two renames. Raises OSError."""
+    best, coming = service / BEST, service / COMING
+    if not best.exists() and coming.is_dir():
+        coming.rename(best)
+
+
+def return_to_shipped(service: Path) -> None:
+    """Take the weights out of service, so that a policy serves those that it begins with; `undo` puts them back.
+
+    Raises TrainingError, OSError.
+    """
+    best, previous = service / BEST, service / PREVIOUS
+    if not best.is_dir():
+        raise TrainingError(f"{service} has no weights in {BEST}/: those that the policy began with are in service")
+    shutil.rmtree(service / COMING, ignore_errors=True)
+    shutil.rmtree(previous, ignore_errors=True)
+    best.rename(previous)
 
 
 def undo(service: Path) -> None:
@@ -93,11 +126,15 @@ def _why_not(found: Evaluation, present: str, coming: str) -> str:
     return ""
 
 
-def _replace(candidate: Path, service: Path) -> None:
-    """Replace the weights in service. A kill in between leaves one of the two sets in `best` or `previous`, complete."""
+def put_in_service(candidate: Path, service: Path) -> None:
+    """Replace the weights in service. A kill in between leaves both sets complete, and `recover` puts one into service.
+
+    Raises OSError.
+    """
     best, previous, coming = (service / name for name in (BEST, PREVIOUS, COMING))
     shutil.rmtree(coming, ignore_errors=True)
     shutil.copytree(candidate / BEST, coming)
     shutil.rmtree(previous, ignore_errors=True)
-    best.rename(previous)
+    if best.exists():
+        best.rename(previous)
     coming.rename(best)

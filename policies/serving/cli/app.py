@@ -100,7 +100,9 @@ def describe(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    for name, value in facts.items():
+    learning = facts.pop("learning", {})
+    assert isinstance(learning, dict)
+    for name, value in [*facts.items(), *((f"learning.{name}", value) for name, value in learning.items())]:
         typer.echo(f"{name + ':':<12} {', '.join(value) or '-' if isinstance(value, list) else value}")
 
 
@@ -112,7 +114,10 @@ async def _ask(address: str) -> tuple[PolicySpec, bool]:
 
 
 def _as_dict(spec: PolicySpec) -> dict[str, object]:
-    return asdict(spec) | {"needs": sorted(spec.needs)}
+    facts = asdict(spec) | {"needs": sorted(spec.needs)}
+    if spec.learning is None:
+        del facts["learning"]
+    return facts
 
 
 def _log_to_stderr(form: str) -> None:

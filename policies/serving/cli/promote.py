@@ -22,6 +22,10 @@ def promote(
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the weights in service, which are replaced.")
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Return to the weights before the last promotion.")] = False,
+    shipped: Annotated[
+        bool,
+        typer.Option("--shipped", help="Return to the weights that the policy began with, such as the shipped ones."),
+    ] = False,
     traces: options.Traces = None,
     whole: options.Whole = False,
     cluster: options.Cluster = None,
@@ -39,8 +43,12 @@ def promote(
     from policies.learned.evaluation import evaluation, promotion
 
     try:
-        if over is None or (candidate is None) != undo:
-            raise TrainingError("give SYSTEM CANDIDATE --over FOLDER, or SYSTEM --undo --over FOLDER")
+        if over is None or [candidate is not None, undo, shipped].count(True) != 1:
+            raise TrainingError("give SYSTEM CANDIDATE --over FOLDER, or SYSTEM --undo (or --shipped) --over FOLDER")
+        if shipped:
+            promotion.return_to_shipped(over)
+            typer.echo(f"{over} has no weights in service any more; those before are in {over / promotion.PREVIOUS}")
+            return
         if candidate is None:
             promotion.undo(over)
             typer.echo(f"{over} has the weights from before the last promotion again")

@@ -575,6 +575,7 @@ class PolicyInfo(_message.Message):
     SERVING_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    LEARNING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     source: _builtins.str
@@ -584,6 +585,10 @@ class PolicyInfo(_message.Message):
     fallback: _builtins.str
     last_error: _builtins.str
     """The last failure; empty = none."""
+    @_builtins.property
+    def learning(self) -> Global___PolicyLearning:
+        """State of the policy's continued learning, as it described it at most a minute ago."""
+
     def __init__(
         self,
         *,
@@ -594,14 +599,94 @@ class PolicyInfo(_message.Message):
         serving: _builtins.bool = ...,
         fallback: _builtins.str = ...,
         last_error: _builtins.str = ...,
+        learning: Global___PolicyLearning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["learning", b"learning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "fallback", b"fallback", "last_error", b"last_error", "name", b"name", "serving", b"serving", "source", b"source", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "fallback", b"fallback", "last_error", b"last_error", "learning", b"learning", "name", b"name", "serving", b"serving", "source", b"source", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PolicyInfo: _TypeAlias = PolicyInfo  # noqa: Y015
+
+@_typing.final
+class PolicyLearning(_message.Message):
+    """A policy that goes on training while it serves. Times are in seconds since the Unix epoch; 0 = never, or not known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENABLED_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    WEIGHTS_SHA256_FIELD_NUMBER: _builtins.int
+    WEIGHTS_SINCE_S_FIELD_NUMBER: _builtins.int
+    HISTORY_JOBS_FIELD_NUMBER: _builtins.int
+    HISTORY_BYTES_FIELD_NUMBER: _builtins.int
+    OUTCOMES_REFUSED_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PROMOTIONS_FIELD_NUMBER: _builtins.int
+    LAST_ATTEMPT_S_FIELD_NUMBER: _builtins.int
+    LAST_RESULT_FIELD_NUMBER: _builtins.int
+    LAST_REASON_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    CI95_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    enabled: _builtins.bool
+    """False = the policy does not learn."""
+    training: _builtins.bool
+    """An attempt to make better weights is under way."""
+    weights_sha256: _builtins.str
+    """SHA-256 of the weights in service, in hexadecimal digits."""
+    weights_since_s: _builtins.float
+    """When they were promoted; 0 = the weights that the policy began with."""
+    history_jobs: _builtins.int
+    history_bytes: _builtins.int
+    outcomes_refused: _builtins.int
+    """Outcomes that were not recorded since the start of the policy server: no job can have ended so, or the disk was full."""
+    attempts: _builtins.int
+    promotions: _builtins.int
+    last_attempt_s: _builtins.float
+    last_result: _builtins.str
+    """promoted, not better, failed or stopped; empty = there was no attempt."""
+    last_reason: _builtins.str
+    """Why the weights of the last attempt were not promoted."""
+    change: _builtins.float
+    """Relative change of the average JCT in the last comparison, and half of its 95 % interval."""
+    ci95: _builtins.float
+    problem: _builtins.str
+    """Why nothing is recorded or learned at present; empty = there is no problem."""
+    def __init__(
+        self,
+        *,
+        enabled: _builtins.bool = ...,
+        training: _builtins.bool = ...,
+        weights_sha256: _builtins.str = ...,
+        weights_since_s: _builtins.float = ...,
+        history_jobs: _builtins.int = ...,
+        history_bytes: _builtins.int = ...,
+        outcomes_refused: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        promotions: _builtins.int = ...,
+        last_attempt_s: _builtins.float = ...,
+        last_result: _builtins.str = ...,
+        last_reason: _builtins.str = ...,
+        change: _builtins.float | None = ...,
+        ci95: _builtins.float | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "change", b"change", "ci95", b"ci95"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "attempts", b"attempts", "change", b"change", "ci95", b"ci95", "enabled", b"enabled", "history_bytes", b"history_bytes", "history_jobs", b"history_jobs", "last_attempt_s", b"last_attempt_s", "last_reason", b"last_reason", "last_result", b"last_result", "outcomes_refused", b"outcomes_refused", "problem", b"problem", "promotions", b"promotions", "training", b"training", "weights_sha256", b"weights_sha256", "weights_since_s", b"weights_since_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__change: _TypeAlias = _typing.Literal["change"]  # noqa: Y015
+    _WhichOneofArgType__change: _TypeAlias = _typing.Literal["_change", b"_change"]  # noqa: Y015
+    _WhichOneofReturnType__ci95: _TypeAlias = _typing.Literal["ci95"]  # noqa: Y015
+    _WhichOneofArgType__ci95: _TypeAlias = _typing.Literal["_ci95", b"_ci95"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__change) -> _WhichOneofReturnType__change | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ci95) -> _WhichOneofReturnType__ci95 | None: ...
+
+Global___PolicyLearning: _TypeAlias = PolicyLearning  # noqa: Y015
 
 @_typing.final
 class UsePolicyRequest(_message.Message):

@@ -47,6 +47,7 @@ class PolicyDescription(_message.Message):
     EXACT_GPUS_FIELD_NUMBER: _builtins.int
     ROUND_S_FIELD_NUMBER: _builtins.int
     NEEDS_FIELD_NUMBER: _builtins.int
+    LEARNING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Short name, shown by `headway policy show`."""
     version: _builtins.str
@@ -67,6 +68,10 @@ class PolicyDescription(_message.Message):
     def needs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Data that the policy requires: "duration_estimate", "profile"."""
 
+    @_builtins.property
+    def learning(self) -> Global___Learning:
+        """State of its continued learning; left out = it does not learn."""
+
     def __init__(
         self,
         *,
@@ -80,14 +85,90 @@ class PolicyDescription(_message.Message):
         exact_gpus: _builtins.bool = ...,
         round_s: _builtins.float = ...,
         needs: _abc.Iterable[_builtins.str] | None = ...,
+        learning: Global___Learning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["learning", b"learning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact_gpus", b"exact_gpus", "max_schema_version", b"max_schema_version", "min_schema_version", b"min_schema_version", "name", b"name", "needs", b"needs", "preempts", b"preempts", "resizes", b"resizes", "round_s", b"round_s", "source", b"source", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact_gpus", b"exact_gpus", "learning", b"learning", "max_schema_version", b"max_schema_version", "min_schema_version", b"min_schema_version", "name", b"name", "needs", b"needs", "preempts", b"preempts", "resizes", b"resizes", "round_s", b"round_s", "source", b"source", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PolicyDescription: _TypeAlias = PolicyDescription  # noqa: Y015
+
+@_typing.final
+class Learning(_message.Message):
+    """State of a policy that goes on training while it serves. Times are in seconds since the Unix epoch; 0 = never, or not known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRAINING_FIELD_NUMBER: _builtins.int
+    WEIGHTS_SHA256_FIELD_NUMBER: _builtins.int
+    WEIGHTS_SINCE_S_FIELD_NUMBER: _builtins.int
+    HISTORY_JOBS_FIELD_NUMBER: _builtins.int
+    HISTORY_BYTES_FIELD_NUMBER: _builtins.int
+    OUTCOMES_REFUSED_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PROMOTIONS_FIELD_NUMBER: _builtins.int
+    LAST_ATTEMPT_S_FIELD_NUMBER: _builtins.int
+    LAST_RESULT_FIELD_NUMBER: _builtins.int
+    LAST_REASON_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    CI95_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    training: _builtins.bool
+    """An attempt to make better weights is under way."""
+    weights_sha256: _builtins.str
+    """SHA-256 of the weights in service, in hexadecimal digits."""
+    weights_since_s: _builtins.float
+    """When they were promoted; 0 = the weights that the policy began with."""
+    history_jobs: _builtins.int
+    history_bytes: _builtins.int
+    outcomes_refused: _builtins.int
+    """Outcomes that were not recorded since the start: no job can have ended so, or the disk was full."""
+    attempts: _builtins.int
+    promotions: _builtins.int
+    last_attempt_s: _builtins.float
+    last_result: _builtins.str
+    """promoted, not better, failed or stopped; empty = there was no attempt."""
+    last_reason: _builtins.str
+    """Why the weights of the last attempt were not promoted; at most 300 characters."""
+    change: _builtins.float
+    """Relative change of the average JCT in the last comparison, and half of its 95 % interval."""
+    ci95: _builtins.float
+    problem: _builtins.str
+    """Why nothing is recorded or learned at present; empty = there is no problem."""
+    def __init__(
+        self,
+        *,
+        training: _builtins.bool = ...,
+        weights_sha256: _builtins.str = ...,
+        weights_since_s: _builtins.float = ...,
+        history_jobs: _builtins.int = ...,
+        history_bytes: _builtins.int = ...,
+        outcomes_refused: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        promotions: _builtins.int = ...,
+        last_attempt_s: _builtins.float = ...,
+        last_result: _builtins.str = ...,
+        last_reason: _builtins.str = ...,
+        change: _builtins.float | None = ...,
+        ci95: _builtins.float | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "change", b"change", "ci95", b"ci95"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_change", b"_change", "_ci95", b"_ci95", "attempts", b"attempts", "change", b"change", "ci95", b"ci95", "history_bytes", b"history_bytes", "history_jobs", b"history_jobs", "last_attempt_s", b"last_attempt_s", "last_reason", b"last_reason", "last_result", b"last_result", "outcomes_refused", b"outcomes_refused", "problem", b"problem", "promotions", b"promotions", "training", b"training", "weights_sha256", b"weights_sha256", "weights_since_s", b"weights_since_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__change: _TypeAlias = _typing.Literal["change"]  # noqa: Y015
+    _WhichOneofArgType__change: _TypeAlias = _typing.Literal["_change", b"_change"]  # noqa: Y015
+    _WhichOneofReturnType__ci95: _TypeAlias = _typing.Literal["ci95"]  # noqa: Y015
+    _WhichOneofArgType__ci95: _TypeAlias = _typing.Literal["_ci95", b"_ci95"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__change) -> _WhichOneofReturnType__change | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ci95) -> _WhichOneofReturnType__ci95 | None: ...
+
+Global___Learning: _TypeAlias = Learning  # noqa: Y015
 
 @_typing.final
 class Decision(_message.Message):

@@ -9,7 +9,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -29,7 +29,7 @@ from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from nodeagent.config import load_settings as load_agent_settings
-from policies.api import PolicySpec
+from policies.api import LearningStatus, PolicySpec
 from policies.serving.client import PolicyClient
 from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.policies.processes import eventually, running
@@ -264,6 +264,9 @@ async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) ->
     world = world_in(tmp_path)
     measurement = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
+    learning = LearningStatus(change=0.1, ci95=0.2)
+    server = world.decider._server
+    world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
     registry = make_registry(world, measurement)

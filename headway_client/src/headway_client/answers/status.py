@@ -4,8 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway_client.answers.fields import flag, many, real, sub, text, texts, u32, u64
+from headway_client.answers.fields import flag, many, maybe_real, real, sub, text, texts, u32, u64
 from headway_client.answers.message import Message
+
+
+@dataclass(frozen=True)
+class PolicyLearning(Message):
+    """State of a policy that goes on training while it serves."""
+
+    enabled: bool = flag(1)
+    """False = the policy does not learn."""
+    training: bool = flag(2)
+    """True = an attempt to make better weights is under way."""
+    weights_sha256: str = text(3)
+    """SHA-256 of the weights in service, in hexadecimal digits."""
+    weights_since_s: float = real(4)
+    """Time at which they were promoted; 0 = the weights that the policy began with."""
+    history_jobs: int = u64(5)
+    history_bytes: int = u64(6)
+    outcomes_refused: int = u64(7)
+    """Outcomes that were not recorded since the start of the policy server."""
+    attempts: int = u64(8)
+    promotions: int = u64(9)
+    last_attempt_s: float = real(10)
+    last_result: str = text(11)
+    """promoted, not better, failed or stopped; empty = there was no attempt."""
+    last_reason: str = text(12)
+    """Why the weights of the last attempt were not promoted."""
+    change: float | None = maybe_real(13)
+    """Relative change of the average JCT in the last comparison; None = nothing was compared."""
+    ci95: float | None = maybe_real(14)
+    """Half of its 95 % interval."""
+    problem: str = text(15)
+    """Why nothing is recorded or learned at present; empty = there is no problem."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +56,7 @@ class PolicyInfo(Message):
     """Name of the policy that decides while the policy server does not answer."""
     last_error: str = text(7)
     """The last failure; empty = none."""
+    learning: PolicyLearning = sub(8, PolicyLearning)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from policies.api import Decision, Outcome, Policy, PolicySpec, load_policy, policy_names
+from policies.api import Decision, LearningStatus, Outcome, Policy, PolicySpec, load_policy, policy_names
 from policies.errors import AddressError, ListenError, PolicyFault, PolicyServerError
 from policies.model import ClusterState, Placement
 from policies.serving.client import PolicyClient
@@ -36,6 +36,30 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 STATE = cluster([Node()] * 2, [Job(gpus=8, occupied={0: 8}), Job(gpus=4), Job(gpus=16)], sequence=5)
 DECIDED = {0: Placement((0,), (8,)), 1: Placement((1,), (4,))}
 OUTCOME = Outcome("7", "ada", "train", 1.0, 2.0, 3.0, 4, 1, 1.0, "COMPLETED")
+
+
+class Learning(Policy):
+    """A policy with work in the background, which records what the server calls."""
+
+    spec = PolicySpec(name="learning", source="tests")
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def decide(self, state: ClusterState) -> Decision:
+        return Decision({})
+
+    def learn(self, outcome: Outcome) -> None:
+        self.calls.append("learn")
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+    def learning(self) -> LearningStatus | None:
+        return LearningStatus(history_jobs=self.calls.count("learn"))
 
 
 @pytest.fixture
@@ -87,6 +111,14 @@ async def test_describes_decides_and_learns(socket_path: Path) -> None:
         assert await client.decide(STATE, 30.0) == Decision({1: Placement((1,), (4,))}, queue=(1, 2))
         assert await client.learn([OUTCOME, OUTCOME]) == 2
         assert policy.learned == [OUTCOME, OUTCOME]
+
+
+async def test_work_in_the_background_begins_and_ends_with_the_server(socket_path: Path) -> None:
+    policy = Learning()
+    async with serving(policy, socket_path) as client:
+        assert await client.learn([OUTCOME]) == 1
+        assert (await client.describe()).learning == LearningStatus(history_jobs=1)
+    assert policy.calls == ["begin", "learn", "end"]
 
 
 async def test_outcomes_for_a_policy_that_does_not_learn_are_drained(socket_path: Path) -> None:
