@@ -166,7 +166,7 @@ class SlurmJob:
 
     @property
     def is_restarted_by_slurm(self) -> bool:
-        """True while Slurm is about to start the job again at once: it is left alone, and held by nobody."""
+        """True while Slurm is about to start the job again at once: Headway leaves it alone, and it is not held."""
         return self.expedited and self.restarts > 0 and self.phase is Phase.PENDING and not self.held
 
     @property

@@ -37,7 +37,7 @@ ReadFile = Callable[[Path], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ScriptChecks:
-    """What slurmctld needs of a script that it loads; without it slurmctld does not start."""
+    """Requirements of slurmctld on a script that it loads; it does not start with a script that fails one."""
 
     error: Callable[[str], str | None] = lambda _text: None
     """Returns why a Lua text cannot be parsed; None when it can be, or when that cannot be checked."""

@@ -1,3 +1,3 @@
 """Configuration of a Slurm installation: slurm.conf, the topology, and the files that Headway installs.
-Imports `base` and `slurm/client`; of other packages `simulator`.
+Imports `base`; of other packages `simulator`.
 """

@@ -290,7 +290,7 @@ def _wanted_tasks_per_node(pin: Pin) -> int | None:
     """Return the tasks for each node to request: without a number, Slurm would put 3 and 1 of 4 tasks with GPUs on two nodes."""
     here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
     if pin.original.gpus_per_task and pin.gpus_per_node is not None:
-        return here
+        return here if len(pin.nodes) > 1 else None  # all tasks on one node need no number
     return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
 
 

@@ -551,6 +551,20 @@ async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[
     assert (await client.snapshot()).jobs[0] is (await client.snapshot()).jobs[0]
 
 
+@pytest.mark.parametrize("exact", [False, True])
+async def test_gpus_by_task_on_one_node_and_then_on_two_and_on_one_again(exact: bool) -> None:
+    job = held(7, num_tasks="4", num_cpus="4", gpus="TresPerTask=gres/gpu=2 ", tres="cpu=4,node=1")
+    job.exact_tasks = exact
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    for nodes in (("n1",), ("n1", "n2"), ("n3",)):
+        assert await client.pin([Pin(KEY, nodes, 8 // len(nodes), original)]) == {}
+        request = (await job_of(client)).request
+        assert (request.required_nodes, request.num_tasks) == (nodes, 4)
+        assert request.tasks_per_node == (2 if len(nodes) == 2 else None)
+
+
 @pytest.mark.parametrize(("prefix", "nodes"), [("gres:", "1-500000"), ("gres/", "1-1")])
 async def test_a_job_by_node_gets_no_high_maximum_on_newer_releases(prefix: str, nodes: str) -> None:
     """They would start it on every free node."""
