@@ -2,7 +2,8 @@
 
     for each round, in several environments (an episode in each, or until so many slots have ended):
         in a slot, for each task: action ~ policy(state), or that of job-aware exploration
-        at its end: each (state, action) of the slot is kept with the slot's reward; one gradient step on samples of the memory
+        at its end: each (state, action) of the slot is kept with the slot's reward; one gradient step on samples of the memory,
+        unless the samples have been used often enough
 
 The value of what follows is that of the first state of the next slot, so `gamma` discounts by slots, not by actions.
 """
@@ -51,6 +52,8 @@ class SlotLearning:
         self._columns = columns
         self._recipe = recipe
         self._random = torch.Generator()
+        self._uses_left = 0.0
+        """Samples that gradient steps may still use."""
         settings = ActorCriticSettings(
             gamma=recipe.gamma,
             entropy_weight=recipe.entropy_weight,
@@ -69,6 +72,7 @@ class SlotLearning:
         jobs, whatever the agent does.
         """
         self._random.manual_seed(int(rng.integers(1 << 31)))
+        self._uses_left = 0.0
         self._network.actor.requires_grad_(not critic_only)
         settings = self._algorithm.settings
         self._algorithm.settings = replace(settings, entropy_weight=self._recipe.entropy_weight_in(number))
@@ -117,12 +121,17 @@ class SlotLearning:
         return np.array(found, dtype=np.float32) * np.float32(self._recipe.reward_scale)
 
     def _learned(self, rows: dict[str, npt.NDArray[Any]], memory: PrioritizedReplay) -> list[dict[str, float]]:
-        """Keep the samples of a slot, and make its gradient step; none while the memory has less than a batch."""
+        """Keep the samples of a slot, and make its gradient step.
+
+        There is none while the memory has less than a batch, nor while steps have used the samples more often than the recipe says.
+        """
         if not self._recipe.replay:
             return [self._algorithm.update_on(rows)]
         memory.add(rows)
-        if len(memory) < self._recipe.batch:
+        self._uses_left = min(self._uses_left + self._recipe.uses * len(rows["actions"]), 2.0 * self._recipe.batch)
+        if len(memory) < self._recipe.batch or self._uses_left < self._recipe.batch:
             return []
+        self._uses_left -= self._recipe.batch
         return [self._algorithm.update_from(memory, self._recipe.batch)]
 
 

@@ -60,7 +60,10 @@ class Supervised:
         shown, most = 0, self._recipe.supervised_samples
         while shown < most if most else goes_on.any():
             masks = envs.action_masks()
-            actions = actions_of(self._recipe.teacher, self._columns, states, masks, bundle=self._recipe.bundle)
+            recipe = self._recipe
+            actions = actions_of(
+                recipe.teacher, self._columns, states, masks, bundle=recipe.bundle, workers=recipe.teacher_workers
+            )
             rows = slice(None) if most else goes_on
             yield {"seen": states[rows], "actions": actions[rows], "masks": masks[rows]}
             states, _, terminated, truncated, _ = envs.step(actions)

@@ -102,12 +102,12 @@ def _acting(found: NetworkAgent, columns: StateColumns, options: Mapping[str, ob
     return AgentInEnvironment(found, ENVIRONMENT, {"concurrent": columns.jobs, **options}, needs=_NEEDS)
 
 
-def teacher_agent(teacher: str, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
-    """Return the teacher as an agent in the environment with these options."""
-    bundle = bool(options.get("bundle", True))
+def teacher_agent(recipe: Recipe, columns: StateColumns, options: Mapping[str, object]) -> AgentInEnvironment:
+    """Return the recipe's teacher as an agent in the environment with these options."""
+    teach = partial(actions_of, recipe.teacher, columns, bundle=recipe.bundle, workers=recipe.teacher_workers)
 
     def choose(states: Tensor, masks: Tensor) -> Tensor:
-        chosen = torch.from_numpy(actions_of(teacher, columns, states.numpy(), masks.numpy(), bundle=bundle))
+        chosen = torch.from_numpy(teach(states.numpy(), masks.numpy()))
         return torch.nn.functional.one_hot(chosen, columns.actions)
 
     return _acting(NetworkAgent(choose, columns.shape), columns, options)
@@ -137,7 +137,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     run.keep(**{f"memory{cluster or ''}": memory for cluster, memory in enumerate(learning.memories)})
     evaluate = partial(_evaluate, run, backend, network, columns, options)
     if recipe.supervised_rounds and not recipe.start:
-        _imitate(run, backend, recipe, supervised, teacher_agent(recipe.teacher, columns, options), evaluate)
+        _imitate(run, backend, recipe, supervised, teacher_agent(recipe, columns, options), evaluate)
     for number in run.rounds(recipe.rounds):
         critic_only = recipe.value_baseline and number < recipe.critic_rounds
         seeds, rng = run.seeds("episodes", recipe.envs), run.rng("actions")

@@ -17,26 +17,35 @@ from policies.learned.dl2.state_columns import BOTH, SERVER, WORKER, StateColumn
 
 DRF, FIFO, SRTF = "drf", "fifo", "srtf"
 TEACHERS = (DRF, FIFO, SRTF)
-_MOST_WORKERS = 4
-"""Workers to which `fifo` and `srtf` let a job grow: the largest request of the paper's workload here."""
+MOST_WORKERS = 4
+"""Workers to which `fifo` and `srtf` let a job grow, unless another number is given: the largest request of the workload here."""
 
 Masks = npt.NDArray[np.bool_]
 
 
 def actions_of(
-    teacher: str, columns: StateColumns, states: States, masks: Masks, *, bundle: bool = True
+    teacher: str,
+    columns: StateColumns,
+    states: States,
+    masks: Masks,
+    *,
+    bundle: bool = True,
+    workers: int = MOST_WORKERS,
 ) -> npt.NDArray[np.int64]:
-    """Return the teacher's action for each state of a batch. Ties go to the job that arrived first."""
+    """Return the teacher's action for each state of a batch. Ties go to the job that arrived first.
+
+    `workers` is the number of workers to which `fifo` and `srtf` let a job grow.
+    """
     kinds = masks[:, :-1].reshape(len(masks), columns.jobs, 3)
     if not bundle:
-        return _parts_of(teacher, columns, states, kinds)
+        return _parts_of(teacher, columns, states, kinds, workers)
     # A job that can have a worker but no server, while others can have servers, trains without servers. So do all jobs where none
     # has a server, and none can have one.
     alone = kinds[:, :, WORKER] & ~kinds[:, :, BOTH] & (states[:, :, columns.servers] == 0)
     ring_only = ~((states[:, :, columns.servers] > 0) | kinds[:, :, SERVER]).any(1, keepdims=True)
     can = kinds[:, :, BOTH] | (alone & (kinds[:, :, BOTH].any(1, keepdims=True) | ring_only))
     if teacher != DRF:
-        can &= states[:, :, columns.workers] < _MOST_WORKERS
+        can &= states[:, :, columns.workers] < workers
     order = np.where(can, _order(teacher, columns, states), np.inf)
     row = order.argmin(1)
     batch = np.arange(len(states))
@@ -45,7 +54,7 @@ def actions_of(
     return found
 
 
-def _parts_of(teacher: str, columns: StateColumns, states: States, kinds: Masks) -> npt.NDArray[np.int64]:
+def _parts_of(teacher: str, columns: StateColumns, states: States, kinds: Masks, most: int) -> npt.NDArray[np.int64]:
     """Return the next part of the teacher's pair, where the actions of these kinds are possible and pairs are not."""
     workers, servers = states[:, :, columns.workers], states[:, :, columns.servers]
     # A job without servers can have a worker, and never a server.
@@ -53,7 +62,7 @@ def _parts_of(teacher: str, columns: StateColumns, states: States, kinds: Masks)
     kind = np.where((servers > workers) | alone, WORKER, SERVER)
     can = np.take_along_axis(kinds, kind[:, :, None], 2)[:, :, 0]
     if teacher != DRF:
-        can &= workers < _MOST_WORKERS
+        can &= workers < most
     row = np.where(can, _order(teacher, columns, states), np.inf).argmin(1)
     found: npt.NDArray[np.int64] = np.where(
         can.any(1), 3 * row + kind[np.arange(len(states)), row], columns.actions - 1

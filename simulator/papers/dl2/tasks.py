@@ -24,8 +24,10 @@ class Tasks:
     Invariant: `gpus` and `cpus` are what the tasks given leave of nodes that are up; a node that is down has none.
 
     A job's task goes first to a node where the job had one in the slot before and has not been given it again; else, `balanced`,
-    to the node with most free (DL2 section 6.1: load balancing) or, `packed`, to one where the job has a task, then to that with
-    least free. Ties go to the lowest index.
+    to the node with most GPUs and cores free (DL2 section 6.1: load balancing; a GPU counts as much as its share of all cores) or,
+    `packed`, to one where the job has a task, then to that with least free. Ties go to the lowest index. A pair, which is a worker
+    and a server of one action, goes to one node by the same rule, as in the code that the paper's authors published; only where
+    no node has room for both, to two nodes.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Tasks:
         self._worker_cpus = worker_cpus
         self._server_cpus = server_cpus
         self._packed = rule == PACKED
+        self._cpus_per_gpu = max(int(self.cpus.sum()) / max(int(self.gpus.sum()), 1), 1.0)
         self._workers: dict[int, Where] = {}
         self._servers: dict[int, Where] = {}
         self._worker_fits: BoolColumn = (self.gpus > 0) & (self.cpus >= worker_cpus)
@@ -69,14 +72,13 @@ class Tasks:
         both = worker and (self._for_servers > 1 or (server and bool(self._beside_a_server().any())))
         return worker, server, both
 
-    def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> int:
-        """Place one more worker of a job, which had these before, and return its node; leave room for a server if one is to follow.
+    def give_worker(self, job: int, before: Where) -> int:
+        """Place one more worker of a job, which had these before, and return its node.
 
-        The caller has seen to it that there is room.
+        The caller has checked that there is room.
         """
         where = self._workers.setdefault(job, {})
-        fits = self._beside_a_server() if with_server and self._for_servers < 2 else self._worker_fits
-        node = self._choose(fits, self.gpus, where, before, self._servers.get(job, {}))
+        node = self._choose(self._worker_fits, self.gpus, where, before, self._servers.get(job, {}))
         self._give(where, node, 1)
         return node
 
@@ -89,6 +91,25 @@ class Tasks:
         node = self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {}))
         self._give(where, node, 0)
         return node
+
+    def give_pair(self, job: int, workers_before: Where, servers_before: Where) -> tuple[int, int]:
+        """Place one more worker and one more server of a job, which had these before, and return both nodes.
+
+        The caller has checked that there is room.
+        """
+        workers, servers = self._workers.setdefault(job, {}), self._servers.setdefault(job, {})
+        together = self._worker_fits & (self.cpus >= self._worker_cpus + self._server_cpus)
+        if together.any():
+            has, before = _pairs(workers, servers), _pairs(workers_before, servers_before)
+            node = self._choose(together, self.gpus, has, before, workers | servers)
+            self._give(workers, node, 1)
+            self._give(servers, node, 0)
+            return node, node
+        # One of the two nodes must not be the only one for servers.
+        fits = self._beside_a_server() if self._for_servers < 2 else self._worker_fits
+        node = self._choose(fits, self.gpus, workers, workers_before, servers)
+        self._give(workers, node, 1)
+        return node, self.give_server(job, servers_before)
 
     def take_back(self, job: int, node: int, *, worker: bool) -> None:
         """Undo the placement of a worker or a server of a job on that node."""
@@ -124,12 +145,15 @@ class Tasks:
             self._for_servers -= 1
 
     def _choose(self, fits: BoolColumn, free: IntColumn, has: Where, before: Where, other: Where) -> int:
-        """Return the node for one more task of a job with these tasks of this kind and those of the other."""
+        """Return the node for one more task of a job with these tasks of this kind and those of the other.
+
+        `free` is what such a task needs most of.
+        """
         for node, count in before.items():
             if has.get(node, 0) < count and fits[node]:
                 return node
         if not self._packed:
-            return int(np.where(fits, free, -1).argmax())
+            return int(np.where(fits, self.gpus * self._cpus_per_gpu + self.cpus, -1).argmax())
         near = [node for node in sorted({*has, *other}) if fits[node]]
         return near[0] if near else int(np.where(fits, free, np.iinfo(np.int64).max).argmin())
 
@@ -139,3 +163,8 @@ class Tasks:
         elsewhere = self._for_servers - self._server_fits > 0
         fits: BoolColumn = self._worker_fits & (here | elsewhere)
         return fits
+
+
+def _pairs(workers: Where, servers: Where) -> Where:
+    """Return the number of pairs on each node that has both."""
+    return {node: min(count, servers[node]) for node, count in workers.items() if node in servers}

@@ -6,8 +6,9 @@ arrival pattern of a typical week (uniform and Poisson as well, section 6.4).
 
 Left open, and chosen here: durations are log-normal with a median of 75 minutes, which gives 58 % of more than one hour and
 0.5 % of more than one day; the week of figure 8a becomes the hours of a day in Philly; five jobs arrive in a slot; a job requests 1
-to 4 workers and may be given 1 to 16 (the bound in its code), as many parameter servers as workers; epochs are log-uniform from
-10 to 500. The models' names and total batch sizes are those of its published measurements. A worker is one GPU.
+to 4 workers and may be given 1 to 16 (the bound in its code), as many parameter servers as workers. As in the paper, jobs of one
+model differ in their duration by their number of epochs: an epoch at the requested size takes the model's `EPOCH_S`, within 20 %
+(data sets differ). The models' names and total batch sizes are those of its published measurements. A worker is one GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from simulator.traces.trace import Trace
 
 MODELS = ("resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-text-classification", "dssm", "wlm")
 BATCH_SIZES = (32, 32, 128, 128, 64, 50, 256, 160)
+EPOCH_S = (240.0, 240.0, 60.0, 60.0, 120.0, 15.0, 30.0, 60.0)
+"""Seconds of an epoch at the requested size, by model; chosen so that most jobs train tens to hundreds of epochs."""
+_DATA = 1.2
+"""Largest data set of a model, as a multiple of its usual one; the smallest is the reciprocal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,8 @@ def generate(workload: DL2) -> Trace:
     model = chosen(rng, MODELS[: workload.models], jobs)
     workers = rng.integers(1, workload.most_requested, jobs, endpoint=True)
     seconds = np.maximum(lognormal_s(rng, jobs, median_s=workload.median_s, mean_s=workload.mean_s), 1.0)
-    epochs = np.exp(rng.uniform(np.log(10), np.log(500), jobs)).astype(np.int64)
+    epoch_s = np.array(EPOCH_S)[model] * np.exp(rng.uniform(-np.log(_DATA), np.log(_DATA), jobs))
+    epochs = np.maximum(np.rint(seconds / epoch_s), 1).astype(np.int64)
     # A generator of its own: the jobs are the same at every share.
     rings = np.random.default_rng((workload.seed, 7)).random(jobs) < workload.all_reduce
     return made(

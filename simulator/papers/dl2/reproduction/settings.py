@@ -3,7 +3,8 @@
 The paper does not give enough to repeat its testbed: neither demands nor load nor what figure 8 shows in numbers. The setting here
 was chosen so that the baselines come out as in its section 6.3, before any agent was trained in it (`baselines_by_load.py`,
 on the seeds of validation): DRF occupies 62 % of the GPUs there, Optimus is 32 % better than DRF (from 44.1 and 17.5 %), and
-Tetris is between DRF and DL2.
+Tetris is between DRF and DL2. Cluster, jobs and load have stayed since. But now the worker and the server of one action share a
+node, by which DRF gains more than Optimus does: Optimus is 20 % better than DRF, and Tetris 25 %.
 """
 
 from __future__ import annotations
@@ -66,11 +67,14 @@ def setting(name: str, says: str, workload: Mapping[str, Any] | None = None, **o
 MAIN = setting(
     "main", f"{JOBS} jobs, a mean gap of {GAP_S / 60:.0f} min by the hours of a day, {CLUSTER}, measured speeds"
 )
+EPOCHS_OFF = setting(
+    "epochs off by 20 %", "figure 16: a job trains 20 % more or fewer epochs than stated", epoch_error=0.2
+)
 OTHERS = (
     setting("uniform arrivals", "figure 12: jobs arrive at any time of the span", {"arrivals": "uniform"}),
     setting("poisson arrivals", "figure 12: a Poisson process", {"arrivals": "poisson"}),
     setting("speeds vary by 27 %", "figure 15: a job is 27.3 % faster or slower than its type", speed_variation=0.273),
-    setting("epochs off by 20 %", "figure 16: a job trains 20 % more or fewer epochs than stated", epoch_error=0.2),
+    EPOCHS_OFF,
 )
 
 

@@ -29,8 +29,7 @@ UNEXPLORED, UNBUNDLED, WITHOUT_CRITIC, WITHOUT_REPLAY = (
     "without-replay",
 )
 JOB_REWARD = "reward-of-the-job"
-FIFO_TAUGHT, FIFO_ALONE, SRTF_TAUGHT, SRTF_ALONE = "teacher-fifo", "fifo-alone", "teacher-srtf", "srtf-alone"
-PARTS, PARTS_ALONE = "fifo-without-bundle", "fifo-without-bundle-alone"
+DRF_TAUGHT, DRF_ALONE, SRTF_TAUGHT, SRTF_ALONE = "teacher-drf", "drf-alone", "teacher-srtf", "srtf-alone"
 SQUARE, ABSOLUTE = "loss-mean-square", "loss-absolute"
 FOUR_TYPES, SIX_TYPES, EIGHT_TYPES = "four-types", "six-types", "eight-types"
 JOBS = {number: f"j-{number}" for number in (5, 10)}
@@ -43,19 +42,16 @@ CLUSTERS = {number: f"clusters-{number}" for number in (2, 4)}
 TRAININGS = {
     OURS: Training((), "the supervised phase, then reinforcement learning; its weights come with Headway"),
     OFFLINE: Training(("speeds=analytical",), "OfflineRL: the same, trained at the speeds of Optimus' fit (6.2)"),
-    SUPERVISED: Training(("rounds=1",), "the supervised phase alone (figure 10)"),
+    SUPERVISED: Training(("rounds=0",), "the supervised phase alone (figure 10)"),
     REINFORCED: Training(("supervised_rounds=0",), "reinforcement learning alone (figure 10)"),
     UNEXPLORED: Training(("epsilon=0",), "no job-aware exploration (table 2)"),
     UNBUNDLED: Training(("bundle=false",), "no bundle action (table 2)"),
     WITHOUT_CRITIC: Training(("value_baseline=false",), "the moving average of rewards as the baseline (table 2)"),
     WITHOUT_REPLAY: Training(("replay=false",), "no replay memory (table 2)"),
     JOB_REWARD: Training(("reward=job",), "each action has the reward of its own job (6.5.2)"),
-    FIFO_TAUGHT: Training(("teacher=fifo",), "FIFO as the teacher (figure 18)"),
-    FIFO_ALONE: Training(("teacher=fifo", "rounds=0"), "FIFO as the teacher, the supervised phase alone (figure 18)"),
-    PARTS: Training(("teacher=fifo", "bundle=false"), "FIFO as the teacher, and no bundle action"),
-    PARTS_ALONE: Training(
-        ("teacher=fifo", "bundle=false", "rounds=0", "supervised_rounds=1"),
-        "FIFO as the teacher, no bundle action, one round of the supervised phase alone",
+    DRF_TAUGHT: Training(("teacher=drf",), "DRF as the teacher, as in the paper (figure 18)"),
+    DRF_ALONE: Training(
+        ("teacher=drf", "rounds=0"), "DRF as the teacher, the supervised phase alone (figures 10 and 18)"
     ),
     SRTF_TAUGHT: Training(("teacher=srtf",), "SRTF as the teacher (figure 18)"),
     SRTF_ALONE: Training(("teacher=srtf", "rounds=0"), "SRTF as the teacher, the supervised phase alone (figure 18)"),

@@ -23,7 +23,7 @@ NUM_WEIGHTS = len(MODELS) + 2
 START = (*(2.0,) * len(MODELS), 0.0, 0.0)
 """Three pairs for every job."""
 FOUND = (1.39, -1.904, 1.096, 1.778, 1.151, 2.508, 3.748, 1.946, -0.538, -0.763)
-"""Weights that the search found in the setting of `reproduction.settings`, with its defaults."""
+"""Weights that the search found in the setting of `reproduction.settings`, with its defaults, before pairs shared a node."""
 _FIRST = 1e6
 _HOUR_S = 3600.0
 

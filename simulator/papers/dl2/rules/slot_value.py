@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.learned.dl2.state_columns import SERVER, WORKER
+from policies.learned.dl2.state_columns import BOTH, WORKER
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.options import ANALYTICAL
@@ -71,10 +71,14 @@ class SlotValue:
         tasks, env = self._env.tasks, self._env
         if not tasks.room[kind]:
             return False
-        if kind != SERVER:
-            given.append((tasks.give_worker(job.index, workers_of(job), with_server=kind != WORKER), True))
-        if kind != WORKER:
-            given.append((tasks.give_server(job.index, dict(env.footprints.of.get(job.index, {}))), False))
+        workers, servers = workers_of(job), dict(env.footprints.of.get(job.index, {}))
+        if kind == BOTH:
+            of_worker, of_server = tasks.give_pair(job.index, workers, servers)
+            given += [(of_worker, True), (of_server, False)]
+        elif kind == WORKER:
+            given.append((tasks.give_worker(job.index, workers), True))
+        else:
+            given.append((tasks.give_server(job.index, servers), False))
         return True
 
     def _spread_again(self, job: int) -> Iterable[int]:

@@ -73,6 +73,8 @@ def test_a_job_grows_only_to_what_jobs_request() -> None:
     seen = state((30, 0.4, 4, 4), (10, 0.2, 2, 2), (0, 0, 0, 0))
     no_task = [action(2, kind) for kind in (WORKER, SERVER, BOTH)]
     assert actions_of("fifo", COLUMNS, seen, all_but(*no_task)) == [action(1, BOTH)]
+    assert actions_of("fifo", COLUMNS, seen, all_but(*no_task), workers=5) == [action(0, BOTH)]
+    assert actions_of("fifo", COLUMNS, seen, all_but(*no_task), workers=2) == [COLUMNS.actions - 1]
 
 
 @pytest.mark.parametrize("bundle", [True, False])
@@ -161,7 +163,8 @@ def test_without_the_bundle_action_the_first_pair_is_completed(
 def test_the_weight_of_the_entropy_falls_from_the_middle_of_the_rounds_on() -> None:
     recipe = Recipe(rounds=4, entropy_weight=0.1, entropy_decay=0.01)
     assert [recipe.entropy_weight_in(number) for number in range(4)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
-    assert {Recipe().entropy_weight_in(number) for number in range(Recipe().rounds)} == {Recipe().entropy_weight}
+    constant = Recipe(entropy_weight=0.1, entropy_decay=1.0)
+    assert {constant.entropy_weight_in(number) for number in range(constant.rounds)} == {0.1}
 
 
 @pytest.mark.parametrize(

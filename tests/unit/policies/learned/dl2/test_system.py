@@ -140,6 +140,19 @@ def test_a_round_can_have_a_number_of_slots() -> None:
         found.close()
 
 
+def test_samples_are_used_no_more_often_than_the_recipe_says() -> None:
+    found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
+    recipe = replace(RECIPE, slots=60, uses=1.0)
+    try:
+        envs = found.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent)
+        learning = SlotLearning(envs, columns, DL2Network(columns, recipe.neurons, recipe.layers), recipe, seed=1)
+        updates = learning.run_round([1, 2], np.random.default_rng(1), critic_only=False)["updates"]
+        samples = len(learning.memories[0])
+    finally:
+        found.close()
+    assert samples / recipe.batch - 2 <= updates <= samples / recipe.batch
+
+
 def test_without_replay_a_step_is_on_the_slot_alone() -> None:
     learning, *_ = learned(replace(RECIPE, replay=False))
     assert len(learning.memories[0]) == 0

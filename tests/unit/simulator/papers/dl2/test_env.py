@@ -290,9 +290,12 @@ def test_room_equals_that_of_a_search_of_every_node(data: st.DataObject) -> None
             break
         job = data.draw(st.integers(0, 2))
         counts = [dict(tasks.workers(job)), dict(tasks.servers(job))]
-        if kind != 1:
-            tasks.give_worker(job, before, with_server=kind == 2)
-        if kind != 0:
+        if kind == 2:
+            one, two = tasks.give_pair(job, before, before)
+            assert (one == two) == any(gpu >= 1 and cpu >= 5 for gpu, cpu in free)
+        elif kind == 0:
+            tasks.give_worker(job, before)
+        else:
             tasks.give_server(job, before)
         for was, now, (gpu, cpu) in zip(
             counts, (tasks.workers(job), tasks.servers(job)), ((1, 3), (0, 2)), strict=True
@@ -303,6 +306,23 @@ def test_room_equals_that_of_a_search_of_every_node(data: st.DataObject) -> None
         assert min(min(pair) for pair in free) >= 0
         assert [gpu for gpu, _ in free] == tasks.gpus.tolist()
         assert [cpu for _, cpu in free] == tasks.cpus.tolist()
+
+
+def test_a_pair_shares_a_node_and_tasks_one_by_one_do_not() -> None:
+    def empty() -> Tasks:
+        return Tasks([2] * 3, [8] * 3, [1] * 3, worker_cpus=2, server_cpus=2, rule=BALANCED)
+
+    pairs = empty()
+    assert [pairs.give_pair(0, {}, {}) for _ in range(4)] == [(0, 0), (1, 1), (2, 2), (0, 0)]
+    # In the slot after it, a pair returns to the node where the job had one.
+    again = empty()
+    assert again.give_pair(0, {2: 1}, {0: 1, 2: 1}) == (2, 2)
+    for server_first in (False, True):
+        tasks = empty()
+        first, second = (
+            (tasks.give_server, tasks.give_worker) if server_first else (tasks.give_worker, tasks.give_server)
+        )
+        assert (first(0, {}), second(0, {})) == (0, 1)
 
 
 @pytest.mark.parametrize("speeds", ["engine", "analytical"])
