@@ -13,14 +13,23 @@ THROUGHPUT, SLOWDOWN = "throughput", "slowdown"
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Hyper-parameters. The paper gives the network, Adam with 0.001, 20 episodes of a sequence, 400 jobs, Tmax = 1000, 200 static
-    sequences or 60 that are replaced every 10 epochs, and 50 epochs. It gives neither gamma nor the batch."""
+    sequences or 60 that are replaced every 10 epochs, and 50 epochs. It gives neither gamma nor the batch. It has no imitation,
+    and charges nothing for moves; its own training is the preset `paper`."""
 
     jobs: int = 400
     """Jobs of a sequence, one a step."""
     max_steps: int = 1000
     """Tmax."""
-    restart_s: float = 0.0
+    restart_s: float = 10.0
     """Seconds that a job loses when it is moved or resumed (the paper: 0)."""
+    imitation_rounds: int = 12
+    """Rounds that imitate the rule of blocks before reinforcement learning (`imitating`); 0: none, as in the paper."""
+    imitation_updates: int = 400
+    """Gradient steps of such a round."""
+    imitation_batch: int = 256
+    """States of such a gradient step."""
+    imitation_learning_rate: float = 0.001
+    """Adam's learning rate in these rounds."""
     data: str = STATIC
     """static: the same sequences in every epoch; streaming: new ones every `fresh_every` epochs."""
     sequences: int = 200
@@ -32,7 +41,7 @@ class Recipe:
     batch: int = 1
     """B: sequences of a gradient step."""
     rounds: int = 200
-    """Gradient steps (the paper: 50 epochs of 200 / B)."""
+    """Gradient steps of reinforcement learning (the paper: 50 epochs of 200 / B); 0: imitation alone."""
     validate_every: int = 20
     """Rounds between two validations."""
     hidden: int = 528
@@ -55,13 +64,16 @@ class Recipe:
     def __post_init__(self) -> None:
         """Raises TrainingError for values that are out of range."""
         for name in (
-            "jobs", "max_steps", "sequences", "fresh_every", "batch", "rounds", "validate_every", "hidden", "learning_rate",
+            "jobs", "max_steps", "sequences", "fresh_every", "batch", "validate_every", "hidden", "learning_rate",
+            "imitation_updates", "imitation_batch", "imitation_learning_rate",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("restart_s", "entropy_weight", "idle_weight", "fewer_weight"):
+        for name in ("restart_s", "rounds", "imitation_rounds", "entropy_weight", "idle_weight", "fewer_weight"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
+        if not (self.rounds or self.imitation_rounds):
+            raise TrainingError("rounds and imitation_rounds are 0, so nothing is learned; give one of them")
         if not 0 <= self.gamma <= 1:
             raise TrainingError(f"gamma is {self.gamma}; give a number from 0 to 1")
         if self.episodes < 2:

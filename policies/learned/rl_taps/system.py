@@ -20,6 +20,7 @@ from policies.learned.algorithms.reinforce import Reinforce, ReinforceSettings
 from policies.learned.rl_taps.cluster import CLUSTER
 from policies.learned.rl_taps.episodes import play, sequences_of
 from policies.learned.rl_taps.image_columns import PAPER, ImageColumns
+from policies.learned.rl_taps.imitating import Imitating
 from policies.learned.rl_taps.network import RlTapsNetwork
 from policies.learned.rl_taps.recipe import STREAMING, THROUGHPUT, Recipe
 from policies.learned.training.agents import AgentInEnvironment, Mask
@@ -111,7 +112,7 @@ def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """Make one gradient step in each round, on the episodes of `batch` sequences."""
+    """Imitate the rule of blocks; then make one gradient step in each round, on the episodes of `batch` sequences."""
     columns = columns_of(sum(backend.gpus))
     options = _options(settings_of(recipe))
     envs = backend.envs(ENVIRONMENT, recipe.batch * recipe.episodes, **options)
@@ -123,9 +124,14 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     settings = ReinforceSettings(gamma=recipe.gamma, entropy_weight=recipe.entropy_weight, normalize=recipe.normalize)
     learner = Reinforce(network, optimizer, settings, MultiCategorical)
     served = AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, options)
-    run.keep(network=network, optimizer=optimizer)
+    imitating = Imitating(envs, columns, network, recipe)
+    run.keep(network=network, optimizer=optimizer, imitation=imitating.optimizer)
+    for number in run.rounds(recipe.imitation_rounds, "imitation"):
+        seeds = run.seeds("sequences", envs.num_envs)
+        run.log(**imitating.run_round(seeds, run.rng("batches"), rule_alone=number == 0))
+        _evaluate(run, backend, served, network)
     for number in run.rounds(recipe.rounds):
-        if number == 0:
+        if number == 0 and not recipe.imitation_rounds:
             _evaluate(run, backend, served, network)
         seeds = sequences_of(recipe, run.card.seed, number)
         run.log(**learner.update_all(play(envs, network, seeds, run.rng("actions"), recipe.max_steps)))
@@ -138,6 +144,8 @@ def _evaluate(run: TrainingRun, backend: SimulationBackend, served: AgentInEnvir
     run.evaluate(figures[FIGURE], network.state_dict(), **figures)
 
 
+_PAPERS = Recipe(reward=THROUGHPUT, restart_s=0.0, imitation_rounds=0)
+
 SYSTEM = TrainableSystem(
     name=NAME,
     summary="every GPU to one of the jobs in ten slots, anew in every step; RL-TAPS (Ryu et al., CASCON 2020)",
@@ -147,7 +155,7 @@ SYSTEM = TrainableSystem(
     train=train,
     agent=agent,
     presets={
-        "paper": Recipe(reward=THROUGHPUT, rounds=10_000, validate_every=200),
-        "streaming": Recipe(reward=THROUGHPUT, data=STREAMING, sequences=60, rounds=3_000, validate_every=60),
+        "paper": replace(_PAPERS, rounds=10_000, validate_every=200),
+        "streaming": replace(_PAPERS, data=STREAMING, sequences=60, rounds=3_000, validate_every=60),
     },
 )

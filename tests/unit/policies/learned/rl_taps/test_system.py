@@ -25,7 +25,8 @@ from policies.learned.weights.card import ModelCard, draft
 from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
-    jobs=5, max_steps=12, sequences=3, episodes=4, batch=2, rounds=3, validate_every=2, hidden=16, restart_s=5.0
+    jobs=5, max_steps=12, sequences=3, episodes=4, batch=2, rounds=3, validate_every=2, hidden=16, restart_s=5.0,
+    imitation_rounds=2, imitation_updates=3, imitation_batch=8,
 )  # fmt: skip
 
 
@@ -104,7 +105,8 @@ class Evaluated:
 def test_it_learns(tmp_path: Path) -> None:
     """Its slowdown on validation sequences falls below that of the network before training."""
     recipe = Recipe(
-        jobs=8, max_steps=30, sequences=40, rounds=100, validate_every=50, hidden=64, gamma=0.7, learning_rate=0.003
+        jobs=8, max_steps=30, sequences=40, rounds=100, validate_every=50, hidden=64, gamma=0.7, learning_rate=0.003,
+        restart_s=0.0, imitation_rounds=0,
     )  # fmt: skip
     found: Any = Evaluated(small_backend(recipe))
     try:
