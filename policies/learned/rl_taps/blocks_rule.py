@@ -33,8 +33,9 @@ _NEW = 1e6
 
 def blocks_of(columns: ImageColumns) -> list[slice]:
     """Return the GPUs of the blocks; none where the cluster has no more GPUs than slots."""
-    middle = max(columns.slots, columns.gpus // 2)
-    found = (slice(min(columns.slots, columns.gpus), middle), slice(middle, columns.gpus))
+    own = min(columns.slots, columns.gpus)
+    middle = max(own, columns.gpus // 2)
+    found = (slice(own, middle), slice(middle, columns.gpus))
     return [each for each in found if each.stop > each.start]
 
 

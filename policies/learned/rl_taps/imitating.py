@@ -38,20 +38,26 @@ class Imitating:
         network: RlTapsNetwork,
         recipe: Recipe,
     ) -> None:
-        self.optimizer = torch.optim.Adam(network.parameters(), recipe.imitation_learning_rate)
+        self.optimizer = torch.optim.Adam(network.parameters(), recipe.imitation_learning_rate, fused=True)
         self._learner = Imitation(network, self.optimizer, distribution=MultiCategorical)
         self._envs = envs
         self._columns = columns
         self._network = network
         self._recipe = recipe
 
-    def run_round(self, seeds: list[int], rng: np.random.Generator, *, rule_alone: bool) -> dict[str, float]:
-        """Play an episode in every environment, and learn from all states. Return the means of the gradient steps."""
-        shown = list(self._shown(seeds, rule_alone=rule_alone))
+    def run_round(self, seeds: list[int], rng: np.random.Generator, number: int) -> dict[str, float]:
+        """Play an episode in every environment, and learn from its states. Return the means of the gradient steps.
+
+        `number` counts the rounds from 0 on.
+        """
+        recipe = self._recipe
+        for group in self.optimizer.param_groups:
+            group["lr"] = recipe.imitation_learning_rate * (1.0 - number / recipe.imitation_rounds)
+        shown = list(self._shown(seeds, rule_alone=number == 0))
         images, actions = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*shown, strict=True))
         found = []
-        for _ in range(self._recipe.imitation_updates):
-            chosen = torch.from_numpy(rng.integers(len(actions), size=self._recipe.imitation_batch))
+        for _ in range(recipe.imitation_updates):
+            chosen = torch.from_numpy(rng.integers(len(actions), size=recipe.imitation_batch))
             found.append(self._learner.update({"seen": images[chosen], "actions": actions[chosen]}))
         return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 

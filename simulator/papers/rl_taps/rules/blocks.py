@@ -16,11 +16,13 @@ class Blocks(RlTapsAgent):
 
     def act(self, observation: Any, mask: Mask | None) -> Actions:  # noqa: ARG002 - the protocol
         """See RlTapsAgent."""
-        return actions_of(self.batch.columns, np.asarray(observation)[None])[0]
+        found: Actions = actions_of(self.batch.columns, np.asarray(observation)[None])[0]
+        return found
 
     def slots_of_gpus(self) -> Actions:
         """See RlTapsAgent."""
-        return actions_of(self.batch.columns, self.batch.images())[0] - 1
+        found: Actions = actions_of(self.batch.columns, self.batch.images())[0] - 1
+        return found
 
 
 class OneEach(RlTapsAgent):
