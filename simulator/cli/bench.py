@@ -45,7 +45,7 @@ def reproduce(
             min=1,
             max=1000,
             help="Test traces of each setting.",
-            show_default="5; 3 with --quick; 10 of headway-rl; 30 of dl2",
+            show_default="5; 3 with --quick; 10 of headway-rl; 30 of dl2 and rl-taps",
         ),
     ] = None,
     first_seed: Annotated[

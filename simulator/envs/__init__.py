@@ -34,6 +34,8 @@ _BASELINES = {
     "taps-tetris": (RL_TAPS, "rl_taps.rules.baselines:Tetris"),
     "taps-best-fit": (RL_TAPS, "rl_taps.rules.best_fit:BestFit"),
     "taps-greedy": (RL_TAPS, "rl_taps.rules.greedy:Greedy"),
+    "taps-one-each": (RL_TAPS, "rl_taps.rules.blocks:OneEach"),
+    "taps-blocks": (RL_TAPS, "rl_taps.rules.blocks:Blocks"),
 }
 """Agents that act in one environment by a rule: its id, and the class."""
 

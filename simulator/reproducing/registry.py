@@ -59,6 +59,12 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "headway-rl": Reproduction(
         "Headway's own, where jobs share links", "simulator.papers.headway_rl.experiment", default_seeds=10
     ),
+    "rl-taps": Reproduction(
+        "RL-TAPS (Ryu et al., CASCON 2020)",
+        "simulator.papers.rl_taps.reproduction.experiment",
+        quick_seeds=5,
+        default_seeds=30,
+    ),
     "sched2": Reproduction(
         "SCHED2 (Luan et al., GLOBECOM 2019)",
         "simulator.papers.sched2.experiment",

@@ -1,11 +1,12 @@
 """RL-TAPS as a system that can be trained: REINFORCE with a baseline for each step, over 20 episodes of one sequence.
 
-The agent acts in `headway/RlTaps-v0`, GPU by GPU; Headway's decisions cannot name GPUs, so no policy serves it. The system is no
-entry point of `headway.systems` until a whole training has been measured.
+The agent acts in `headway/RlTaps-v0`, GPU by GPU. The policy `rl-taps` (`policy`) serves it on clusters, where decisions name nodes
+and not GPUs.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,8 +21,9 @@ from policies.learned.algorithms.reinforce import Reinforce, ReinforceSettings
 from policies.learned.rl_taps.cluster import CLUSTER
 from policies.learned.rl_taps.episodes import play, sequences_of
 from policies.learned.rl_taps.image_columns import PAPER, ImageColumns
+from policies.learned.rl_taps.imitating import Imitating
 from policies.learned.rl_taps.network import RlTapsNetwork
-from policies.learned.rl_taps.recipe import STREAMING, THROUGHPUT, Recipe
+from policies.learned.rl_taps.recipe import SCALED, STREAMING, THROUGHPUT, Recipe
 from policies.learned.training.agents import AgentInEnvironment, Mask
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
@@ -32,9 +34,12 @@ from policies.learned.training.systems import (
     WorkloadSpec,
 )
 from policies.learned.weights import weights
-from policies.learned.weights.card import settings_of
+from policies.learned.weights.card import ModelCard, settings_of
 
 NAME = "rl-taps"
+REINFORCED, ALONE = "rl-taps-reinforced", "rl-taps-alone"
+"""Names of weights of imitation followed by reinforcement learning, and of reinforcement learning alone, where they come with
+Headway beside those of imitation alone (NAME)."""
 ENCODER = "rl-taps/1"
 ENVIRONMENT = "headway/RlTaps-v0"
 FIGURE = "mean_slowdown"
@@ -90,19 +95,44 @@ def columns_of(gpus: int) -> ImageColumns:
 
 def agent(folder: str) -> AgentInEnvironment:
     """Return the trained agent in the environment of its training. Raises WeightsError."""
-    place, name = weights.located(folder, NAME, NAME)
+    network, columns, card = trained_network(folder)
+    return AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, _options(card.recipe))
+
+
+def shipped_agent(name: str) -> AgentInEnvironment:
+    """Return an agent whose weights come with Headway: NAME, REINFORCED or ALONE. Raises WeightsError."""
+    network, columns, card = trained_network("", name)
+    return AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, _options(card.recipe))
+
+
+def is_shipped(name: str) -> bool:
+    """Return whether weights of that name come with Headway."""
+    return (weights.pretrained() / f"{name}.json").is_file()
+
+
+def trained_network(folder: str, shipped: str = NAME) -> tuple[RlTapsNetwork, ImageColumns, ModelCard]:
+    """Return a trained network, the form of its images, and its card. Raises WeightsError.
+
+    `shipped` names the weights that come with Headway and are used if `folder` is ''.
+    """
+    place, name = weights.located(folder, NAME, shipped)
     _, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
         columns = columns_of(int(card.recipe["gpus"]))
-        network = RlTapsNetwork(columns, int(card.recipe["hidden"]))
-        options = _options(card.recipe)
+        network = RlTapsNetwork(columns, int(card.recipe["hidden"]), str(card.recipe["colours"]))
+        _options(card.recipe)
     except (KeyError, ValueError, TypeError) as error:
         raise WeightsError(
             f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
         ) from error
-    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=network.state_dict())
-    weights.fill(network, arrays)
-    return AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, options)
+    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=halves(network))
+    weights.fill(network, {each: array.astype(np.float32) for each, array in arrays.items()})
+    return network, columns, card
+
+
+def halves(network: RlTapsNetwork) -> dict[str, torch.Tensor]:
+    """Return the weights in half precision, in which they are stored: a million numbers in two megabytes."""
+    return {name: tensor.half() for name, tensor in network.state_dict().items()}
 
 
 def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,32 +141,68 @@ def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """Make one gradient step in each round, on the episodes of `batch` sequences."""
+    """Imitate the rule of blocks; then make one gradient step in each round, on the episodes of `batch` sequences."""
     columns = columns_of(sum(backend.gpus))
     options = _options(settings_of(recipe))
     envs = backend.envs(ENVIRONMENT, recipe.batch * recipe.episodes, **options)
     if envs.single_observation_space.shape != columns.shape:
         raise TrainingError(f"the environments show {envs.single_observation_space}, and the recipe {columns.shape}")
     torch.manual_seed(run.card.seed)
-    network = RlTapsNetwork(columns, recipe.hidden)
+    network = RlTapsNetwork(columns, recipe.hidden, recipe.colours)
     optimizer = torch.optim.Adam(network.parameters(), recipe.learning_rate)
     settings = ReinforceSettings(gamma=recipe.gamma, entropy_weight=recipe.entropy_weight, normalize=recipe.normalize)
     learner = Reinforce(network, optimizer, settings, MultiCategorical)
-    served = AgentInEnvironment(HeadsAgent(network, columns), ENVIRONMENT, options)
-    run.keep(network=network, optimizer=optimizer)
+    validate = Validation(run, backend, network, options)
+    imitating = Imitating(envs, columns, network, recipe)
+    run.keep(network=network, optimizer=optimizer, imitation=imitating.optimizer)
+    if recipe.start:
+        _begin_with(network, recipe.start)
+    imitated = 0 if recipe.start else recipe.imitation_rounds
+    for number in run.rounds(imitated, "imitation"):
+        seeds = run.seeds("sequences", envs.num_envs)
+        run.log(**imitating.run_round(seeds, run.rng("batches"), number))
+        if (number + 1) % recipe.validate_every == 0 or number + 1 == imitated:
+            validate()
     for number in run.rounds(recipe.rounds):
-        if number == 0:
-            _evaluate(run, backend, served, network)
+        if number == 0 and not imitated:
+            validate()
         seeds = sequences_of(recipe, run.card.seed, number)
         run.log(**learner.update_all(play(envs, network, seeds, run.rng("actions"), recipe.max_steps)))
         if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
-            _evaluate(run, backend, served, network)
+            validate()
 
 
-def _evaluate(run: TrainingRun, backend: SimulationBackend, served: AgentInEnvironment, network: RlTapsNetwork) -> None:
-    figures = dict(backend.outcomes(served))
-    run.evaluate(figures[FIGURE], network.state_dict(), **figures)
+def _begin_with(network: RlTapsNetwork, folder: str) -> None:
+    """Give the network the weights of another training. Raises WeightsError, and TrainingError for another size."""
+    try:
+        network.load_state_dict(trained_network(folder)[0].state_dict())
+    except RuntimeError as error:
+        raise TrainingError(
+            f"start={folder}: its network has another size; give its hidden units and cluster"
+        ) from error
 
+
+class Validation:
+    """Validates the weights as they are stored, in half precision."""
+
+    def __init__(
+        self, run: TrainingRun, backend: SimulationBackend, network: RlTapsNetwork, options: Mapping[str, Any]
+    ) -> None:
+        self._run = run
+        self._backend = backend
+        self._network = network
+        self._stored = copy.deepcopy(network)
+        self._agent = AgentInEnvironment(HeadsAgent(self._stored, network.columns), ENVIRONMENT, options)
+
+    def __call__(self) -> None:
+        """Record the figures of the present weights."""
+        state = halves(self._network)
+        self._stored.load_state_dict(state)
+        figures = dict(self._backend.outcomes(self._agent))
+        self._run.evaluate(figures[FIGURE], state, **figures)
+
+
+_PAPERS = Recipe(reward=THROUGHPUT, restart_s=0.0, imitation_rounds=0, colours=SCALED, learning_rate=0.001)
 
 SYSTEM = TrainableSystem(
     name=NAME,
@@ -146,8 +212,10 @@ SYSTEM = TrainableSystem(
     card=card_details,
     train=train,
     agent=agent,
+    policies=(NAME,),
     presets={
-        "paper": Recipe(reward=THROUGHPUT, rounds=10_000, validate_every=200),
-        "streaming": Recipe(reward=THROUGHPUT, data=STREAMING, sequences=60, rounds=3_000, validate_every=60),
+        "alone": Recipe(imitation_rounds=0, learning_rate=0.003),
+        "paper": replace(_PAPERS, rounds=10_000, validate_every=200),
+        "streaming": replace(_PAPERS, data=STREAMING, sequences=60, rounds=3_000, validate_every=60),
     },
 )

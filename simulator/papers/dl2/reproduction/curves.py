@@ -6,16 +6,15 @@ They are stored in `curves.json` beside this file, by `python -m simulator.paper
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from simulator.reproducing.experiment import ExperimentResults
+from simulator.reproducing.learning_curves import TrainingEvents, stored
 from simulator.reproducing.pictures import COLOURS, Picture
 
-FILE = "curves.json"
 _HOUR_S = 3600.0
 _SUPERVISED, _TRAINING = "supervised", "training"
 Curve = list[tuple[int, float]]
@@ -25,38 +24,22 @@ Curve = list[tuple[int, float]]
 @cache
 def stored_curves() -> dict[str, Curve]:
     """Return the stored curves by the name of the training; empty where there are none."""
-    file = files(__package__) / FILE
-    found: dict[str, Curve] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
+    return stored(str(__package__))
 
 
 def curve_of(folder: Path) -> Curve:
     """Read the curve of the training in that folder from its figures for TensorBoard."""
-    from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
-
-    events = event_accumulator.EventAccumulator(str(folder / "events"))
-    events.Reload()
+    events = TrainingEvents(folder)
     recipe = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["card"]["recipe"]
-    taught = _values(events, f"{_SUPERVISED}/validation")
+    taught = events.values(f"{_SUPERVISED}/validation")
     begin = int(recipe["supervised_updates"]) * len(taught)
     found = [(int(recipe["supervised_updates"]) * (number + 1), value) for number, value in enumerate(taught.values())]
-    made, learned = begin, _values(events, f"{_TRAINING}/validation")
-    for at, updates in _values(events, f"{_TRAINING}/updates").items():
+    made, learned = begin, events.values(f"{_TRAINING}/validation")
+    for at, updates in events.values(f"{_TRAINING}/updates").items():
         made += int(updates)
         if at in learned:
             found.append((made, learned[at]))
     return [(steps, round(value / _HOUR_S, 3)) for steps, value in found]
-
-
-def _values(events: Any, tag: str) -> dict[int, float]:
-    """Return the values of a figure by the number of rounds before; empty if there are none."""
-    known = events.Tags()["scalars"]
-    return {each.step: each.value for each in events.Scalars(tag)} if tag in known else {}
-
-
-def as_text(curves: Mapping[str, Curve]) -> str:
-    """Return the file's text: one line for each training."""
-    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(curve)}" for name, curve in curves.items()) + "\n}\n"
 
 
 def progress(title: str, names: Sequence[str]) -> Picture:

@@ -22,10 +22,11 @@ from pathlib import Path
 from policies.learned.training.systems import TEST_SEEDS
 from simulator.errors import SettingError
 from simulator.papers.dl2.reproduction.contenders import contenders_of
-from simulator.papers.dl2.reproduction.curves import FILE, as_text, curve_of, stored_curves
+from simulator.papers.dl2.reproduction.curves import curve_of, stored_curves
 from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS, SHOWN
 from simulator.papers.dl2.reproduction.trainings import TRAININGS
 from simulator.reproducing.experiment import Contender, Run, Setting
+from simulator.reproducing.learning_curves import FILE, as_text
 from simulator.runs.progress import OnProgress
 
 SEEDS = TEST_SEEDS[:30]

@@ -25,7 +25,8 @@ from policies.learned.weights.card import ModelCard, draft
 from simulator.training.backend import simulator_backend
 
 RECIPE = Recipe(
-    jobs=5, max_steps=12, sequences=3, episodes=4, batch=2, rounds=3, validate_every=2, hidden=16, restart_s=5.0
+    jobs=5, max_steps=12, sequences=3, episodes=4, batch=2, rounds=3, validate_every=2, hidden=16, restart_s=5.0,
+    imitation_rounds=2, imitation_updates=3, imitation_batch=8,
 )  # fmt: skip
 
 
@@ -104,7 +105,8 @@ class Evaluated:
 def test_it_learns(tmp_path: Path) -> None:
     """Its slowdown on validation sequences falls below that of the network before training."""
     recipe = Recipe(
-        jobs=8, max_steps=30, sequences=40, rounds=100, validate_every=50, hidden=64, gamma=0.7, learning_rate=0.003
+        jobs=8, max_steps=30, sequences=40, rounds=100, validate_every=50, hidden=64, gamma=0.7, learning_rate=0.003,
+        restart_s=0.0, imitation_rounds=0,
     )  # fmt: skip
     found: Any = Evaluated(small_backend(recipe))
     try:
@@ -162,6 +164,19 @@ def test_the_order_of_sequences() -> None:
     assert {seed for number in range(60) for seed in sequences_of(static, 1, number)} == {*epochs[0], *epochs[1]}
 
 
+def test_a_training_continues_with_the_weights_of_another(tmp_path: Path) -> None:
+    imitated = trained(tmp_path / "first", recipe=replace(RECIPE, rounds=0))
+    again = trained(tmp_path / "second", recipe=replace(RECIPE, rounds=1, start=str(tmp_path / "first")))
+    assert again.results["validation"] <= imitated.results["validation"]
+    with pytest.raises(TrainingError, match="another size"):
+        trained(tmp_path / "third", recipe=replace(RECIPE, rounds=1, hidden=8, start=str(tmp_path / "first")))
+
+
+def test_stored_weights_are_halves_that_are_validated(tmp_path: Path) -> None:
+    trained(tmp_path, recipe=replace(RECIPE, rounds=1))
+    assert {array.dtype for array in arrays_in(tmp_path).values()} == {np.dtype(np.float16)}
+
+
 def test_an_agent_refuses_images_of_another_cluster(tmp_path: Path) -> None:
     trained(tmp_path, recipe=replace(RECIPE, rounds=1))
     served = agent(str(tmp_path))
@@ -191,6 +206,8 @@ def test_what_is_no_simulation_cannot_be_compared_with_policies(tmp_path: Path) 
         ({"data": "online"}, "static or streaming"),
         ({"reward": "jct"}, "throughput or slowdown"),
         ({"batch": 201}, "at most the 200 sequences"),
+        ({"rounds": 0, "imitation_rounds": 0}, "there are no rounds"),
+        ({"imitation_updates": 0}, "imitation_updates is 0"),
     ],
 )
 def test_impossible_recipes_are_refused(values: dict[str, Any], message: str) -> None:

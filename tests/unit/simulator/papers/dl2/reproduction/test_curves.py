@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from policies.learned.training.run.figures import Figures
-from simulator.papers.dl2.reproduction.curves import as_text, curve_of
+from simulator.papers.dl2.reproduction.curves import curve_of
+from simulator.reproducing.learning_curves import as_text
 
 
 def test_a_curve_counts_the_gradient_steps_of_both_phases(tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""RL-TAPS on a cluster: the trained agent gives GPUs to the jobs of ten slots, round by round.
+
+Source: RL-TAPS (Ryu et al., CASCON 2020), section 4. The agent gives every GPU to a slot, and the job gets as many GPUs as the
+agent gave it, within its limits, on the nodes of these GPUs where it may run so, else by best fit. A job of fixed size gets that
+size if the agent gives it any GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+
+from policies.api import Decision, PolicySpec
+from policies.errors import EncoderError
+from policies.learned.rl_taps.cluster_image import Ints, Slots, image_of, node_of_gpus
+from policies.learned.rl_taps.system import trained_network
+from policies.model import ClusterState, Placement, Split
+from policies.options import number
+from policies.ordering.resizing import Resizer, ranges
+from policies.placement.best_fit import Capacity
+from policies.placement.rules import PlacementRule
+
+SOURCE = "Towards Topology Aware Pre-Emptive Job Scheduling with Deep Reinforcement Learning (Ryu et al., CASCON 2020)"
+_REASON = "the agent gave it so many GPUs"
+_STEP_S = 48.3
+
+
+class RlTaps:
+    """Gives GPUs to the jobs of ten slots by a trained network; the cluster must have as many GPUs as that of its training."""
+
+    def __init__(self, weights: str = "", round_s: float = _STEP_S, row_s: float = 0.0) -> None:
+        """`weights` is the folder of a policy training; without one, the weights that come with Headway.
+
+        `round_s` is the longest time between two decisions (the paper: 48.3 s), for which a job also keeps its size. A row of the
+        image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. Raises WeightsError.
+        """
+        self._network, self._columns, _ = trained_network(str(weights))
+        self._round_s = number("round_s", round_s, unit="seconds")
+        self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
+        self._slots = Slots(self._columns.slots)
+        self.spec = PolicySpec(name="rl-taps", source=SOURCE, preempts=True, resizes=True, round_s=self._round_s)
+
+    def fork(self) -> Self:
+        """See Forkable: it remembers the slot of each job."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__ = {**self.__dict__, "_slots": self._slots.copy()}
+        return twin
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Let the agent act, then carry its action out as far as jobs and nodes allow. Raises EncoderError."""
+        gpus = int(state.nodes.gpus.sum())
+        if gpus != self._columns.gpus:
+            raise EncoderError(
+                f"the cluster has {gpus} GPUs, and these weights are for {self._columns.gpus}; "
+                "train rl-taps with --cluster, or choose another policy"
+            )
+        rows = self._slots.fill(state)
+        image = image_of(state, self._columns, self._slots, rows, self._row_s)
+        with torch.inference_mode():
+            action = self._network.logits(torch.from_numpy(image[None]))[0].argmax(1).numpy()
+        self._slots.note(action)
+        wanted = {**_without_slot(state, rows), **_wanted(state, rows, action)}
+        low, high = (column.tolist() for column in ranges(state))
+
+        def shares(order: Sequence[int], free: int) -> dict[int, int]:
+            return _sizes(state, order, free, {row: each.num_gpus for row, each in wanted.items()}, low, high)
+
+        rule = PlacementRule("the agent's nodes", lambda capacity, row: _placed(capacity, row, wanted))
+        return Resizer(rule, self._round_s, _REASON).decide(state, shares)
+
+
+def _wanted(state: ClusterState, rows: Sequence[int], action: Ints) -> dict[int, Placement]:
+    """Return what the agent gives to each job that gets any, by row of the state."""
+    node = node_of_gpus(state)
+    found = {}
+    for slot, row in enumerate(rows):
+        mine = node[action == slot + 1]
+        if row >= 0 and len(mine):
+            nodes, counts = np.unique(mine, return_counts=True)
+            found[row] = Placement(tuple(nodes.tolist()), tuple(counts.tolist()))
+    return found
+
+
+def _without_slot(state: ClusterState, rows: Sequence[int]) -> dict[int, Placement]:
+    """Return what running jobs without a slot have, which they keep: more than the slots may run when the policy begins."""
+    return {row: each for row in state.running.tolist() if row not in rows and (each := state.jobs.placement(row))}
+
+
+def _sizes(
+    state: ClusterState,
+    order: Sequence[int],
+    free: int,
+    given: Mapping[int, int],
+    low: Sequence[int],
+    high: Sequence[int],
+) -> dict[int, int]:
+    """Return the GPUs of each of these jobs: what the agent gives, within the job's limits, while there are so many.
+
+    If the agent gives nothing, the first job that fits gets its minimum: the next state would look the same.
+    """
+    runs = set(state.running.tolist())
+    found: dict[int, int] = {}
+    for row in order:
+        size = given.get(row, 0)
+        size = min(max(size, low[row]), high[row]) if size else 0
+        if size and low[row] <= free:
+            found[row] = min(size, free)
+            free -= found[row]
+    if not found and not runs:
+        first = next((row for row in order if low[row] <= free), None)
+        return {} if first is None else {first: low[first]}
+    return found
+
+
+def _placed(capacity: Capacity, row: int, wanted: Mapping[int, Placement]) -> Placement | None:
+    """Return the agent's placement where the job may have it, else the best fit."""
+    request, placement = capacity.requests.of(row), wanted.get(row)
+    may = (
+        placement is not None
+        and placement.num_gpus == request.gpus
+        and request.min_nodes <= len(placement.nodes) <= request.max_nodes
+        and (request.split == Split.ANY or (request.split == Split.EVEN and len(set(placement.gpus)) == 1))
+        and all(request.nodes >> node & 1 for node in placement.nodes)
+        and capacity.can_place_again(row, placement)
+    )
+    return placement if may else capacity.place(row)
