@@ -9,14 +9,14 @@ import numpy as np
 
 from simulator.envs.options import TraceSource
 from simulator.errors import SettingError
-from simulator.papers.marl.data_center import DataCenter
-from simulator.papers.marl.jobs import Jobs, jobs_of
 from simulator.papers.marl.options import MarlOptions
+from simulator.papers.marl.state.data_center import DataCenter
+from simulator.papers.marl.state.jobs import Jobs, jobs_of
 from simulator.papers.marl.world import World
 from simulator.traces.generators.marl import Marl
 from simulator.traces.trace import Trace
 
-_RESET_OPTIONS = ("trace", "trace_seed")
+RESET_OPTIONS = ("trace", "trace_seed")
 _NAN = float("nan")
 
 
@@ -38,8 +38,8 @@ class JobSource:
 
     def _trace(self, rng: np.random.Generator, asked: Mapping[str, Any]) -> Trace:
         for name in asked:
-            if name not in _RESET_OPTIONS:
-                raise SettingError(f"reset has no option {name!r}; give {' or '.join(_RESET_OPTIONS)}")
+            if name not in RESET_OPTIONS:
+                raise SettingError(f"reset has no option {name!r}; give {' or '.join(RESET_OPTIONS)}")
         if isinstance(trace := asked.get("trace"), Trace):
             return trace
         for name, find in (("trace", self._source.at), ("trace_seed", self._source.of_seed)):

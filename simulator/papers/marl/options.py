@@ -57,7 +57,7 @@ class MarlOptions:
     """When a task can be forwarded: full (no group of the scheduler has room for it, section III-A), always (section IV-B has an
     action for it in every state), or never."""
     most_forwards: int = 1
-    """Times that a task can be forwarded; our choice. A task that nobody can place puts its job off to the next interval."""
+    """Times that a task can be forwarded; our choice. A task that no scheduler can place puts its job off to the next interval."""
     concurrent: int = 0
     """N: jobs that a scheduler's state shows; 0: half the GPUs of its partition, at least 8. Our choice."""
     max_intervals: int = 1000

@@ -22,13 +22,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simulator.papers.marl.data_center import DataCenter
-from simulator.papers.marl.interference import of_workers
-from simulator.papers.marl.jobs import Flags, Floats, Ints, Jobs
 from simulator.papers.marl.options import ALWAYS, NEVER, MarlOptions
-from simulator.papers.marl.placements import NOWHERE, Placements
-from simulator.papers.marl.queues import Queues, Task
-from simulator.papers.marl.traffic import Traffic
+from simulator.papers.marl.state.data_center import DataCenter
+from simulator.papers.marl.state.interference import of_workers
+from simulator.papers.marl.state.jobs import Flags, Floats, Ints, Jobs
+from simulator.papers.marl.state.placements import NOWHERE, Placements
+from simulator.papers.marl.state.queues import Queues, Task
+from simulator.papers.marl.state.traffic import Traffic
 
 
 class World:
@@ -62,6 +62,8 @@ class World:
         """Number of forwarded tasks."""
         self.busy_s = 0.0
         """GPU-seconds in use."""
+        self.versions = [0] * center.schedulers
+        """Changes of each scheduler's jobs, groups or tasks: equal numbers, equal state."""
         self._waiting: list[int] = []
         self._arrived = 0
         self._without_room: set[int] = set()
@@ -104,11 +106,13 @@ class World:
         if not self.possible(scheduler)[action]:
             raise ValueError(f"action {action} of scheduler {scheduler} is not possible")
         task, groups = self.queues.pop(scheduler), self.center.groups_each
+        self.versions[scheduler] += 1
         if action < groups:
             self._place(task, scheduler * groups + action)
             self._settle([scheduler])
         else:
             self.forwarded += 1
+            self.versions[action - groups] += 1
             self.queues.add(action - groups, [Task(task.job, task.column, task.forwards + 1)])
             self._settle([scheduler, action - groups])
 
@@ -178,6 +182,7 @@ class World:
 
     def _open(self) -> None:
         """Give every scheduler the tasks of its waiting jobs."""
+        self._change_all()
         upto = int(np.searchsorted(self.jobs.arrival, self.now, side="right"))
         ready = [*self._waiting, *range(self._arrived, upto)]
         self._arrived, self._waiting = upto, []
@@ -211,9 +216,13 @@ class World:
             self._without_room.add(scheduler)
             if not self._forwards(scheduler, task, has_room=False).any():
                 self.put_off += 1
+                self._change_all()
                 todo.update(self.queues.drop(task.job))
                 self.placed.clear(task.job)
                 self._waiting.append(task.job)
+
+    def _change_all(self) -> None:
+        self.versions = [version + 1 for version in self.versions]
 
     def _place(self, task: Task, group: int) -> None:
         job = task.job

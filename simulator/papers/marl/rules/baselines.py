@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from policies.options import whole
-from simulator.papers.marl.jobs import Floats, Ints
-from simulator.papers.marl.queues import Task
 from simulator.papers.marl.rules.effects import Effects
 from simulator.papers.marl.rules.rule import Rule
+from simulator.papers.marl.state.jobs import Floats, Ints
+from simulator.papers.marl.state.queues import Task
 from simulator.papers.marl.world import World
 
 _BY_SERVER = 1e3

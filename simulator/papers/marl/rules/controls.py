@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from policies.options import number
-from simulator.papers.marl.jobs import Floats
-from simulator.papers.marl.placements import NOWHERE
-from simulator.papers.marl.queues import Task
 from simulator.papers.marl.rules.effects import Effects
 from simulator.papers.marl.rules.rule import Rule
-from simulator.papers.marl.traffic import links_of
+from simulator.papers.marl.state.jobs import Floats
+from simulator.papers.marl.state.placements import NOWHERE
+from simulator.papers.marl.state.queues import Task
+from simulator.papers.marl.state.traffic import links_of
 
 
 class InterferenceGreedy(Rule):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.papers.marl.interference import pressure, slowdown
-from simulator.papers.marl.jobs import Floats, Ints
-from simulator.papers.marl.placements import NOWHERE
-from simulator.papers.marl.queues import Task
+from simulator.papers.marl.state.interference import pressure, slowdown
+from simulator.papers.marl.state.jobs import Floats, Ints
+from simulator.papers.marl.state.placements import NOWHERE
+from simulator.papers.marl.state.queues import Task
 from simulator.papers.marl.world import World
 
 

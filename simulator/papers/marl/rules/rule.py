@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from simulator.papers.marl.jobs import Floats, Jobs
-from simulator.papers.marl.queues import Task
+from simulator.papers.marl.state.jobs import Floats, Jobs
+from simulator.papers.marl.state.queues import Task
 from simulator.papers.marl.world import World
 
 

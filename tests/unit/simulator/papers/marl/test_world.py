@@ -10,13 +10,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import SettingError
-from simulator.papers.marl.data_center import data_center
 from simulator.papers.marl.episodes import JobSource, outcome
-from simulator.papers.marl.jobs import jobs_of
 from simulator.papers.marl.options import MarlOptions
-from simulator.papers.marl.placements import NOWHERE
 from simulator.papers.marl.rules.baselines import Random
 from simulator.papers.marl.rules.rule import play
+from simulator.papers.marl.state.data_center import data_center
+from simulator.papers.marl.state.jobs import jobs_of
+from simulator.papers.marl.state.placements import NOWHERE
 from simulator.papers.marl.world import World
 from tests.unit.simulator.envs.worlds import trace_of
 from tests.unit.simulator.papers.marl.worlds import INTERVAL_S, sequence, world_of

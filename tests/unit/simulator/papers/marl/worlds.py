@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.papers.marl.data_center import data_center
-from simulator.papers.marl.jobs import jobs_of
 from simulator.papers.marl.options import MarlOptions
+from simulator.papers.marl.state.data_center import data_center
+from simulator.papers.marl.state.jobs import jobs_of
 from simulator.papers.marl.world import World
 from simulator.slowdown.profiles.model_profiles import MeasuredInterference, ModelProfile, ModelProfiles
 from simulator.traces.trace import Trace

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.papers.marl.data_center import data_center
 from simulator.papers.marl.episodes import JobSource, outcome
 from simulator.papers.marl.options import MarlOptions
 from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
 from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy
 from simulator.papers.marl.rules.rule import Rule, play
+from simulator.papers.marl.state.data_center import data_center
 from simulator.papers.marl.world import World
 from tests.unit.simulator.papers.marl.worlds import sequence, world_of
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simulator.papers.marl.data_center import DataCenter
-from simulator.papers.marl.jobs import Flags, Floats, Ints, Jobs
+from simulator.papers.marl.state.data_center import DataCenter
+from simulator.papers.marl.state.jobs import Flags, Floats, Ints, Jobs
 
 NOWHERE = -1
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import SettingError
-from simulator.papers.marl.data_center import data_center
 from simulator.papers.marl.options import MarlOptions
+from simulator.papers.marl.state.data_center import data_center
 
 
 @pytest.mark.parametrize(

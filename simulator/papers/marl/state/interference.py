@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.papers.marl.jobs import Flags, Floats, Ints
-from simulator.papers.marl.placements import NOWHERE, Placements
+from simulator.papers.marl.state.jobs import Flags, Floats, Ints
+from simulator.papers.marl.state.placements import NOWHERE, Placements
 from simulator.slowdown.profiles.model_profiles import MeasuredInterference
 
 _MOST_EXPONENT = 50.0

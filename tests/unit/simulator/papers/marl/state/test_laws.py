@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.papers.marl.data_center import data_center
 from simulator.papers.marl.episodes import JobSource
-from simulator.papers.marl.interference import of_workers, slowdown
 from simulator.papers.marl.options import MarlOptions
-from simulator.papers.marl.placements import NOWHERE
 from simulator.papers.marl.rules.effects import Effects
-from simulator.papers.marl.traffic import links_of
+from simulator.papers.marl.state.data_center import data_center
+from simulator.papers.marl.state.interference import of_workers, slowdown
+from simulator.papers.marl.state.placements import NOWHERE
+from simulator.papers.marl.state.traffic import links_of
 from simulator.papers.marl.world import World
 from simulator.slowdown.neighbours.interference import slowdown as one_by_one
 from simulator.slowdown.profiles.model_profiles import MeasuredInterference

@@ -15,8 +15,8 @@ from collections import Counter
 
 import numpy as np
 
-from simulator.papers.marl.data_center import DataCenter
-from simulator.papers.marl.jobs import Floats, Ints, Jobs
+from simulator.papers.marl.state.data_center import DataCenter
+from simulator.papers.marl.state.jobs import Floats, Ints, Jobs
 
 
 class Traffic:
