@@ -149,3 +149,25 @@ def test_reset_and_step_refuse_what_they_do_not_know() -> None:
     env.reset(seed=1)
     with pytest.raises(gymnasium.error.InvalidAction):
         env.step(np.int64(99))
+
+
+def test_environments_in_processes_do_what_single_ones_do() -> None:
+    many: Any = gymnasium.make_vec(
+        simulator.envs.MARL, num_envs=2, vectorization_mode="vector_entry_point", workers=1, **SMALL
+    )
+    try:
+        seen, _ = many.reset(seed=[3, 4])
+        ones = [MarlEnv(**SMALL) for _ in range(2)]
+        expected = [env.reset(seed=seed)[0] for env, seed in zip(ones, (3, 4), strict=True)]
+        for _ in range(20):
+            for name, cells in seen.items():
+                assert (cells == np.stack([each[name] for each in expected])).all()
+            masks = many.action_masks()
+            assert (masks == np.stack([env.action_masks() for env in ones])).all()
+            actions = masks.argmax(1)
+            seen, rewards, *_ = many.step(actions)
+            stepped = [env.step(action) for env, action in zip(ones, actions, strict=True)]
+            expected = [each[0] for each in stepped]
+            assert rewards.tolist() == [each[1] for each in stepped]
+    finally:
+        many.close()
