@@ -6,11 +6,11 @@ a number that scheduler acts, and the others by the rule `others`. When no sched
 that has any.
 
 **State**: the observations that schedulers exchange (`observation`), with a row for each scheduler; `inter` is the same for all,
-and `scheduler` is one-hot and shows which one acts. **Action**: 0 to M - 1 for a group, M + s for scheduler s; `action_masks()` has the
-possible ones; an impossible action counts as the first possible one, and `outcome` has their number. **Reward**, with the step
-that ends an interval: the sum over the acting scheduler's jobs (agent=None: over all jobs) of the share of their steps that they
-trained. The paper gives that share of a job to each of its decisions: `action_rewards` in info has it, for the decisions since
-the last interval, in their order. **Figures**: `outcome`."""
+and `scheduler` is one-hot and shows which one acts. **Action**: 0 to M - 1 for a group, M + s for scheduler s; `action_masks()`
+has the possible ones; an impossible action counts as the first possible one, and `outcome` has their number. **Reward**, with the
+step that ends an interval: the sum over the acting scheduler's jobs (agent=None: over all jobs) of the share of their steps that
+they trained. The paper gives that share of a job to each of its decisions: `action_rewards` in info has it, for the decisions
+since the last interval, in their order. **Figures**: `outcome`."""
 
 from __future__ import annotations
 
