@@ -15,6 +15,7 @@ from gymnasium.envs.registration import register, registry
 
 CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
+MARL = "headway/Marl-v0"
 RL_TAPS = "headway/RlTaps-v0"
 SCHED2 = "headway/Sched2-v0"
 OWN_SPEEDS = frozenset({ELASTIC})
@@ -42,6 +43,7 @@ _BASELINES = {
 _ENVS = (
     (CONTENTION, "contention_rl.env:ContentionEnv", "contention"),
     (ELASTIC, "dl2.env:ElasticAllocationEnv", "elastic"),
+    (MARL, "marl.env:MarlEnv", "marl"),
     (RL_TAPS, "rl_taps.env:RlTapsEnv", "rl_taps"),
     (SCHED2, "sched2.env:Sched2Env", "sched2"),
 )

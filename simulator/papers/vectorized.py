@@ -29,6 +29,13 @@ def elastic(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
     return _many(ElasticAllocationEnv, num_envs, options)
 
 
+def marl(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
+    """Make vectorized `headway/Marl-v0`."""
+    from simulator.papers.marl.env import MarlEnv
+
+    return _many(MarlEnv, num_envs, options)
+
+
 def rl_taps(num_envs: int = 1, **options: Any) -> RlTapsVectorEnv:
     """Make vectorized `headway/RlTaps-v0`."""
     from simulator.papers.rl_taps.vector import RlTapsVectorEnv

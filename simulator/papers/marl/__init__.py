@@ -1,0 +1,3 @@
+"""The world of MARL: schedulers with partitions of one data center, which place workers and parameter servers on GPU groups.
+Imports `cluster`, `envs`, `errors`, `papers/programs`, `slowdown` and `traces`; of other packages `policies`.
+"""
