@@ -40,10 +40,11 @@ def machine_findings(
 
 
 def _scripts(facts: SlurmFacts, host: Host, slurm_user: UserFacts) -> Iterator[Finding]:
-    """Yield a finding for each script beside slurm.conf that slurmctld may not read, or not run."""
+    """Yield a finding for each script beside slurm.conf that slurmctld may not read, or not run; job_submit.lua is checked with
+    its content."""
     folder = Path(facts.settings.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
     hook = folder / installed_files.HOOKS_FOLDER / installed_files.EVENT_HOOK
-    for path in (folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME, hook):
+    for path in (folder / installed_files.CHAINED_LUA_NAME, hook):
         found, around = host.file(path), host.file(path.parent)
         if found is None:
             continue

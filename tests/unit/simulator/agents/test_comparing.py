@@ -70,17 +70,17 @@ def test_an_episode_that_was_cut_off_has_a_return_and_no_figures_of_jobs() -> No
 
 def test_the_shipped_agent_acts_in_the_environment_as_its_policy_does() -> None:
     pytest.importorskip("torch")
-    named = named_agents(["agent:system=contention-rl", "rl-base"], None, {})
+    named = named_agents(["agent:system=contention-rl", "rl-base:guard=false"], None, {})
     options = {**named.options, **env_options([], "contention-rl:jobs=24,demands=2/4/8")}
     found = compare_agents(named.env, options, named.agents, range(1000, 1002), ignore)
-    agent, policy = found.episodes["agent:system=contention-rl"], found.episodes["rl-base"]
+    agent, policy = found.episodes["agent:system=contention-rl"], found.episodes["rl-base:guard=false"]
     assert list(map(figures, agent)) == list(map(figures, policy))
     assert all(each.deviations == 0 for each in policy)
 
 
 def test_the_shipped_agent_of_sched2_acts_as_its_policy_does() -> None:
     pytest.importorskip("torch")
-    named = named_agents(["agent:system=sched2", "sched2"], None, {})
+    named = named_agents(["agent:system=sched2", "sched2:guard=false"], None, {})
     options = {**named.options, **env_options(["cluster=15x8"], "sched2:jobs=60")}
     found = compare_agents(named.env, options, named.agents, [1000], ignore)
     agent, policy = found.episodes.values()

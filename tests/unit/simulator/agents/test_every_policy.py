@@ -21,7 +21,7 @@ from simulator.traces.generators.dl2 import DL2, generate
 from simulator.traces.generators.sched2 import Sched2
 
 POLICIES = sorted(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))
-WEIGHTS_FOR = {"sched2": "15x8", "sched2-rule": "15x8", "rl-base": "4x8", "rl-hybrid": "4x8"}
+WEIGHTS_FOR = {"sched2": "15x8", "sched2-rule": "15x8", "rl-base": "4x8", "rl-hybrid": "4x8", "rl-taps": "4x8"}
 """Clusters of the policies whose weights are for one shape alone."""
 
 

@@ -271,7 +271,7 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.see(policy=replace(h.seen.policy, healthy=False)), "policy", Level.WARNING),
         (lambda h: h.see(policy=PolicySeen(may_look=False)), "policy", Level.SKIPPED),
         (lambda h: h.see(troubles=("task contention failed 3 times in a row",)), "tasks", Level.WARNING),
-        (lambda h: belongs_to_root(h, ETC / "job_submit.lua", 0o600), "script-access", Level.ERROR),
+        (lambda h: belongs_to_root(h, ETC / "job_submit.lua", 0o600), "job-submit-lua", Level.ERROR),
         (lambda h: belongs_to_root(h, HOOK_PATH, 0o744), "script-access", Level.ERROR),
         (mode(machine.MUNGE_KEY, "file", 0o644), "munge-key", Level.ERROR),
         (mode(machine.MUNGE_KEY, "file", 0o440), "munge-key", Level.ERROR),
@@ -379,7 +379,8 @@ def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
     assert facts is not None
     settings = {key: value for key, value in facts.settings.items() if key not in installed_files.EVENT_KEYS}
     house.slurm(facts=replace(facts, settings=settings))
-    assert house.wrong() == [("hooks", Level.WARNING)] * 2
+    not_loaded = [("slurm-conf", Level.WARNING)] * 2
+    assert house.wrong() == [("hooks", Level.WARNING)] * 2 + not_loaded
 
     house.host.put(Path("/opt/site.sh"), "file", 0o755, "#!/bin/sh\ntrue\n")
     ours = {f"{key}[1]": str(HOOK_PATH) for key in installed_files.EVENT_KEYS}
@@ -388,7 +389,7 @@ def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
     assert house.wrong() == []
 
     house.slurm(facts=replace(facts, settings=settings | theirs))
-    assert house.wrong() == [("hooks", Level.WARNING)] * 2
+    assert house.wrong() == [("hooks", Level.WARNING)] * 2 + not_loaded
 
 
 def test_cgroups_that_are_named_by_sluid(house: Installation) -> None:
