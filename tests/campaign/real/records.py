@@ -42,6 +42,8 @@ class Row:
     nodes: tuple[str, ...]
     """Empty: it did not run."""
     gpus: int
+    unsplit: bool = False
+    """The record is that of an array, from which Slurm may have split the task off since."""
 
     @property
     def ran(self) -> bool:
@@ -72,7 +74,8 @@ def parse_sacct(text: str) -> list[Row]:
         run = Row(
             job_id, name, state.split()[0], _seconds(start), _seconds(end), tuple(_expand(nodes)), int(gpus[1]) if gpus else 0
         )  # fmt: skip
-        rows += [replace(run, job_id=task) for task in _tasks(job_id)]
+        tasks = _tasks(job_id)
+        rows += [replace(run, job_id=task, unsplit=task != job_id) for task in tasks]
     return rows
 
 
@@ -83,10 +86,13 @@ def _tasks(job_id: str) -> Sequence[str]:
 
 
 def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each job, the earliest run first."""
+    """Return the rows of each job, the earliest run first. A task with rows of its own has none of its array's record."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.job_id, []).append(row)
+    for job_id, of_job in found.items():
+        if any(not row.unsplit for row in of_job):
+            found[job_id] = [row for row in of_job if not row.unsplit]
     for of_job in found.values():
         of_job.sort(key=lambda row: (row.end_s is None, row.end_s or 0, row.start_s or 0))
     return found

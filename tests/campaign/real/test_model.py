@@ -161,6 +161,24 @@ def test_a_job_ends_in_the_state_of_its_work() -> None:
     assert broken(killed, [run(101, 104, "NODE_FAIL")], log(0, 3, 101.2, ends=False)) == set()
 
 
+def test_a_job_that_is_killed_right_after_a_save_continues_from_it() -> None:
+    rows = [run(101, 104, "REQUEUED"), run(106, 109)]
+    made = model()
+    made.jobs["7"].killed_s.append(103.9)
+    assert broken(made, rows, [*log(0, 4, 101.2, ends=False), *log(4, STEPS, 106.2, 1)]) == set()
+    far = model()
+    far.jobs["7"].killed_s.append(103.9)
+    assert broken(far, rows, [*log(0, 4, 101.2, ends=False), *log(3, STEPS, 106.2, 1)]) == {RealPromise.NO_STEP_LOST}
+
+
+def test_the_record_of_an_array_says_nothing_of_tasks_that_have_their_own() -> None:
+    text = "8_[0-1]|story1-1|CANCELLED|Unknown|109|None assigned|\n8_0|story1-1|COMPLETED|100|103|n1|gres/gpu=1\n"
+    assert {job_id: [row.state for row in rows] for job_id, rows in by_job(parse_sacct(text)).items()} == {
+        "8_0": ["COMPLETED"],
+        "8_1": ["CANCELLED"],
+    }
+
+
 def test_records_are_read_from_what_sacct_and_jobs_write() -> None:
     text = (
         "7|story1-0|REQUEUED|100|103|n[1-2]|billing=2,cpu=2,gres/gpu=4,node=2\n"
