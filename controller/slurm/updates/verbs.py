@@ -148,9 +148,16 @@ class Verbs(ABC):
         if unless_held:
             for key in keys:
                 self._memory.drop(key.job_id)  # it may have been held since
-        return await self._change(
+        failures = await self._change(
             keys, lambda found: changes.unmark_step(found, mark, instead, unless_held=unless_held)
         )
+        return {key: self._unless_ending(key, failure) for key, failure in failures.items()}
+
+    def _unless_ending(self, key: JobKey, failure: Failure) -> Failure:
+        """Return the failure as that of a job that is gone if Slurm refuses a change because the job's last run is ending."""
+        known = self._memory.get(key) if failure.reason is FailureReason.REFUSED else None
+        ending = known is not None and known.job.phase is Phase.COMPLETING
+        return replace(failure, reason=FailureReason.GONE) if ending else failure
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add one of our tokens to the admin comment; the rest of it stays."""

@@ -327,6 +327,15 @@ async def test_a_release_after_a_snapshot_costs_one_process() -> None:
     assert [slurm[job]["priority"] for job in ("7", "8")] == ["4294901000"] * 2
 
 
+@pytest.mark.parametrize("state", ["COMPLETING", "RUNNING"])
+async def test_nothing_is_left_to_do_for_a_job_that_ends_before_its_mark_is_removed(state: str) -> None:
+    slurm = Slurmctld(running(7, state=state, admin_comment=HOLD_MARK))
+    slurm.refusals["7"] = "Job has already finished"
+    failure = (await client_of(slurm).unmark([KEY], HOLD_MARK))[KEY]
+    assert failure.message.endswith("Job has already finished")
+    assert failure.gone == (state == "COMPLETING")
+
+
 async def test_a_release_that_slurm_refuses() -> None:
     slurm = Slurmctld(held(7), held(8))
     slurm.refusals["7"] = "Access/permission denied"
