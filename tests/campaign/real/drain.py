@@ -24,8 +24,8 @@ _LOOK_EVERY_S = 0.5
 _IDLE_S = 60.0
 _ASK_EVERY_S = 10.0
 _MISCOUNTED = "gres count underflow"
-"""slurmctld of 22.05 logs this for a job that it started on a node which had not registered yet. From then on it may count free GPUs
-of the node as taken."""
+"""slurmctld of 22.05 logs this for a job that it started on a node which had not registered yet. From then on it may count free
+GPUs of the node as taken."""
 _NO_ROOM = frozenset({"Resources", "Priority"})
 
 
