@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 
 from policies.serving.peers import peer_credentials
-from policies.serving.relay import Side
+from policies.serving.relay import Side, stop_accepting
 from policies.serving.runtime.listen import remove
 from policies.serving.runtime.tasks.task_groups import Handlers
 
@@ -66,13 +66,13 @@ class Front:
 
     async def close(self) -> None:
         """Close all connections, and stop listening."""
-        if self._server is not None:
-            self._server.close()
-        elif self._listener is not None:
-            self._listener.close()
         if self._path is not None:
             remove(self._path)
         try:
+            if self._server is not None:
+                await stop_accepting(self._server)
+            elif self._listener is not None:
+                self._listener.close()
             await self._opening.close()
         finally:
             for side in list(self._sides):

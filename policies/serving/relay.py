@@ -20,9 +20,27 @@ from policies.serving.runtime.tasks.task_groups import Handlers
 
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""
+_TURNS = 3
+"""Turns of the event loop from the acceptance of a connection until its protocol knows it."""
 _WAITING = 16
 _MOST_EARLY = 1 << 20
 """Bytes that may arrive before both halves are there; gRPC sends some hundred."""
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Stop listening. Connections that asyncio has accepted already reach their protocols, which can close them.
+
+    asyncio accepts a connection in one turn of the event loop, and makes its transport in a later one. If the server is closed in
+    between, Python 3.11 fails to make the transport, and the connection is never closed.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        for listener in server.sockets:
+            loop.remove_reader(listener.fileno())
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    finally:
+        server.close()
 
 
 class Relay:
@@ -66,9 +84,9 @@ class Relay:
 
     async def close(self) -> None:
         """End every connection, and listen no more."""
-        if self._server is not None:
-            self._server.close()
         try:
+            if self._server is not None:
+                await stop_accepting(self._server)
             await self._opening.close()
         finally:
             for side in list(self._sides):
@@ -164,9 +182,10 @@ class Side(asyncio.Protocol):
 
     def end(self) -> None:
         """Close both halves without sending what is left: a client that does not read would keep its half open."""
-        self.transport.abort()
-        if self._other is not None:
-            self._other.transport.abort()
+        for side in (self, self._other):
+            if side is not None:
+                side.transport.abort()
+                side._among.discard(side)  # the event loop calls connection_lost in its next turn only
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""

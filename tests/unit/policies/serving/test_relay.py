@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.serving.relay import Side
+from policies.serving.relay import Side, stop_accepting
 
 
 async def connected(path: Path) -> tuple[Side, socket.socket]:
@@ -86,3 +86,21 @@ async def test_the_end_closes_the_half_whose_client_does_not_read(tmp_path: Path
     assert first.transport.is_closing()
     client.close()
     server.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_is_accepted_as_the_server_ends_is_closed(tmp_path: Path, turns: int) -> None:
+    loop, sides = asyncio.get_running_loop(), set[Side]()
+    server = await loop.create_unix_server(lambda: Side(lambda _: None, sides), tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "s"))
+        client.setblocking(False)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await stop_accepting(server)
+        for side in list(sides):
+            side.end()
+        # without that, Python 3.11 leaves it open for ever if it ends between the acceptance and the transport
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(loop.sock_recv(client, 1), 30) == b""
+    assert not server.is_serving()
