@@ -349,7 +349,7 @@ class SlurmClient(Protocol):
         """Read everything: the one bulk query."""
 
     async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
-        """Return those of these nodes that have not registered with slurmctld since it started."""
+        """Return those of these nodes that have not registered with slurmctld since it started, or that it does not know."""
 
     async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
         """Read these jobs only; those that are gone are left out."""

@@ -141,7 +141,7 @@ class Decider:
         self.counts = DeciderCounts()
         self.last_error = ""
         self.guard = ""
-        """Reason why a rule made the server's last decision in the policy's place; empty if the policy itself made it."""
+        """Reason why a rule made the last decision in the policy's place; empty if the policy itself or the fallback made it."""
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set the time that the policy server has for a decision, seconds."""
@@ -218,6 +218,7 @@ class Decider:
             self._note_guard(plan.guard)
             return Decided(plan, name, self._took_s(begun_s), "")
         self.counts.fallbacks += 1
+        self.guard = ""
         self.last_error = problem
         decided = self._decide_by_fallback(state)
         if isinstance(decided, Rejection):
@@ -275,7 +276,7 @@ class Decider:
             await endpoint.close()
             raise
         old, self._server = self._server.endpoint, fresh
-        self._failures, self._rest_until_s, self.last_error = 0, 0.0, ""
+        self._failures, self._rest_until_s, self.last_error, self.guard = 0, 0.0, "", ""
         if not self._calls[id(old)]:
             await old.close()
         assert fresh.spec is not None, "it was described above"

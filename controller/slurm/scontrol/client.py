@@ -30,14 +30,14 @@ from controller.slurm.scontrol.incremental import (
 )
 from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.parse_nodes import (
-    name_if_unregistered,
+    name_if_registered,
     parse_node,
     parse_partition,
     parse_reservation,
     ticking_in_node,
 )
 from controller.slurm.scontrol.run import CommandRunner
-from controller.slurm.scontrol.scontrol import Scontrol, require_contact, sentence
+from controller.slurm.scontrol.scontrol import Scontrol, joined, require_contact, sentence
 from controller.slurm.updates.changes import Command, Found
 from controller.slurm.updates.verbs import Requeue, Verbs
 
@@ -115,12 +115,12 @@ class CommandLineClient(Verbs):
         return list(filter(_is_node, lines))
 
     async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
-        """Return those of these nodes that have not registered with slurmctld since it started."""
+        """Return those of these nodes that have not registered with slurmctld since it started, or that it does not know."""
         if not nodes:
             return frozenset()
-        answers = await self._scontrol.query([f"{_SHOW_NODE} {','.join(nodes)}"])
-        lines = answers.sections[0].decode("utf-8", "replace").split("\n")
-        return frozenset(filter(None, map(name_if_unregistered, filter(_is_node, lines))))
+        answers = await self._scontrol.query([f"{_SHOW_NODE} {piece}" for piece in joined(nodes)])
+        lines = b"".join(answers.sections).decode("utf-8", "replace").split("\n")
+        return frozenset(nodes).difference(map(name_if_registered, filter(_is_node, lines)))
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""

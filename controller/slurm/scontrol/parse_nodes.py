@@ -65,12 +65,13 @@ def node_is_available(state: str) -> bool:
     return not state.endswith(("*", "!", "%", "$", "@", "^")) and words[0] in _WORKING and _BARRING.isdisjoint(words)
 
 
-def name_if_unregistered(text: str) -> str:
-    """Return the name of the node of one line of `show node` if it has not registered with slurmctld; otherwise an empty text.
+def name_if_registered(text: str) -> str:
+    """Return the name of the node of one line of `show node` if it has registered with slurmctld; otherwise an empty text.
 
-    Raises SlurmReplyError."""
+    Raises SlurmReplyError.
+    """
     fields = _fields(text, "NodeName")
-    return "" if _is_registered(fields) else fields["NodeName"]
+    return fields["NodeName"] if _is_registered(fields) else ""
 
 
 def _is_registered(fields: Mapping[str, str]) -> bool:

@@ -93,6 +93,19 @@ async def test_decisions_of_a_learned_policys_guard_are_counted(state):
     assert (tested.counts.decisions, tested.counts.guarded, tested.guard) == (3, 2, "")
 
 
+@pytest.mark.parametrize("how", ["fallback", "swap"])
+async def test_the_reason_of_a_guard_is_not_that_of_another_policys_decision(state, how):
+    endpoint = FakeEndpoint(guard="job 7 is overdue")
+    tested = decider(endpoint)
+    await tested.decide(state)
+    if how == "swap":
+        await tested.use(FakeEndpoint(), state)
+    else:
+        endpoint.away = True
+        await tested.decide(state)
+    assert (tested.counts.guarded, tested.guard) == (1, "")
+
+
 async def test_the_fallback_decides_when_it_is_away(state):
     tested = decider(FakeEndpoint(away=True))
     decided = await tested.decide(state)

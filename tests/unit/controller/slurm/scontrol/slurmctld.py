@@ -96,7 +96,7 @@ class Slurmctld:
                 text = "".join(f"{job.line()}\n" for job in found)
                 return (text, "") if found else ("", "slurm_load_jobs error: Invalid job id specified")
             case ["show", "node", *given]:
-                names = given[0].split(",") if given else NODES
+                names = [name for name in NODES if not given or name in given[0].split(",")]
                 lines = [node_line(name) for name in names]
                 for place, name in enumerate(names):
                     if name in self.unregistered:

@@ -55,10 +55,20 @@ async def test_nodes_that_have_not_registered_are_found_by_one_process() -> None
     slurm = Slurmctld()
     slurm.unregistered = {"n2", "n3"}
     client = client_of(slurm)
-    assert await client.unregistered(["n1", "n2"]) == {"n2"}
+    assert await client.unregistered(["n1", "n2", "n77"]) == {"n2", "n77"}
     assert await client.unregistered([]) == frozenset()
     assert len(slurm.calls) == 1
     assert [node.available for node in (await client.snapshot()).nodes] == [True, False, False, True]
+
+
+async def test_a_list_of_nodes_that_is_longer_than_a_line_of_scontrol_is_divided() -> None:
+    slurm = Slurmctld()
+    names = [f"rack{rack}-node{node}" for rack in range(50) for node in range(40)]
+    assert await client_of(slurm).unregistered(["n1", *names]) == set(names)
+    lines = slurm.commands("show node")
+    assert len(slurm.calls) == 1
+    assert len(lines) > 5
+    assert max(map(len, lines)) < 3600
 
 
 async def test_an_unchanged_job_is_the_same_object() -> None:
