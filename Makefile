@@ -38,7 +38,7 @@ test: setup $(DOCS_STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check
 	# Four at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
 	# by default those with the fewest tests would come last.
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 6 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-slow: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root
