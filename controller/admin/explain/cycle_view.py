@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+import numpy as np
+
 from controller.admin.explain.free_capacity import FreeCapacity
 from controller.base.text import describe_placement
 from controller.cycle.view.result import CycleResult
+from controller.observe.eligible_nodes import EligibleNodes, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.shape import shape_of
 from controller.profiles.current import Contention, run_of
 from controller.slurm.client import JobKey, SlurmJob
 from controller.state.ledger import Ledger, PinRecord
-from policies.model import ClusterState
+from policies.model import BoolColumn, ClusterState
 from policies.wire.messages import state_digest
 
 UNMANAGED = Standing(Role.FOREIGN)
@@ -72,6 +75,22 @@ class CycleView:
         starts = () if decided is None else decided.plan.starts
         placed = [(start.row, start.placement) for start in starts if self._pinned_now(start.row)]
         return FreeCapacity(self.state, placed)
+
+    def nodes_without_reservations(self, job: SlurmJob) -> BoolColumn:
+        """Return the nodes that are up and that the job could use if other reservations than its own were gone."""
+        nodes, own = self.state.nodes, job.reservation
+        try:
+            usable = self._eligible.eventually(job) & nodes.available
+        except UnsupportedRequestError:
+            return np.zeros(len(nodes), dtype=np.bool_)
+        if not own:
+            return usable
+        known = next((each.nodes for each in self.result.observation.snapshot.reservations if each.name == own), ())
+        return usable & np.array([name in known for name in nodes.names], dtype=np.bool_)
+
+    @cached_property
+    def _eligible(self) -> EligibleNodes:
+        return EligibleNodes(self.result.observation.snapshot, self.state.nodes.names)
 
     @cached_property
     def node_gpus(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class FreeCapacity:
         self._state = state
         self._requests = Requests(state)
         self._fits: dict[int, Fit] = {}
+        self._fits_empty: dict[tuple[int, bytes], bool] = {}
         jobs, nodes = state.jobs, state.nodes
         extra = [(row, node, gpus) for row, placement in placed for node, gpus in placement.items()]
         added = np.array(extra, dtype=np.int64).reshape(-1, 3)
@@ -77,6 +78,18 @@ class FreeCapacity:
         found = self._fits.get(key)
         if found is None:
             found = self._fits[key] = self._compute(row)
+        return found
+
+    def fits_empty(self, row: int, nodes: BoolColumn) -> bool:
+        """Return whether the job of that row would fit on these nodes if they were empty, whatever its node set."""
+        key = self._requests.keys[row], nodes.tobytes()
+        found = self._fits_empty.get(key)
+        if found is None:
+            state = self._state
+            node_set = np.full_like(state.jobs.node_set, len(state.node_sets))
+            node_sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
+            there = replace(state, jobs=replace(state.jobs, node_set=node_set), node_sets=node_sets)
+            found = self._fits_empty[key] = bool(Requests(there).of(row).parts)
         return found
 
     def _compute(self, row: int) -> Fit:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count, duration
@@ -71,14 +73,20 @@ def fit_text(view: CycleView, row: int) -> str:
 
 
 def _reserved_text(view: CycleView, row: int) -> str:
-    """Return which reservation keeps the job off all nodes that would suffice; empty when none does."""
-    if view.free_capacity.fit(row).parts:
-        return ""
+    """Return which reservation keeps the job off nodes with which it would fit; empty when none does."""
     snapshot, job = view.result.observation.snapshot, view.result.observation.rows[row]
+    if not snapshot.reservations or view.free_capacity.fit(row).parts:
+        return ""
+    nodes = view.nodes_without_reservations(job)
+    if not view.free_capacity.fits_empty(row, nodes):
+        return ""
+    names = {view.state.nodes.names[node] for node in np.flatnonzero(nodes).tolist()}
     now_s, limit_s = snapshot.time_s, job.time_limit_s
     end_s = math.inf if limit_s is None else now_s + limit_s
     for other in sorted(snapshot.reservations, key=lambda reservation: reservation.start_time_s):
         if other.name == job.reservation or other.end_time_s <= now_s or other.start_time_s >= end_s:
+            continue
+        if names.isdisjoint(other.nodes):
             continue
         if other.start_time_s <= now_s:
             return f"its nodes are reserved ({other.name}) for another {duration(other.end_time_s - now_s)}"

@@ -187,10 +187,16 @@ class Decider:
             return
         if self._rests_s > 0:
             return
+        serves = self.description_is_old
+        # The next attempt comes as late after one that fails as after one that succeeds: each may take the whole deadline.
+        self._described_s = self._clock.monotonic()
         try:
             async with self._calling() as server:
                 await self._described(server)
         except PolicyError as error:
+            if serves:
+                log.info("policy_not_described", problem=str(error))
+                return
             if self.last_error != str(error):
                 log.warning("policy_away", problem=str(error))
             self.last_error = self._away = str(error)

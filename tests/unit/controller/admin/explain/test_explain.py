@@ -1,6 +1,7 @@
 """The answers of `headway why`: the sentence, and the numbers behind it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -536,8 +537,23 @@ def test_nodes_that_will_be_reserved_are_named() -> None:
     now = SlurmReservation("exam", nodes, NOW_S - 60, NOW_S + 600)
     found = explain(scene(job("9", request=wanted, time_limit_s=60.0), reservations=(coming, now)), "9", NOW_S)
     assert "its nodes are reserved (exam) for another 10 min" in found.sentence
-    # a reservation elsewhere is no reason
+    # a reservation elsewhere is no reason, nor one of nodes with which the job would not fit either
     elsewhere = SlurmReservation("exam", frozenset({"n1"}), NOW_S - 60, NOW_S + 600)
     full = [held(n, {f"n{n}": 8}) for n in range(1, 5)]
     found = explain(scene(*full, job("9", request=wanted), reservations=(elsewhere,)), "9", NOW_S)
     assert "exam" not in found.sentence
+    large = wants(gpus_per_node=9)
+    found = explain(scene(job("9", request=large), reservations=(elsewhere,)), "9", NOW_S)
+    assert "exam" not in found.sentence
+
+
+@pytest.mark.parametrize("begin_s", [-60.0, 30 * 86400.0])
+def test_a_reservation_of_other_nodes_is_not_why_a_job_waits_for_a_node_that_is_down(begin_s: float) -> None:
+    others = SlurmReservation("course", frozenset({"cpu77"}), NOW_S + begin_s, NOW_S + begin_s + 86400)
+    down = (node("n1", available=False, state="DOWN"),)
+    found = explain(scene(job("9", time_limit_s=None), nodes=down, reservations=(others,)), "9", NOW_S)
+    assert "the only node that it may use is down or drained" in found.sentence
+    # also when the node that is down is itself reserved: it would not start without the reservation
+    same = replace(others, nodes=frozenset({"n1"}))
+    found = explain(scene(job("9", time_limit_s=None), nodes=down, reservations=(same,)), "9", NOW_S)
+    assert "reserved" not in found.sentence

@@ -15,6 +15,7 @@ from controller.base.clock import VirtualClock
 from controller.cli.render.status import learning_lines
 from controller.cycle.decision.decider import Decider
 from policies.api import LearningStatus, PolicySpec, load_policy
+from policies.errors import PolicyFault, PolicyServerError
 from protos.headway.v1 import admin_pb2
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.controller_world import world_in
@@ -48,9 +49,12 @@ class LearningEndpoint(FakeEndpoint):
 
     status: LearningStatus | None = STATUS
     described: int = 0
+    describes: bool = True
 
     async def describe(self, deadline_s: float) -> PolicySpec:
         self.described += 1
+        if not self.describes:
+            raise PolicyServerError(PolicyFault.UNREACHABLE, "unix:///fake", "it gave no description in time")
         return PolicySpec(name="fake", source="tests", learning=self.status)
 
 
@@ -75,6 +79,25 @@ async def test_a_policy_that_learns_describes_itself_again_after_a_while(learns:
     endpoint.connected = False
     await clock.advance(31)
     assert not decider.description_is_old
+
+
+async def test_a_policy_that_decides_and_fails_to_describe_itself_delays_few_cycles() -> None:
+    clock = VirtualClock(1000.0)
+    endpoint = LearningEndpoint()
+    decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
+    await decider.refresh()
+    await clock.advance(31)
+    endpoint.describes = False
+    for _ in range(20):
+        await decider.refresh()
+        await clock.advance(1)
+    assert endpoint.described == 2
+    assert decider.serving
+    assert decider.last_error == ""
+    await clock.advance(31)
+    endpoint.describes = True
+    await decider.refresh()
+    assert endpoint.described == 3
 
 
 async def test_metrics_show_the_state_of_learning(folder: Path) -> None:
