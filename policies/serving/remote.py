@@ -18,11 +18,6 @@ _PATIENCE_S = 60.0
 """Time limit of a decision without a deadline, seconds: a server that hangs ends the run with an error."""
 
 
-def is_remote(text: str) -> bool:
-    """Return whether this is the address of a policy server, and not the name of an installed policy."""
-    return text.startswith((_GRPC, "unix:"))
-
-
 class RemotePolicy:
     """Decides as the policy at an address does. It connects at the first call; `close` ends the connection.
 
@@ -46,6 +41,8 @@ class RemotePolicy:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Make it from grpc://HOST:PORT or unix:///PATH, with ?deadline_s= and &fallback= if wanted. Raises PolicyError."""
+        if not text.startswith((_GRPC, "unix:")):
+            raise PolicyLoadError(f"{text!r} is not the address of a policy server; {_FORMS}")
         address, _, query = text.removeprefix(_GRPC).partition("?")
         try:
             options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simulator.cli import options as shared
+from simulator.reproducing.registry import FIRST_TEST_SEED, default_seeds
 
 
 def bench(
@@ -45,12 +46,16 @@ def reproduce(
             min=1,
             max=1000,
             help="Test traces of each setting.",
-            show_default="5; 3 with --quick; 10 of headway-rl; 30 of dl2 and rl-taps",
+            show_default=default_seeds(),
         ),
     ] = None,
     first_seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the first trace. Seeds below 1000 are those of training and validation.")
-    ] = 1000,
+        int,
+        typer.Option(
+            min=0,
+            help=f"Seed of the first trace. Seeds below {FIRST_TEST_SEED} are those of training and validation.",
+        ),
+    ] = FIRST_TEST_SEED,
     only: Annotated[
         str, typer.Option(help="Only settings whose names contain this.", metavar="WORDS", show_default="all")
     ] = "",

@@ -17,8 +17,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Entry point of the program."""
     gc.disable()  # imports leave no garbage; it is enabled again after them
-    commands = {"run": _plain_run, "--version": _version}
-    sys.exit(_ended_well(commands.get(" ".join(sys.argv[1:2]), _with_typer)))
+    sys.exit(_ended_well(_plain_run if sys.argv[1:2] == ["run"] else _with_typer))
 
 
 def __getattr__(name: str) -> object:
@@ -47,13 +46,6 @@ def _plain_run() -> int:
     except (SimulatorError, PolicyError) as error:
         sys.stderr.write(f"headway-sim run: {' '.join(str(error).split())}\n")
         return 2
-    return 0
-
-
-def _version() -> int:
-    from policies.serving.runtime.version import version_line
-
-    sys.stdout.write(version_line("headway-sim") + "\n")
     return 0
 
 

@@ -88,10 +88,11 @@ class Simulation:
         self._active: list[ActiveJob] | None = None
         self._undecided = False
         self.decisions = 0
+        """Number of decisions since the run began, those of a copy's original included."""
         self.guarded = 0
-        """Number of decisions that a rule made in a learned policy's place."""
+        """Number of these decisions that a rule made in a learned policy's place."""
         self.decision_ns: list[int] = []
-        """Duration of each decision, ns of real time."""
+        """Duration of each decision that was made in this run, or this copy of one, ns of real time."""
 
     def _make_loop(self, pool: NodePool) -> Loop:
         settings, rule = self.settings, self._rule
@@ -228,9 +229,9 @@ class Simulation:
         """Return an independent copy that continues from here, under another policy if one is given.
 
         It takes time in proportion to the active jobs, and copies a few numbers per node. The log of finished jobs stays with the
-        original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
-        one of them advances. A new policy first decides at the next instant; `decide` lets it decide at once. Without one, a policy
-        that remembers earlier states is forked too.
+        original (`finished.prefix`; a short log is copied), and so do records of runs and `decision_ns`; the copy goes on counting
+        `decisions` and `guarded`. Rows mean the same jobs in both until one of them advances. A new policy first decides at the
+        next instant; `decide` lets it decide at once. Without one, a policy that remembers earlier states is forked too.
         """
         twin = copy.copy(self)
         twin._jobs = self._jobs.fork()
@@ -241,7 +242,7 @@ class Simulation:
         twin._speeds = self._speeds.fork(twin._loop) if self._speeds is not None else None
         twin._stall = self._stall.fork()
         twin._active = None if self._active is None else twin._view().active(twin._loop)
-        twin.decision_ns, twin.guarded = [], 0
+        twin.decision_ns = []
         if policy is not None:
             twin._change_policy(policy)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -72,6 +72,18 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         default_seeds=30,
     ),
 }
+
+
+def default_seeds() -> str:
+    """Return how many seeds each system has without `--seeds`, in words, for the help of the command."""
+    usual = _by_count({name: each.default_seeds for name, each in REPRODUCTIONS.items()})
+    quick = _by_count({name: each.quick_seeds for name, each in REPRODUCTIONS.items()})
+    return f"{usual}; with --quick {quick}"
+
+
+def _by_count(seeds: Mapping[str, int]) -> str:
+    counts = sorted(set(seeds.values()))
+    return ", ".join(f"{count} of {' and '.join(name for name in seeds if seeds[name] == count)}" for count in counts)
 
 
 def reproduction_of(name: str) -> Reproduction:

@@ -19,7 +19,7 @@ from simulator.runs.one import command_line
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import OnProgress, bars, collect_seldom, drive, report_interpreted
-from simulator.runs.scenario import Scenario, fallback_note, make_policy, opened_policy, takes
+from simulator.runs.scenario import Scenario, fallback_note, opened_policy, takes
 
 REPORT = "report.html"
 
@@ -76,10 +76,15 @@ def _check(options: RunOptions, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
         raise SettingError(f"--policies: {twice[0]} is given twice" if twice else "--policies: give a,b,c")
-    made = {name: make_policy(name, options, lenient=True) for name in names}
-    followed = any(isinstance(policy, Ruled) or takes(name, "layout") for name, policy in made.items())
-    if options.placement is not None and not followed:
+    followed = [_follows_placement(name, options) for name in names]
+    if options.placement is not None and not any(followed):
         raise SettingError("none of the policies takes --placement; leave it out")
+
+
+def _follows_placement(name: str, options: RunOptions) -> bool:
+    """Return whether --placement has an effect on that policy. Raises PolicyLoadError, SettingError."""
+    with opened_policy(name, options, lenient=True) as policy:
+        return isinstance(policy, Ruled) or takes(name, "layout")
 
 
 def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgress) -> Compared:

@@ -190,15 +190,15 @@ def fallback_note(policy: Policy) -> str:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether this looks like an address, with or without the form that is wanted."""
+    """Return whether this is meant as an address, and not as the name of an installed policy; `RemotePolicy.parse` checks its form.
+
+    It stands here because gRPC takes longer to import than a small run."""
     return "://" in text or text.startswith("unix:") or text.rpartition(":")[2].isdigit()
 
 
 def _remote_policy(text: str, options: RunOptions, lenient: bool) -> Policy:
-    from policies.serving.remote import RemotePolicy, is_remote
+    from policies.serving.remote import RemotePolicy
 
-    if not is_remote(text):
-        raise SettingError(f"policy {text!r}: give the address of a policy server as grpc://HOST:PORT or unix:///PATH")
     given = {"--placement": options.placement, "--round": options.round_s}
     for flag, value in given.items():
         if value is not None and not lenient:

@@ -126,7 +126,8 @@ class Sched2Dsif:
     """Starts the shortest jobs first, by ideal time; a job that would start scattered is first delayed a few times.
 
     Decisions depend on earlier ones: the policy remembers the instants at which it delayed a job. The same instant gives the same
-    decision again; what the policy remembers of later instants is then dropped.
+    decision again; what the policy remembers of later instants is then dropped. A hypothetical state counts as a state: a job that
+    is delayed there has one delay less afterwards.
     """
 
     spec = PolicySpec(name="sched2-dsif", source=_SOURCE.format("DSIF"), needs=_NEEDS)

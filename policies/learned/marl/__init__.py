@@ -2,6 +2,8 @@
 Imports `errors` and `learned/algorithms`.
 
 `graphs` says what the state shows, `convolution` has the layers of the graph networks, `network` a network for each scheduler,
-`recipe` the hyper-parameters, and `learning` plays episodes and makes gradient steps. No system is offered before a whole training
-has been measured.
+`recipe` the hyper-parameters, and `learning` plays episodes and makes gradient steps.
+
+These are parts for your own program. The environment `headway/Marl-v0` is offered without a trained agent: no training with these
+parts has been carried out and measured, so there is no system for `headway-policy train`, no weights, and no policy.
 """

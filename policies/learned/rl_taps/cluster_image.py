@@ -1,10 +1,14 @@
 """RL-TAPS' image of a `ClusterState`: what `headway/RlTaps-v0` shows, from a live cluster.
 
-The agent names GPUs, and decisions name nodes. So GPUs are numbered node by node, and those of a job on a node are any: as far as
-possible those that the agent gave it before. Jobs wait for a slot in order of submission and keep it until they end.
+The agent names GPUs, and decisions name nodes. So GPUs are numbered node by node, and the GPUs that a job has on a node are chosen
+here. Slots and GPUs follow from the state alone. In the environment a job keeps its slot until it ends, and the agent has learned
+to give most jobs the GPU with the number of their slot. So a running job gets a slot whose GPU is on its nodes, where there is one:
+while the job stays on its nodes, it has a slot of these nodes, and the agent need not move it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,44 +20,45 @@ Image = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 
-class Slots:
-    """The job of each slot, and the GPUs that the agent gave to it. Invariant: a job is in one slot at most."""
+def slots_of(state: ClusterState, count: int) -> list[int]:
+    """Return the row of the job in each of `count` slots, -1 for none.
 
-    def __init__(self, count: int) -> None:
-        self._jobs: list[str | None] = [None] * count
-        self._given: dict[str, Ints] = {}
+    The jobs are the first by submission; where more jobs are live than there are slots, running ones come first. Jobs with the
+    fewest GPUs choose first among the slots of their nodes; jobs that find none there get the first free slots.
+    """
+    chosen = [*state.running.tolist(), *state.pending.tolist()][:count]
+    own = {row: placement for row in chosen if (placement := state.jobs.placement(row)) is not None}
+    node = node_of_gpus(state)[:count].tolist()
+    rows, others = [-1] * count, [row for row in chosen if row not in own]
+    for row in sorted(own, key=lambda row: (own[row].num_gpus, row)):
+        free = (slot for slot, there in enumerate(node) if rows[slot] < 0 and there in own[row].nodes)
+        slot = next(free, -1)
+        if slot < 0:
+            others.append(row)
+        else:
+            rows[slot] = row
+    for row in sorted(others):
+        rows[rows.index(-1)] = row
+    return rows
 
-    def copy(self) -> Slots:
-        """Return an independent copy."""
-        twin = Slots(0)
-        twin._jobs, twin._given = self._jobs.copy(), self._given.copy()
-        return twin
 
-    def fill(self, state: ClusterState) -> list[int]:
-        """Remove jobs that have ended, let others follow (running ones first); return the row of each slot's job, -1 for none."""
-        rows = {name: row for row, name in enumerate(state.jobs.ids)}
-        self._jobs = [name if name in rows else None for name in self._jobs]
-        there = {name for name in self._jobs if name is not None}
-        queue = [
-            name
-            for row in (*state.running.tolist(), *state.pending.tolist())
-            if (name := state.jobs.ids[row]) not in there
-        ]
-        for slot, name in enumerate(self._jobs):
-            if name is None and queue:
-                self._jobs[slot] = queue.pop(0)
-        self._given = {name: gpus for name, gpus in self._given.items() if name in rows}
-        return [-1 if name is None else rows[name] for name in self._jobs]
+def owners_of(state: ClusterState, rows: Sequence[int]) -> Ints:
+    """Return the slot of the job on each GPU, -1 for GPUs without a job in a slot.
 
-    def note(self, action: Ints) -> None:
-        """Remember the GPUs that the agent gave to each slot (GPUs, slots from 1 on)."""
-        for slot, name in enumerate(self._jobs):
-            if name is not None:
-                self._given[name] = np.flatnonzero(action == slot + 1)
-
-    def gpus_of(self, slot: int) -> Ints:
-        """Return the GPUs that the agent gave to the job of that slot last."""
-        return self._given.get(self._jobs[slot] or "", np.zeros(0, dtype=np.int64))
+    A job has the GPU with the number of its slot if that is on its nodes; its other GPUs are the last free ones of each node.
+    """
+    node = node_of_gpus(state)
+    owner = np.full(len(node), -1)
+    held = {slot: each for slot, row in enumerate(rows) if row >= 0 and (each := state.jobs.placement(row)) is not None}
+    for slot, placement in held.items():
+        if slot < len(node) and node[slot] in placement.nodes:
+            owner[slot] = slot
+    for slot, placement in held.items():
+        for where, count in placement.items():
+            here = node == where
+            free = np.flatnonzero(here & (owner < 0))[::-1]
+            owner[free[: count - np.count_nonzero(owner[here] == slot)]] = slot
+    return owner
 
 
 def node_of_gpus(state: ClusterState) -> Ints:
@@ -61,44 +66,41 @@ def node_of_gpus(state: ClusterState) -> Ints:
     return np.repeat(np.arange(len(state.nodes)), state.nodes.gpus)
 
 
-def image_of(state: ClusterState, columns: ImageColumns, slots: Slots, rows: list[int], row_s: float) -> Image:
-    """Return the image. A row shows `row_s` seconds; a job whose duration is not known fills all rows.
+def image_of(state: ClusterState, columns: ImageColumns, rows: Sequence[int], row_s: float) -> Image:
+    """Return the image of a state whose slots have the jobs of these rows.
 
-    The time that a job has left on its GPUs is that on its requested GPUs, times their number over the number of its own, times
-    its contention sensitivity as far as that is known.
+    A row of the image shows `row_s` seconds; a job whose duration is not known fills all rows. The
+    time that a job has left on its GPUs is that on its requested GPUs, times their number over the number of its own, times its
+    contention sensitivity as far as that is known.
     """
-    jobs = state.jobs
     left_s = left_of(state)
     image = np.zeros(columns.shape, dtype=np.uint8)
-    owner, steps = np.full(columns.gpus, -1), np.zeros(columns.gpus)
-    node = node_of_gpus(state)
-    # Jobs in slots first: they keep the GPUs that the agent knows.
-    for slot, row in enumerate(rows):
-        placement = None if row < 0 else jobs.placement(row)
-        if placement is None:
-            continue
-        known = slots.gpus_of(slot)
-        slower = (
-            1.0
-            if jobs.contention_sensitivity is None
-            else float(np.nan_to_num(jobs.contention_sensitivity[row], nan=1.0))
-        )
-        for where, count in placement.items():
-            free = np.flatnonzero((node == where) & (owner < 0))
-            mine = np.concatenate([free[np.isin(free, known)], free[~np.isin(free, known)]])[:count]
-            owner[mine] = slot
-            steps[mine] = left_s[row] * slower * jobs.num_gpus[row] / placement.num_gpus / row_s
+    owner = owners_of(state, rows)
+    steps = np.append(_steps_of(state, rows, left_s / row_s), 0.0)[owner]
     depth = np.arange(columns.rows)[:, None]
     image[:, : columns.gpus] = (np.ceil(steps) > depth) * (owner + 1)
     for slot, row in enumerate(rows):
         if row >= 0:
             tall = int(np.clip(np.ceil(left_s[row] / row_s), 1, columns.rows))
             begin = columns.first_of_slots + slot * columns.widest
-            image[:tall, begin : begin + min(int(jobs.num_gpus[row]), columns.widest)] = 1
+            image[:tall, begin : begin + min(int(state.jobs.num_gpus[row]), columns.widest)] = 1
     waiting = min(int(len(state.pending) + len(state.running)) - sum(row >= 0 for row in rows), columns.backlog)
     cells = np.arange(columns.rows * columns.of_backlog).reshape(columns.rows, -1)
     image[:, columns.first_of_backlog :] = cells < waiting
     return image
+
+
+def _steps_of(state: ClusterState, rows: Sequence[int], left: FloatColumn) -> FloatColumn:
+    """Return the rows that the job of each slot has left on its GPUs, 0 where none runs. `left` is that on requested GPUs."""
+    jobs = state.jobs
+    known = jobs.contention_sensitivity
+    steps = np.zeros(len(rows))
+    for slot, row in enumerate(rows):
+        placement = None if row < 0 else jobs.placement(row)
+        if placement is not None:
+            slower = 1.0 if known is None else float(np.nan_to_num(known[row], nan=1.0))
+            steps[slot] = left[row] * slower * jobs.num_gpus[row] / placement.num_gpus
+    return steps
 
 
 def left_of(state: ClusterState) -> FloatColumn:

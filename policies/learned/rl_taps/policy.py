@@ -8,14 +8,13 @@ size if the agent gives it any GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 import numpy as np
 import torch
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError
-from policies.learned.rl_taps.cluster_image import Ints, Slots, image_of, node_of_gpus
+from policies.learned.rl_taps.cluster_image import Ints, image_of, node_of_gpus, slots_of
 from policies.learned.rl_taps.system import trained_network
 from policies.model import ClusterState, Placement, Split
 from policies.options import number
@@ -40,14 +39,7 @@ class RlTaps:
         self._network, self._columns, _ = trained_network(str(weights))
         self._round_s = number("round_s", round_s, unit="seconds")
         self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
-        self._slots = Slots(self._columns.slots)
         self.spec = PolicySpec(name="rl-taps", source=SOURCE, preempts=True, resizes=True, round_s=self._round_s)
-
-    def fork(self) -> Self:
-        """See Forkable: it remembers the slot of each job."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__ = {**self.__dict__, "_slots": self._slots.copy()}
-        return twin
 
     def decide(self, state: ClusterState) -> Decision:
         """Let the agent act, then carry its action out as far as jobs and nodes allow. Raises EncoderError."""
@@ -57,11 +49,10 @@ class RlTaps:
                 f"the cluster has {gpus} GPUs, and these weights are for {self._columns.gpus}; "
                 "train rl-taps with --cluster, or choose another policy"
             )
-        rows = self._slots.fill(state)
-        image = image_of(state, self._columns, self._slots, rows, self._row_s)
+        rows = slots_of(state, self._columns.slots)
+        image = image_of(state, self._columns, rows, self._row_s)
         with torch.inference_mode():
             action = self._network.logits(torch.from_numpy(image[None]))[0].argmax(1).numpy()
-        self._slots.note(action)
         wanted = {**_without_slot(state, rows), **_wanted(state, rows, action)}
         low, high = (column.tolist() for column in ranges(state))
 

@@ -12,18 +12,13 @@ VERSION = "0.1.0"
 """The same as in pyproject.toml; a test compares them."""
 
 
-def version_line(program: str) -> str:
-    """Return the line that `PROGRAM --version` prints."""
-    return f"{program} {VERSION}"
-
-
 def version_option(program: str) -> Any:
     """Return the option of typer that prints the version of a program and ends it."""
     import typer
 
     def show(asked: bool) -> None:
         if asked:
-            typer.echo(version_line(program))
+            typer.echo(f"{program} {VERSION}")
             raise typer.Exit
 
     return typer.Option("--version", callback=show, is_eager=True, help="Print the version and exit.")

@@ -1,3 +1,4 @@
 """The world of MARL: schedulers with partitions of one data center, which place workers and parameter servers on GPU groups.
+Rules act in it; no trained agent is offered.
 Imports `cluster`, `envs`, `errors`, `papers/programs`, `slowdown` and `traces`; of other packages `policies`.
 """

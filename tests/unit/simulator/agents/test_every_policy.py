@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+import numpy as np
 import pytest
 
-from policies.api import ENTRY_POINT_GROUP, Forkable, load_policy
+from policies.api import ENTRY_POINT_GROUP, Decision, Forkable, load_policy
+from policies.learned.guard import Guard
 from policies.model import ClusterState
+from policies.selection import present_placements
 from simulator.agents.demonstrations import demonstrate
 from simulator.agents.episodes import make
 from simulator.cluster.cluster import parse_cluster
@@ -44,6 +49,7 @@ def test_it_demonstrates(name: str) -> None:
     assert shown.actions.tolist() == again.actions.tolist()
 
 
+@cache
 def states(cluster_text: str) -> list[ClusterState]:
     """States of a run with elastic jobs under drf, in order."""
     cluster, profiles = parse_cluster(cluster_text), paper_profiles()
@@ -57,6 +63,19 @@ def states(cluster_text: str) -> list[ClusterState]:
     return found
 
 
+def hypothetical(state: ClusterState) -> list[ClusterState]:
+    """Return states that differ from this one as those of what-if requests and of later times do."""
+    later = [replace(state, time_s=state.time_s + passed_s) for passed_s in (100.0, 1e6)]
+    stopped = [replace(state, jobs=state.jobs.stopped(row)) for row in state.running.tolist()[:2]]
+    down = replace(state.nodes, available=np.arange(len(state.nodes)) > 0)
+    return [*later, *stopped, replace(state, nodes=down)]
+
+
+def mixed(cluster_text: str) -> list[ClusterState]:
+    """Some states of a run, each with its hypothetical ones."""
+    return [each for state in states(cluster_text)[::2] for each in (state, *hypothetical(state))]
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_decisions_depend_on_the_state_alone_or_the_policy_can_be_forked(name: str) -> None:
     policy = loaded(name)
@@ -64,3 +83,41 @@ def test_decisions_depend_on_the_state_alone_or_the_policy_can_be_forked(name: s
         decision = policy.decide(state)
         assert policy.decide(state) == decision, "asked again, it decides otherwise"
         assert isinstance(policy, Forkable) or loaded(name).decide(state) == decision, "it remembers earlier states"
+
+
+class Forgetful:
+    """A policy that remembers earlier states, forked for each decision."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+
+    def decide(self, state: ClusterState) -> Decision:
+        decision: Decision = self._policy.fork().decide(state)
+        return decision
+
+
+def test_two_baselines_declare_that_they_remember_earlier_states() -> None:
+    """The promise of `Policy.decide` in docs/architecture.md names them."""
+    assert {name for name in POLICIES if isinstance(loaded(name), Forkable)} == {"optimus", "sched2-dsif"}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_states_in_between_change_no_decision(name: str) -> None:
+    """Also of hypothetical states, which a controller asks about between its decisions."""
+    policy = loaded(name)
+    if isinstance(policy, Forkable):
+        policy = Forgetful(policy)
+    asked = mixed(WEIGHTS_FOR.get(name, "3x4"))
+    decisions = [policy.decide(state) for state in asked]
+    for state, decision in zip(reversed(asked), reversed(decisions), strict=True):
+        assert policy.decide(state) == decision
+
+
+def test_the_guard_remembers_nothing() -> None:
+    asked = mixed("3x4")
+    idle = [Decision(present_placements(state, state.running)) for state in asked]
+    pairs = list(zip(asked, idle, strict=True))
+    guard = Guard()
+    decisions = [guard.checked(state, decision) for state, decision in pairs]
+    assert 0 < sum(bool(decision.guard) for decision in decisions) < len(decisions)
+    assert [guard.checked(state, decision) for state, decision in reversed(pairs)] == decisions[::-1]

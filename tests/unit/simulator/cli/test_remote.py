@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.serving.remote import RemotePolicy
 from simulator.cli import main as cli
 from tests.unit.policies.processes import running, serve_command, wait_for
 from tests.unit.simulator.commands import write
@@ -96,8 +97,8 @@ def test_without_a_server_it_ends_with_an_error(sim: Sim, address: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("127.0.0.1:50061", "give the address of a policy server as grpc://HOST:PORT"),
-        ("http://127.0.0.1:50061", "give the address of a policy server as grpc://HOST:PORT"),
+        ("127.0.0.1:50061", "is not the address of a policy server; give grpc://HOST:PORT"),
+        ("http://127.0.0.1:50061", "is not the address of a policy server; give grpc://HOST:PORT"),
         ("grpc://10.1.2.3:50061", "is not on this machine"),
         ("grpc://127.0.0.1", "is not an address"),
         ("grpc://127.0.0.1:50061?deadline_s=-1", "deadline_s is -1.0"),
@@ -112,6 +113,18 @@ def test_wrong_addresses_are_reported(sim: Sim, policy: str, said: str) -> None:
 
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_comparison_closes_the_policies_that_it_has_checked(
+    sim: Sim, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[RemotePolicy] = []
+    monkeypatch.setattr(RemotePolicy, "close", lambda policy: closed.append(policy))
+
+    code, _, err = sim("compare", "--policies", f"{address},{address}2", "--placement", "any")
+
+    assert (code, len(closed)) == (2, 2)
+    assert "none of the policies takes --placement" in err
 
 
 def test_options_of_the_run_do_not_reach_a_server(sim: Sim, address: str) -> None:

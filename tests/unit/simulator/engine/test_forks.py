@@ -275,6 +275,26 @@ def test_the_copy_of_an_asked_policy_is_asked_too() -> None:
     assert len(fork.decision_ns) == 3
 
 
+class Guarded:
+    """Decides as fifo does, and reports every decision as a guard's."""
+
+    def __init__(self) -> None:
+        self.fifo = load_policy("fifo")
+        self.spec = self.fifo.spec
+
+    def decide(self, state: ClusterState) -> Decision:
+        return replace(self.fifo.decide(state), guard="a rule decides")
+
+
+def test_a_copy_goes_on_counting_decisions_and_those_of_a_guard() -> None:
+    trace = trace_of((0, 1, 10), (5, 1, 10), (7, 1, 1))
+    original = advanced(Simulation(trace, parse_cluster("1x1"), Guarded(), FREE), 3, decided=True)
+    fork = original.fork()
+    for each in (fork, original):
+        each.run()
+        assert each.guarded == each.decisions == 6
+
+
 class EverySecond:
     """Decides as fifo does at every second instant, and keeps the present allocation at the others."""
 

@@ -104,6 +104,20 @@ def test_a_system_is_listed_and_made(
     assert "<svg" in (out / registry.PAGE).read_text()
 
 
+def test_the_help_names_the_seeds_of_each_system(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "reproduce", "--help") == 0
+    said = " ".join(capsys.readouterr().out.split()).replace("- ", "-")  # names are also broken at their hyphens
+    usual, _, quick = said.partition("[default: (")[2].partition(")")[0].partition("; with --quick ")
+    for text, counts in (
+        (usual, {name: each.default_seeds for name, each in registry.REPRODUCTIONS.items()}),
+        (quick, {name: each.quick_seeds for name, each in registry.REPRODUCTIONS.items()}),
+    ):
+        pairs = (part.split(" of ") for part in text.split(", "))
+        assert {name: int(count) for count, names in pairs for name in names.split(" and ")} == counts
+
+
 def test_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(registry.REPRODUCTIONS, "toy", registry.Reproduction("a toy", __name__))
     assert call(monkeypatch, "reproduce", "none-such") == 2

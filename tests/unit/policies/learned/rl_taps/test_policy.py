@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from policies.api import Forkable
 from policies.errors import EncoderError
-from policies.learned.rl_taps.cluster_image import Slots, image_of, left_of
+from policies.learned.rl_taps.cluster_image import image_of, left_of, owners_of, slots_of
 from policies.learned.rl_taps.image_columns import PAPER
 from policies.learned.rl_taps.policy import RlTaps
 from policies.model import ClusterState
@@ -18,6 +20,33 @@ from tests.unit.policies.states.valid import check_resizing
 
 def state_of(*jobs: Job) -> ClusterState:
     return cluster([Node(4)] * 8, list(jobs))
+
+
+def random_state(seed: int) -> ClusterState:
+    """A cluster of 32 GPUs with up to 16 jobs, elastic and of fixed size, most of which run while there are free GPUs."""
+    rng = np.random.default_rng(seed)
+    free = np.full(8, 4)
+    jobs = []
+    for _ in range(rng.integers(1, 17)):
+        asked = int(rng.integers(1, 13))
+        occupied: dict[int, int] | None = None
+        if rng.random() < 0.7 and free.sum():
+            gpus = rng.permutation(np.repeat(np.arange(8), free))[: rng.integers(1, asked + 1)]
+            nodes, counts = np.unique(gpus, return_counts=True)
+            free[nodes] -= counts
+            occupied = dict(zip(nodes.tolist(), counts.tolist(), strict=True))
+        jobs.append(
+            Job(
+                gpus=asked,
+                sizes=(1, int(rng.integers(asked, 33))) if rng.random() < 0.8 else None,
+                occupied=occupied,
+                estimate_s=float(rng.choice([np.nan, 40.0, 120.0, 400.0, 900.0])),
+                service_s=float(rng.choice([0.0, 30.0, 200.0])),
+                preemptible=bool(rng.random() < 0.9),
+                measured=(float(rng.uniform(1, 3)), 1.0, 4.0) if rng.random() < 0.3 else None,
+            )
+        )
+    return state_of(*jobs)
 
 
 def acting(action: np.ndarray) -> RlTaps:
@@ -36,37 +65,68 @@ def of(**gpus: list[int]) -> np.ndarray:
     return action
 
 
+def test_its_decisions_depend_on_the_state_alone() -> None:
+    """With the network that comes with Headway, whatever it was asked before."""
+    policy = RlTaps()
+    assert not isinstance(policy, Forkable)
+    asked = [random_state(seed) for seed in range(60)]
+    asked += [replace(state, jobs=state.jobs.stopped(int(state.running[0]))) for state in asked if len(state.running)]
+    decisions = []
+    for state in asked:
+        decisions.append(policy.decide(state))
+        assert policy.decide(state) == decisions[-1]
+    for state, decision in zip(reversed(asked), reversed(decisions), strict=True):
+        assert policy.decide(state) == decision
+    assert RlTaps().decide(asked[0]) == decisions[0]
+
+
 def test_the_image_shows_gpus_slots_and_backlog() -> None:
     jobs = [
         Job(gpus=2, occupied={1: 2}, estimate_s=50.0, service_s=20.0),
         *(Job(gpus=20, estimate_s=990.0) for _ in range(12)),
     ]
     state = state_of(*jobs)
-    slots = Slots(10)
-    rows = slots.fill(state)
-    assert rows == list(range(10))
-    image = image_of(state, PAPER, slots, rows, 10.0)
-    assert image[:, [4, 5]].tolist() == [[1, 1]] * 3 + [[0, 0]] * 7
-    assert image[:, :32].sum() == 6
-    # Three rows of two GPUs; then ten rows of twelve, the most that a slot shows.
-    assert image[:, 32:44].sum() == 6
-    assert image[:, 44:56].all()
+    rows = slots_of(state, 10)
+    assert rows == [1, 2, 3, 4, 0, 5, 6, 7, 8, 9]
+    image = image_of(state, PAPER, rows, 10.0)
+    # Of the second node's four GPUs the one with the number of the slot, and the last one.
+    assert image[:, [4, 7]].tolist() == [[5, 5]] * 3 + [[0, 0]] * 7
+    assert image[:, :32].sum() == 30
+    # Ten rows of twelve, the most that a slot shows; then three rows of two GPUs.
+    assert image[:, 32:44].all()
+    assert image[:, 80:92].sum() == 6
     assert image[:, PAPER.first_of_backlog :].sum() == 3
 
 
-def test_a_job_keeps_its_slot_and_the_gpus_that_the_agent_knows() -> None:
-    one, two = Job(gpus=1, occupied={0: 1}), Job(gpus=1, occupied={0: 1})
-    slots = Slots(10)
-    before = state_of(one, two)
-    slots.fill(before)
-    slots.note(of(s1=[2], s2=[3]))
-    image = image_of(before, PAPER, slots, [0, 1], 10.0)
-    assert image[0, :4].tolist() == [0, 0, 1, 2]
-    twin = slots.copy()
-    names = before.jobs.ids
-    after = cluster([Node(4)] * 8, [two, Job(gpus=1)])
-    assert after.jobs.ids == names, "the second state has jobs of the same names"
-    assert twin.fill(after) == slots.fill(after)
+@pytest.mark.parametrize("seed", range(30))
+def test_a_job_in_a_slot_has_as_many_gpus_of_a_node_in_the_image_as_it_occupies(seed: int) -> None:
+    state = random_state(seed)
+    rows = slots_of(state, 10)
+    owner = owners_of(state, rows)
+    for slot, row in enumerate(rows):
+        placement = None if row < 0 else state.jobs.placement(row)
+        nodes, counts = np.unique(np.flatnonzero(owner == slot) // 4, return_counts=True)
+        expected = () if placement is None else placement.items()
+        assert list(zip(nodes.tolist(), counts.tolist(), strict=True)) == list(expected)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_jobs_in_slots_are_the_first_by_submission_and_running_ones_before_waiting_ones(seed: int) -> None:
+    state = random_state(seed)
+    chosen = sorted(row for row in slots_of(state, 10) if row >= 0)
+    first = [*state.running.tolist(), *state.pending.tolist()][:10]
+    assert chosen == sorted(first)
+
+
+def test_jobs_that_stay_on_their_nodes_keep_the_gpus_of_their_slots_when_others_end() -> None:
+    jobs = [Job(gpus=1, occupied={row // 4: 1}) for row in range(10)]
+    assert slots_of(state_of(*jobs), 10) == list(range(10))
+    # The jobs of slots 1 and 5 have ended: the others keep their node's GPUs, and two waiting jobs get the free slots.
+    left = [job for row, job in enumerate(jobs) if row not in {1, 5}]
+    state = state_of(*left, Job(gpus=3), Job(gpus=3))
+    rows = slots_of(state, 10)
+    assert (rows[3], rows[7]) == (8, 9)
+    assert owners_of(state, rows).tolist() == [0, 1, 2, -1, 4, 5, 6, -1, 8, 9, *[-1] * 22]
 
 
 def test_unknown_durations_fill_all_rows() -> None:
@@ -81,8 +141,6 @@ def test_elastic_jobs_get_what_the_agent_gives_on_its_nodes() -> None:
     assert dict(decision.allocation[0].items()) == {1: 2, 2: 3}
     assert decision.allocation[1].num_gpus == 3
     assert decision.allocation[2].num_gpus == 6
-    assert isinstance(policy, Forkable)
-    assert policy.fork().decide(state) == decision
 
 
 def test_an_agent_that_gives_nothing_leaves_no_cluster_idle() -> None:
