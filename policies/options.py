@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
+from policies.documents import is_number
 from policies.rule import Layout
 
 
 def number(name: str, value: object, *, unit: str, positive: bool = False) -> float:
     """Return the option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
     wanted = f"give a number of {unit}, {'more than 0' if positive else '0 or more'}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {value!r}; {wanted}")  # noqa: TRY004 - one kind of error for every bad option
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise ValueError(f"{name} is {value}; {wanted}")
+    if not is_number(value, low=0.0) or (positive and value == 0):
+        raise ValueError(f"{name} is {value!r}; {wanted}")
     return float(value)
 
 

@@ -6,12 +6,14 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from policies.documents import is_version, is_whole
 from policies.errors import TrainingError
 from policies.learned.dl2.learning.result import AttemptResult
 from policies.learned.weights.files import write_whole
 
 _MOST = 1 << 16
 _FORMAT = 1
+_MOST_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +39,11 @@ class Progress:
             return cls()
         try:
             values = json.loads(content)
-            if values.pop("format") != _FORMAT or values.keys() != {"attempts", "promotions", "last"}:
+            if not is_version(values.pop("format"), _FORMAT) or values.keys() != {"attempts", "promotions", "last"}:
                 raise ValueError("another format")
             last = values["last"]
             counts = [values[name] for name in ("attempts", "promotions")]
-            if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63 for each in counts):
+            if not all(is_whole(each, 0, _MOST_COUNT) for each in counts):
                 raise ValueError("a number is none")
             return cls(
                 attempts=counts[0],

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, fields, replace
 
+from policies.documents import is_number, is_whole
 from policies.errors import TrainingError
 
 PROMOTED, NOT_BETTER, FAILED, STOPPED = "promoted", "not better", "failed", "stopped"
 RESULTS = (PROMOTED, NOT_BETTER, FAILED, STOPPED)
 _LONGEST = 300
+_MOST_COUNT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +43,13 @@ class AttemptResult:
     def __post_init__(self) -> None:
         """Raises TrainingError for a value of another kind."""
         texts = (self.result, self.reason, self.parent, self.candidate)
-        numbers = (self.jobs, self.newest_s, self.windows, self.ended_s, self.took_s)
+        counts, numbers = (self.jobs, self.windows), (self.newest_s, self.ended_s, self.took_s)
         optional = [each for each in (self.change, self.ci95) if each is not None]
         if not all(isinstance(each, str) for each in texts) or self.result not in RESULTS:
             raise TrainingError("the result of an attempt has a text that is none")
-        if not all(_is_number(each) and each >= 0 for each in numbers) or not all(map(_is_number, optional)):
+        if not all(is_whole(each, 0, _MOST_COUNT) for each in counts):
+            raise TrainingError("the result of an attempt has a count that is none")
+        if not all(is_number(each, low=0.0) for each in numbers) or not all(map(is_number, optional)):
             raise TrainingError("the result of an attempt has a number that is none")
 
     @property
@@ -69,7 +72,3 @@ class AttemptResult:
         if not isinstance(values, dict) or values.keys() != {each.name for each in fields(cls)}:
             raise TrainingError("the result of an attempt has other keys than this version knows")
         return cls(**values)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -34,7 +34,9 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"null", b'{"format": 2, "attempts": 0, "promotions": 0, "last": null}', b"\xff" * 100,
+    [b"", b"{", b"[]", b"null",
+     b'{"format": true, "attempts": 0, "promotions": 0, "last": null}',
+     b'{"format": 2, "attempts": 0, "promotions": 0, "last": null}', b"\xff" * 100,
      b'{"format": 1, "attempts": -1, "promotions": 0, "last": null}',
      b'{"format": 1, "attempts": 1, "promotions": 0, "last": {}}',
      b'{"format": 1, "attempts": 1, "promotions": 0, "last": 5}',
@@ -52,6 +54,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
         RESULT.to_json().replace(b"0.2", b"NaN"),
         RESULT.to_json().replace(b"0.2", b"1e999"),
         RESULT.to_json().replace(b"300", b"-300"),
+        RESULT.to_json().replace(b"300", b"9" * 400),
+        RESULT.to_json().replace(b"0.1", b"-" + b"9" * 400),
         RESULT.to_json().replace(b'"no"', b"5"),
         RESULT.to_json().replace(NOT_BETTER.encode(), b"splendid"),
         b"{}",
