@@ -197,9 +197,10 @@ class ContinuedLearning:
             return
         try:
             self._attempts.new_jobs += self._history.append(records)
-        except OSError as error:
+        except (TrainingError, OSError) as error:
             self._refused += len(records)
-            raise TrainingError(f"{self._history.path}: {error.strerror}; {len(records)} jobs are lost") from error
+            problem = f"{self._history.path}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            raise TrainingError(f"{problem}; {len(records)} jobs are lost") from error
         self._problem = self._weights.problem
         self._history.shorten(self._now())
 

@@ -320,9 +320,14 @@ def test_learning_is_off_by_default_and_its_options_are_checked(tmp_path: Path) 
         ({"learn": "here"}, "absolute path"),
         ({"learn": str(tmp_path), "learn_every_s": -1}, "learn_every_s"),
         ({"learn": str(tmp_path), "learn_jobs": 10}, "learn_jobs"),
+        (
+            {"learn": str(tmp_path), "learn_jobs": 10**6},
+            "learn_jobs is 1000000; give a whole number, 250 or more, 100000 at most",
+        ),
         ({"learn": str(tmp_path), "learn_days": 0}, "learn_days"),
         ({"learn": str(tmp_path), "learn_rounds": 1}, "learn_rounds"),
         ({"learn": str(tmp_path), "learn_memory_mib": 1}, "learn_memory_mib"),
+        ({"learn": str(tmp_path), "learn_memory_mib": 1 << 50}, "learn_memory_mib"),
     ):
         with pytest.raises(ValueError, match=problem):
             Dl2(**options)  # type: ignore[arg-type]
