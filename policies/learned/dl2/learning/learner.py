@@ -130,13 +130,26 @@ class ContinuedLearning:
         with self._stack:
             self._stack.callback(self._attempts.kill)
             while not self._stop.wait(self._cycle_s):
-                try:
-                    self.cycle()
-                except (PolicyError, OSError) as error:
-                    self._note_problem(str(error))
-                except Exception as error:  # the thread must outlast a defect: without it nothing is recorded
-                    log.exception("learning_failed")
-                    self._note_problem(f"{type(error).__name__}: {error}")
+                self._guarded(self.cycle)
+            self._guarded(self._record_last)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do the work; a failure becomes the problem that operators see."""
+        try:
+            work()
+        except (PolicyError, OSError) as error:
+            self._note_problem(str(error))
+        except Exception as error:  # the thread must outlast a defect: without it nothing is recorded
+            log.exception("learning_failed")
+            self._note_problem(f"{type(error).__name__}: {error}")
+
+    def _record_last(self) -> None:
+        """Record the jobs that have ended since the last cycle. Raises PolicyError and OSError."""
+        if self._outcomes and not self._is_open:
+            self._open()
+        self._take_states()
+        if self._is_open:
+            self._record()
 
     def cycle(self) -> None:
         """Do what is to be done now. Raises PolicyError and OSError."""

@@ -312,6 +312,37 @@ def test_a_defect_does_not_end_the_thread(world: World, monkeypatch: pytest.Monk
     world.learner.end()
 
 
+@pytest.mark.parametrize("cycles", [0, 1])
+def test_jobs_that_end_just_before_a_stop_are_recorded(tmp_path: Path, cycles: int) -> None:
+    # given a thread that has made one cycle, or none, and sleeps until the next one
+    world = World(tmp_path / "learn")
+    for _ in range(cycles):
+        world.learner.cycle()
+    world.learner._cycle_s = 3600.0
+    world.learner.begin()
+    # when jobs end and then the server
+    world.learner.see(STATE)
+    for outcome in outcomes(3, BEGUN_S):
+        world.learner.learn(outcome)
+    world.learner.end()
+    assert not world.learner._thread.is_alive()
+    # then they are in the history, and the folder is free for the next server
+    assert len(read_history(tmp_path / "learn" / "history.log")[0]) == 3
+    with locked(tmp_path / "learn"):
+        pass
+
+
+def test_a_stop_beside_a_server_that_holds_the_folder_records_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path / "learn")
+    with locked(tmp_path / "learn"):
+        world.learner._cycle_s = 3600.0
+        world.learner.begin()
+        world.learner.learn(outcomes(1, BEGUN_S)[0])
+        world.learner.end()
+    assert not world.learner._thread.is_alive()
+    assert not (tmp_path / "learn" / "history.log").exists()
+
+
 def test_learning_is_off_by_default_and_its_options_are_checked(tmp_path: Path) -> None:
     assert Dl2().learning() is None
     Dl2().begin()
