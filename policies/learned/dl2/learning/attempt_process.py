@@ -47,7 +47,7 @@ class AttemptProcess:
             "memory-mib": settings.memory_mib,
             "seed": seed,
             "rounds": settings.rounds,
-            "oldest": time.time() - settings.limits.age_s,
+            "oldest": max(time.time() - settings.limits.age_s, 0.0),  # a negative number may look like an option
         }
         argv += [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

@@ -149,6 +149,10 @@ class History:
         self.jobs += len(new)
         return len(new)
 
+    def jobs_since(self, oldest_s: float) -> int:
+        """Return the number of jobs that have ended since that Unix time."""
+        return sum(end_s >= oldest_s for _, end_s in self._recent)
+
     def shorten(self, now_s: float) -> None:
         """If the file is too long, write it again with the newest jobs alone. Raises TrainingError and OSError; the file stays as
         it is then."""

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 import structlog
 
@@ -106,22 +107,14 @@ class ContinuedLearning:
 
     def status(self) -> LearningStatus:
         """Return the present state, for operators."""
-        done, last = self._attempts.progress, self._attempts.progress.last
-        return LearningStatus(
-            training=self._attempts.under_way,
+        return replace(
+            self._attempts.status(),
             weights_sha256=self._weights.card.weights_sha256,
             weights_since_s=self._weights.since_s,
             history_jobs=self._history.jobs,
             history_bytes=self._history.size,
             outcomes_refused=self._refused,
-            attempts=done.attempts,
-            promotions=done.promotions,
-            last_attempt_s=0.0 if last is None else last.ended_s,
-            last_result="" if last is None else last.result,
-            last_reason="" if last is None else last.reason,
-            change=None if last is None else last.change,
-            ci95=None if last is None else last.ci95,
-            problem=self._problem,
+            problem=self._problem or self._attempts.waits_for,
         )
 
     # The thread

@@ -151,6 +151,29 @@ def test_an_attempt_begins_when_there_is_enough_history_and_then_once_a_day(worl
     assert len(world.process.starts) == 2
 
 
+def test_jobs_that_ended_too_long_ago_do_not_make_an_attempt_due(world: World) -> None:
+    world.settings = replace(world.settings, limits=HistoryLimits(5000, 30 * DAY_S))
+    world.restarted()
+    world.jobs(FEWEST_JOBS - 1)
+    # given that all but the last jobs are a month old when the next ones end
+    world.now_s += 30 * DAY_S
+    for outcome in outcomes(NEW_JOBS, world.now_s - 1e5, FEWEST_JOBS):
+        world.learner.learn(outcome)
+    world.jobs(0)
+    # then there is no attempt, and operators see why
+    assert not world.process.starts
+    assert world.learner.status().problem == (
+        f"{NEW_JOBS} of {FEWEST_JOBS - 1 + NEW_JOBS} jobs of the history have ended within learn_days (30 days); "
+        f"{FEWEST_JOBS} are needed"
+    )
+    # until enough jobs have ended
+    for outcome in outcomes(FEWEST_JOBS, world.now_s - 2e5, 2 * FEWEST_JOBS):
+        world.learner.learn(replace(outcome, finish_time_s=min(outcome.finish_time_s, world.now_s)))
+    world.jobs(0)
+    assert len(world.process.starts) == 1
+    assert world.learner.status().problem == ""
+
+
 def test_better_weights_are_swapped_in_and_stay(world: World) -> None:
     world.jobs(FEWEST_JOBS)
     world.process.ends(BETTER)
