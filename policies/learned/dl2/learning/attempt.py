@@ -102,17 +102,18 @@ def _limit(asked: Arguments) -> None:
 def _attempt(asked: Arguments) -> AttemptResult:
     """Return the result. Raises PolicyError, OSError, MemoryError and what torch raises."""
     from policies.learned.dl2.learning.history import read_history
-    from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS, replay_of
+    from policies.learned.dl2.learning.replay_trace import replay_of, why_too_few
     from policies.learned.dl2.learning.result import NOT_BETTER, PROMOTED, AttemptResult
     from policies.learned.weights import weights
 
     found_jobs, refused = read_history(asked.history)
     records = [record for record in found_jobs if record.finish_time_s >= asked.oldest]
     replay = replay_of(records)
-    said = f"{replay.jobs} jobs in windows of {replay.window}, {replay.left_out} too long, {refused} lines refused"
+    left_out = f"{len(found_jobs) - len(records)} ended more than learn_days ago, {replay.left_out} are too long"
+    said = f"{replay.jobs} jobs in windows of {replay.window}; {left_out}; {refused} lines were refused"
     print(said, flush=True)  # noqa: T201 - standard output is the log of the attempt
-    if replay.jobs < FEWEST_JOBS:
-        return _failed(f"{replay.jobs} jobs can be replayed ({replay.left_out} are too long); {FEWEST_JOBS} are needed")
+    if why_not := why_too_few(replay, left_out):
+        return _failed(why_not)
     Path(_REPLAY).write_text(replay.csv, encoding="utf-8")
     Path(_TRAINED_ON).write_text(replay.training_csv, encoding="utf-8")
     parent = _card(Path(PARENT))
