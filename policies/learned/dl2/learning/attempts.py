@@ -124,7 +124,7 @@ class Attempts:
             self._folder.mkdir(mode=0o700)
             (self._folder / CLUSTER).write_text(cluster, encoding="utf-8")
             self._parent = copy_parent(self._folder / PARENT)
-            self._attempt = self._start(self._folder, self._settings, history.path, self.progress.attempts)
+            self._attempt = self._start(self._folder, self._settings, history.path, self.progress)
         except Exception as error:
             self.note(self._ended(FAILED, f"it could not begin: {error}"))
             raise
@@ -153,6 +153,7 @@ class Attempts:
         """Count an attempt. Raises OSError if that cannot be written; it counts until the next start then."""
         self.progress = Progress(
             attempts=self.progress.attempts + 1,
+            compared=self.progress.compared + (result.change is not None),
             promotions=self.progress.promotions + (result.result == PROMOTED),
             last=replace(result, newest_s=self._newest_s),
         )
@@ -170,7 +171,7 @@ class Attempts:
 
     def _why_not(self, found: AttemptResult, in_service: str) -> str:
         """Return why better weights are not promoted all the same; empty if they are."""
-        if not found.is_better or found.windows < FEWEST_WINDOWS:
+        if not found.is_better(self.progress.compared) or found.windows < FEWEST_WINDOWS:
             return "its interval is not below zero, or has too few windows"
         if found.parent != self._parent or self._parent != in_service:
             return "the weights in service were changed while it trained"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from policies.documents import is_number, is_whole
 from policies.errors import TrainingError
+from policies.learned.evaluation.statistics import spent_level, widened
 
 PROMOTED, NOT_BETTER, FAILED, STOPPED = "promoted", "not better", "failed", "stopped"
 RESULTS = (PROMOTED, NOT_BETTER, FAILED, STOPPED)
@@ -52,10 +53,16 @@ class AttemptResult:
         if not all(is_number(each, low=0.0) for each in numbers) or not all(map(is_number, optional)):
             raise TrainingError("the result of an attempt has a number that is none")
 
-    @property
-    def is_better(self) -> bool:
-        """True if the whole interval of the change is below zero."""
-        return self.change is not None and self.ci95 is not None and self.change + self.ci95 < 0
+    def half_interval(self, compared: int) -> float | None:
+        """Return half of the interval of the change at the level of a comparison after so many others; None without one."""
+        if self.ci95 is None or self.windows < 2:
+            return None
+        return widened(self.ci95, self.windows, spent_level(compared + 1))
+
+    def is_better(self, compared: int) -> bool:
+        """Return whether that whole interval is below zero."""
+        half = self.half_interval(compared)
+        return self.change is not None and half is not None and self.change + half < 0
 
     def to_json(self) -> bytes:
         """Return the text that `from_json` reads."""

@@ -15,6 +15,7 @@ from policies.errors import TrainingError
 from policies.learned.dl2.learning.attempts import NEW_JOBS
 from policies.learned.dl2.learning.history import FORMAT, HistoryLimits, read_history
 from policies.learned.dl2.learning.learner import ContinuedLearning
+from policies.learned.dl2.learning.progress import Progress
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS
 from policies.learned.dl2.learning.result import FAILED, NOT_BETTER, PROMOTED, STOPPED, AttemptResult
 from policies.learned.dl2.learning.service import Weights
@@ -42,7 +43,7 @@ class Scripted:
         self.factor = 2.0
         self.error: OSError | None = None
 
-    def start(self, folder: Path, settings: LearnSettings, history: Path, seed: int) -> Scripted:
+    def start(self, folder: Path, settings: LearnSettings, history: Path, _progress: Progress) -> Scripted:
         if self.error is not None:
             raise self.error
         assert len(read_history(history)[0]) >= FEWEST_JOBS
@@ -194,6 +195,7 @@ def test_better_weights_are_swapped_in_and_stay(world: World) -> None:
     [
         (replace(BETTER, result=NOT_BETTER), 0, ""),
         (replace(BETTER, change=-0.1, ci95=0.1), 0, "not below zero"),
+        (replace(BETTER, change=-0.11, ci95=0.1), 0, "not below zero"),
         (replace(BETTER, ci95=None), 0, "not below zero"),
         (replace(BETTER, windows=4), 0, "too few windows"),
         (replace(BETTER, parent="f" * 64), 0, "changed while it trained"),
@@ -214,6 +216,22 @@ def test_nothing_else_is_promoted(world: World, result: AttemptResult | bytes | 
     assert world.result[0] in {NOT_BETTER, FAILED}
     assert reason in world.result[1]
     assert (world.learner.status().attempts, world.learner.status().promotions) == (1, 0)
+
+
+def test_each_comparison_needs_a_clearer_result_than_the_one_before(world: World) -> None:
+    # given three comparisons without a promotion, and attempts without a comparison
+    world.jobs(FEWEST_JOBS)
+    for change in (0.1, 0.1, None, 0.1, None):
+        world.process.ends(replace(BETTER, result=NOT_BETTER, change=change, ended_s=world.now_s))
+        world.now_s += DAY_S
+        world.jobs(NEW_JOBS)
+        world.jobs(0)
+    # when the fourth has a result that would have been enough for the first
+    world.process.ends(BETTER)
+    world.jobs(0)
+    assert world.result[0] == FAILED
+    assert "not below zero" in world.result[1]
+    assert not world.served
 
 
 def test_an_attempt_that_takes_too_long_is_killed(world: World) -> None:
