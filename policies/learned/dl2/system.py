@@ -192,6 +192,7 @@ SYSTEM = TrainableSystem(
     setup=setup,
     card=card_details,
     train=train,
+    policies=(NAME,),
     agent=agent,
     patience=20,
 )

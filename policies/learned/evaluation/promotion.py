@@ -126,11 +126,11 @@ def _policy(system: str, folder: Path) -> str:
     found = find_system(system)
     if any(mark in str(folder) for mark in ",="):
         raise WeightsError(f"{folder} has a comma or an equals sign in its name; rename it")
-    if found.agent is not None:
-        return f"{TRAINED}:system={system},weights={folder}"
-    if not found.policies:
+    if found.policies:  # what serves them: an agent's environment may have other rules, such as no minimum of GPUs
+        return f"{found.policies[0]}:weights={folder}"
+    if found.agent is None:
         raise TrainingError(f"{system} has neither a policy nor an agent that could be compared")
-    return f"{found.policies[0]}:weights={folder}"
+    return f"{TRAINED}:system={system},weights={folder}"
 
 
 def _why_not(found: Evaluation, present: str, coming: str) -> str:

@@ -115,6 +115,26 @@ def test_a_promotion_that_was_interrupted_is_completed_by_the_next_command(tmp_p
     assert not (tmp_path / "none").exists()
 
 
+def test_dl2_is_compared_as_it_is_served_so_that_jobs_start_with_their_minimum(tmp_path: Path) -> None:
+    # given jobs that need four GPUs each, of which the environment's agent gives one after the other to all jobs
+    rows = [f"{number},{60 * number},4,600,4,4,20,0" for number in range(100)]
+    header = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,epochs,num_ps"
+    (tmp_path / "history.csv").write_text("\n".join([header, *rows]) + "\n")
+    arrays, card = weights.load(weights.pretrained(), "dl2-all-reduce", system="dl2", encoder="dl2/1")
+    for name in ("service", "candidate"):
+        weights.save(tmp_path / name / "best", "dl2", arrays, card)
+    request = EvaluationRequest(
+        policies=(),
+        overrides=SetupOverrides(traces=(str(tmp_path / "history.csv"),), cluster="2x4", slowdown=("locality",)),
+        settings=("jobs=10",),
+    )
+    # when two equal weights are compared
+    found = promote("dl2", tmp_path / "candidate", tmp_path / "service", request, lambda _: None)
+    # then all jobs have run, and neither is better
+    assert set(found.evaluation.unfinished.values()) == {0}
+    assert "is +0.0% ± 0.0%, which is not below zero" in found.why_not
+
+
 def test_the_command_says_what_it_needs(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["promote", SYSTEM, str(tmp_path)])
     assert done.exit_code == 1
