@@ -30,7 +30,7 @@ class LearningStatus:
     weights_sha256: str = ""
     """Digest of the weights in service."""
     weights_since_s: float = 0.0
-    """Time at which they were promoted; 0 for those that the policy began with."""
+    """Time at which they were promoted, or returned to by an undo; 0 for those that the policy began with."""
     history_jobs: int = 0
     history_bytes: int = 0
     outcomes_refused: int = 0

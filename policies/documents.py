@@ -1,7 +1,8 @@
 """Read TOML and JSON of other programs, within bounds of size, nesting and digits. The result is a value or DocumentError.
 
 Python's readers raise RecursionError for deep nesting and ValueError for very long numbers. The time of tomllib grows with the
-square of the dots in one key.
+square of the dots in one key. They return whole numbers of thousands of digits, for which `float` and `math.isfinite` raise
+OverflowError: check numbers of documents with `is_number` and `is_whole`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import json
 import os
 import re
 import stat
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 MOST_BYTES = 1 << 20
 """Largest file of settings."""
 _MOST_DOTS = 64
 _DOTTED = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_DOTS}}}")
 _MOST_REASON = 300
+_LARGEST = sys.float_info.max
 
 
 class DocumentError(ValueError):
@@ -57,6 +60,19 @@ def parse_json(text: str | bytes) -> Any:
 def is_version(found: object, version: int) -> bool:
     """Return whether a document says exactly this version: True and 1.0 equal 1 in Python, and are not written by Headway."""
     return type(found) is int and found == version
+
+
+def is_number(value: object, low: float = -_LARGEST, high: float = _LARGEST) -> TypeGuard[int | float]:
+    """Return whether the value is a number from `low` to `high`; by default, one that is finite as a float.
+
+    True and NaN are no numbers.
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
+    """Return whether the value is a whole number from `low` to `high`. True and 1.0 are no whole numbers."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def short(text: object) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
+from policies.documents import is_number, is_whole
 from policies.rule import Layout
+
+_LARGEST = (1 << 63) - 1
 
 
 def number(name: str, value: object, *, unit: str, positive: bool = False) -> float:
     """Return the option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
     wanted = f"give a number of {unit}, {'more than 0' if positive else '0 or more'}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {value!r}; {wanted}")  # noqa: TRY004 - one kind of error for every bad option
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise ValueError(f"{name} is {value}; {wanted}")
+    if not is_number(value, low=0.0) or (positive and value == 0):
+        raise ValueError(f"{name} is {value!r}; {wanted}")
     return float(value)
 
 
@@ -25,13 +24,13 @@ def layout_named(value: object) -> Layout:
     return known[value]
 
 
-def whole(name: str, value: object, *, least: int | None = None) -> int:
-    """Return the option as a whole number of at most 63 bits, at least `least`. Raises ValueError that names it."""
-    wanted = "a whole number" if least is None else f"a whole number, {least} or more"
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
-        raise ValueError(f"{name} is {value!r}; give {wanted}")
-    if least is not None and value < least:
-        raise ValueError(f"{name} is {value}; give {wanted}")
+def whole(name: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
+    """Return the option as a whole number of at most 63 bits, from `least` to `most`. Raises ValueError that names it."""
+    limits = [f"{least} or more"] if least is not None else []
+    limits += [f"{most} at most"] if most is not None else []
+    lowest, highest = -_LARGEST if least is None else least, _LARGEST if most is None else most
+    if not is_whole(value, lowest, highest):
+        raise ValueError(f"{name} is {value!r}; give {', '.join(['a whole number', *limits])}")
     return value
 
 

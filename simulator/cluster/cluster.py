@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policies.documents import DocumentError, parse_toml
+from policies.documents import DocumentError, is_number, parse_toml
 from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology import Inside, Topology, bcube, fat_tree, flat, rack_tree, vl2
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS
@@ -327,6 +327,6 @@ def _whole(table: Mapping[str, Any], key: str, where: str, least: int, most: int
 def _positive(table: Mapping[str, Any], key: str, where: str, default: float) -> float:
     """Check a positive, finite number."""
     value = table.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+    if not (is_number(value) and value > 0):
         raise ClusterError(f"{value!r} is not a positive number", mend="give one", key=f"{where}.{key}")
     return float(value)

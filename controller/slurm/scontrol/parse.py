@@ -51,6 +51,8 @@ _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
 _MOST_GPUS = 4096
 """Maximum number of GPUs of a node: a mask of GPUs is a number of so many bits."""
+_MOST_DIGITS = 15
+"""Maximum number of digits of a time in seconds: a float has them all."""
 _FREE_TEXT = (" Network=", " Command=")
 _NO_TASKS = frozenset({"N/A", "4294967294"})
 """Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
@@ -98,7 +100,7 @@ class Clockface:
         if text is None or text in {"Unknown", "None", "N/A", "(null)", ""}:
             return None
         digits = text.removeprefix(self.token)
-        if digits is text or not digits.isdecimal():
+        if digits is text or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
             raise SlurmReplyError(f"not a time in the form that SLURM_TIME_FORMAT asked for: {clip(text, 80)}")
         return float(digits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,8 +33,11 @@ def duration_s(text: str) -> float | None:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise SlurmReplyError(f"not a duration: {text[:80]!r}")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    found = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if math.isinf(found):
+        raise SlurmReplyError(f"not a duration: {text[:80]!r}")
+    return found
 
 
 @lru_cache(maxsize=4096)

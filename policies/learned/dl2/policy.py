@@ -60,7 +60,6 @@ class Dl2:
             learn, learn_every_s, learn_jobs, learn_days, learn_rounds, learn_longest_s, learn_memory_mib
         )
         service = ServiceFolder(None if settings is None else settings.folder, str(weights), ALL_REDUCE)
-        service.recover()
         found = service.load()
         self._served: tuple[Logits, StateColumns]
         self._take(found)

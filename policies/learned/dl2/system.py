@@ -78,7 +78,7 @@ def trained_network(folder: str, shipped: str = NAME) -> tuple[DL2Network, State
     try:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
         network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]))
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise WeightsError(
             f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
         ) from error
@@ -192,6 +192,7 @@ SYSTEM = TrainableSystem(
     setup=setup,
     card=card_details,
     train=train,
+    policies=(NAME,),
     agent=agent,
     patience=20,
 )

@@ -1,20 +1,29 @@
 """Promotion of new weights: they replace those in service only if they are better on a replay of the cluster's own history.
 
 A folder of weights in service is that of a policy training: `best/` has the weights and their card. The weights before the last
-promotion are in `previous/`, so that a promotion can be undone.
+promotion are in `previous/`, so that a promotion can be undone. Weights come into `best/` by a rename, from `.coming/`, which has
+complete weights whenever it is there; they are copied in `.part/`. The time at which the folder `best/` was changed is that of the
+promotion. One process at a time changes the folder.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.errors import TrainingError, WeightsError
 from policies.learned.evaluation.evaluation import Evaluation, EvaluationRequest, evaluate
+from policies.learned.training.run.folder_lock import alone
 from policies.learned.training.systems import TRAINED, OnProgress, find_system
 
 BEST, PREVIOUS, COMING = "best", "previous", ".coming"
+WAIT_S = 10.0
+"""Maximum time for another process to change the folder, seconds."""
+_PART, _GONE = ".part", ".gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +46,15 @@ def promote(
     Better means that the 95 % interval (Student's t) of the change of the average JCT, trace by trace, is below zero. Everything of
     `request` but its policies counts. Raises PolicyError, and OSError.
     """
+    recover(service)
+    _check_folders(system, candidate, service)
+    compared = _content(system, candidate), _content(system, service)
     found = compare(system, candidate, service, request, on_progress)
     if found.promoted:
+        if (_content(system, candidate), _content(system, service)) != compared:
+            raise TrainingError(
+                f"{candidate} or {service} has other weights than those that were compared; compare again"
+            )
         put_in_service(candidate, service)
     return found
 
@@ -60,10 +76,10 @@ def compare_policies(present: str, coming: str, request: EvaluationRequest, on_p
 
 
 def recover(service: Path) -> None:
-    """Complete a replacement that a kill has interrupted between two renames. Raises OSError."""
-    best, coming = service / BEST, service / COMING
-    if not best.exists() and coming.is_dir():
-        coming.rename(best)
+    """Complete a replacement that a kill has interrupted between two renames. Raises TrainingError, OSError."""
+    if _is_interrupted(service):
+        with _alone(service):  # another process may be between these renames
+            _complete(service)
 
 
 def return_to_shipped(service: Path) -> None:
@@ -72,24 +88,28 @@ def return_to_shipped(service: Path) -> None:
     Raises TrainingError, OSError.
     """
     best, previous = service / BEST, service / PREVIOUS
-    if not best.is_dir():
-        raise TrainingError(f"{service} has no weights in {BEST}/: those that the policy began with are in service")
-    shutil.rmtree(service / COMING, ignore_errors=True)
-    shutil.rmtree(previous, ignore_errors=True)
-    best.rename(previous)
+    with _alone(service):
+        _complete(service)
+        if not best.is_dir():
+            raise TrainingError(f"{service} has no weights in {BEST}/: those that the policy began with are in service")
+        _remove(service / COMING)
+        _remove(previous)
+        best.rename(previous)
 
 
 def undo(service: Path) -> None:
     """Return to the weights before the last promotion; a second call returns to the newer ones. Raises TrainingError, OSError."""
     best, previous, coming = (service / name for name in (BEST, PREVIOUS, COMING))
-    if not previous.is_dir():
-        raise TrainingError(f"{service} has no weights from before a promotion ({PREVIOUS}/): nothing to return to")
-    shutil.rmtree(coming, ignore_errors=True)
-    if best.exists():
-        best.rename(coming)
-    previous.rename(best)
-    if coming.exists():
-        coming.rename(previous)
+    with _alone(service):
+        _complete(service)
+        if not previous.is_dir():
+            raise TrainingError(f"{service} has no weights from before a promotion ({PREVIOUS}/): nothing to return to")
+        _remove(coming)
+        if best.exists():
+            best.rename(coming)
+        _into_service(previous, best)
+        if coming.exists():
+            coming.rename(previous)
 
 
 def _check_folders(system: str, candidate: Path, service: Path) -> None:
@@ -106,11 +126,11 @@ def _policy(system: str, folder: Path) -> str:
     found = find_system(system)
     if any(mark in str(folder) for mark in ",="):
         raise WeightsError(f"{folder} has a comma or an equals sign in its name; rename it")
-    if found.agent is not None:
-        return f"{TRAINED}:system={system},weights={folder}"
-    if not found.policies:
+    if found.policies:  # what serves them: an agent's environment may have other rules, such as no minimum of GPUs
+        return f"{found.policies[0]}:weights={folder}"
+    if found.agent is None:
         raise TrainingError(f"{system} has neither a policy nor an agent that could be compared")
-    return f"{found.policies[0]}:weights={folder}"
+    return f"{TRAINED}:system={system},weights={folder}"
 
 
 def _why_not(found: Evaluation, present: str, coming: str) -> str:
@@ -127,14 +147,56 @@ def _why_not(found: Evaluation, present: str, coming: str) -> str:
 
 
 def put_in_service(candidate: Path, service: Path) -> None:
-    """Replace the weights in service. A kill in between leaves both sets complete, and `recover` puts one into service.
+    """Replace the weights in service. A kill in between leaves complete weights, and `recover` puts them into service.
 
-    Raises OSError.
+    Raises TrainingError, OSError.
     """
-    best, previous, coming = (service / name for name in (BEST, PREVIOUS, COMING))
-    shutil.rmtree(coming, ignore_errors=True)
-    shutil.copytree(candidate / BEST, coming)
-    shutil.rmtree(previous, ignore_errors=True)
-    if best.exists():
-        best.rename(previous)
-    coming.rename(best)
+    best, previous, coming, part = (service / name for name in (BEST, PREVIOUS, COMING, _PART))
+    with _alone(service):
+        _remove(part)
+        shutil.copytree(candidate / BEST, part)
+        _remove(coming)
+        part.rename(coming)
+        _remove(previous)
+        if best.exists():
+            best.rename(previous)
+        _into_service(coming, best)
+
+
+@contextmanager
+def _alone(service: Path) -> Iterator[None]:
+    """Keep other processes from changing the folder. Raises TrainingError, OSError."""
+    if not service.is_dir():
+        raise TrainingError(f"{service} is no folder of weights in service; give the folder of a policy training")
+    with alone(service, WAIT_S):
+        yield
+
+
+def _is_interrupted(service: Path) -> bool:
+    return not (service / BEST).exists() and (service / COMING).is_dir()
+
+
+def _complete(service: Path) -> None:
+    if _is_interrupted(service):
+        _into_service(service / COMING, service / BEST)
+
+
+def _into_service(folder: Path, best: Path) -> None:
+    """Rename the folder, with the present time."""
+    with suppress(PermissionError):  # it is of another user
+        os.utime(folder)
+    folder.rename(best)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder at once: a kill leaves no part of it under its name. Raises OSError."""
+    gone = folder.with_name(_GONE)
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _content(system: str, folder: Path) -> bytes:
+    """Return the card of the weights in the folder, which has their digest. Raises OSError."""
+    return (folder / BEST / f"{system}.json").read_bytes()

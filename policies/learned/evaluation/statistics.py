@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import cos, pi, sin, sqrt, tan
 from statistics import fmean, stdev
 
 _T = (
@@ -15,6 +15,9 @@ _T = (
 
 A table: scipy is not a dependency of Headway, and nothing else here needs it."""
 _NORMAL = 1.959964
+LEVEL = 0.05
+"""Probability that a 95 % interval does not contain its mean."""
+_HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,39 @@ def _quantile(degrees: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / n + second / n**2 + third / n**3
+
+
+def spent_level(comparison: int) -> float:
+    """Return the level of the comparison of that number, from 1 on: `LEVEL` / (k (k + 1)).
+
+    The levels of all comparisons add up to `LEVEL`, so that is the probability of any error, however many comparisons there are and
+    however much data they share (the union bound; alpha spending).
+    """
+    return LEVEL / (comparison * (comparison + 1))
+
+
+def widened(ci95: float, values: int, level: float) -> float:
+    """Return half of the interval at that level, from half of the 95 % interval of the mean of so many values, at least two."""
+    return ci95 * _two_sided_quantile(values - 1, level) / _two_sided_quantile(values - 1, LEVEL)
+
+
+def _two_sided_quantile(degrees: int, level: float) -> float:
+    """Return t with P(|T| > t) = level, for Student's T with so many degrees of freedom."""
+    low, high = 0.0, pi / 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _inside(middle, degrees) < 1.0 - level else (low, middle)
+    return sqrt(degrees) * tan(low)
+
+
+def _inside(angle: float, degrees: int) -> float:
+    """Return P(|T| < sqrt(degrees) tan(angle)): Abramowitz and Stegun, equations 26.7.3 (odd degrees) and 26.7.4 (even)."""
+    is_odd = degrees % 2
+    term, total = cos(angle) ** is_odd, 0.0
+    for step in range(is_odd + 1, degrees, 2):
+        total += term
+        term *= cos(angle) ** 2 * step / (step + 1)
+    return (angle + sin(angle) * total) * 2 / pi if is_odd else sin(angle) * total
 
 
 def changes(values: Sequence[float], others: Sequence[float]) -> list[float]:

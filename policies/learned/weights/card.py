@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from policies.documents import is_version, short
+from policies.documents import is_number, is_version, short
 from policies.errors import WeightsError
 from policies.learned.weights.renamed_fields import current_names
 
@@ -168,14 +167,8 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_finite(value: object) -> bool:
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
-
-
 def _is_setting(value: object) -> bool:
-    return isinstance(value, bool | str) or _is_finite(value)
+    return isinstance(value, bool | str) or is_number(value)
 
 
 def _is_text(value: object) -> bool:
@@ -209,7 +202,7 @@ _FORMS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "data": ("a text", _is_text),
     "data_sha256": ("64 hexadecimal digits", _is_digest),
     "versions": ("a table of texts", _is_table(_is_text)),
-    "results": ("a table of finite numbers", _is_table(_is_finite)),
+    "results": ("a table of finite numbers", _is_table(is_number)),
     "weights_sha256": ("64 hexadecimal digits", lambda value: value == "" or _is_digest(value)),
     "parameters": ("a whole number, 0 or more", _is_whole),
 }

@@ -182,7 +182,7 @@ def _header(content: bytes) -> tuple[str, int]:
         header = json.loads(content[_PREFIX_BYTES:start])
         ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
         return str(header.get("__metadata__", {}).get(_OF)), start + max(ends, default=0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError):
         return "", 0
 
 

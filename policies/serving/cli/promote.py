@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from policies.serving.cli import options
 
+if TYPE_CHECKING:
+    from policies.learned.evaluation.promotion import Promotion
+
+
+System = Annotated[str, typer.Argument(metavar="SYSTEM", help="System of the weights; a wrong name lists all names.")]
+Candidate = Annotated[
+    Path | None, typer.Argument(metavar="[CANDIDATE]", help="Folder of the training with the new weights.")
+]
+Over = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder of the weights in service, which are replaced.")
+]
+Undo = Annotated[bool, typer.Option("--undo", help="Return to the weights before the last promotion.")]
+Shipped = Annotated[
+    bool, typer.Option("--shipped", help="Return to the weights that the policy began with, such as the shipped ones.")
+]
+
 
 def promote(
-    system: Annotated[
-        str, typer.Argument(metavar="SYSTEM", help="System of the weights; a wrong name lists all names.")
-    ],
-    candidate: Annotated[
-        Path | None, typer.Argument(metavar="[CANDIDATE]", help="Folder of the training with the new weights.")
-    ] = None,
-    over: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the weights in service, which are replaced.")
-    ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Return to the weights before the last promotion.")] = False,
-    shipped: Annotated[
-        bool,
-        typer.Option("--shipped", help="Return to the weights that the policy began with, such as the shipped ones."),
-    ] = False,
+    system: System,
+    candidate: Candidate = None,
+    over: Over = None,
+    undo: Undo = False,
+    shipped: Shipped = False,
     traces: options.Traces = None,
     whole: options.Whole = False,
     cluster: options.Cluster = None,
@@ -45,13 +52,8 @@ def promote(
     try:
         if over is None or [candidate is not None, undo, shipped].count(True) != 1:
             raise TrainingError("give SYSTEM CANDIDATE --over FOLDER, or SYSTEM --undo (or --shipped) --over FOLDER")
-        if shipped:
-            promotion.return_to_shipped(over)
-            typer.echo(f"{over} has no weights in service any more; those before are in {over / promotion.PREVIOUS}")
-            return
         if candidate is None:
-            promotion.undo(over)
-            typer.echo(f"{over} has the weights from before the last promotion again")
+            typer.echo(_return(over, shipped=shipped))
             return
         request = evaluation.EvaluationRequest(
             policies=(),
@@ -62,14 +64,34 @@ def promote(
         found = promotion.promote(system, candidate, over, request, lambda _: None)
     except (PolicyError, OSError) as error:
         options.fail("promote", error)
-    if as_json:
-        facts = {"promoted": found.promoted, "why_not": found.why_not, **evaluation.as_json(found.evaluation)}
-        typer.echo(json.dumps(facts, indent=2))
-    elif found.promoted:
-        change = found.evaluation.changes[found.candidate]
-        by = "" if change is None else f": average JCT {change.mean:+.1%} ± {change.ci95 or 0.0:.1%}"
-        typer.echo(f"promoted{by}; the weights before are in {over / promotion.PREVIOUS}")
-    else:
-        typer.echo(f"not promoted: {found.why_not}")
+    typer.echo(_as_json(found) if as_json else _as_text(found, over))
     if not found.promoted:
         raise typer.Exit(3)
+
+
+def _return(over: Path, *, shipped: bool) -> str:
+    """Return to other weights, and return a sentence about it. Raises TrainingError, OSError."""
+    from policies.learned.evaluation import promotion
+
+    if shipped:
+        promotion.return_to_shipped(over)
+        return f"{over} has no weights in service any more; those before are in {over / promotion.PREVIOUS}"
+    promotion.undo(over)
+    return f"{over} has the weights from before the last promotion again"
+
+
+def _as_json(found: Promotion) -> str:
+    from policies.learned.evaluation import evaluation
+
+    facts = {"promoted": found.promoted, "why_not": found.why_not, **evaluation.as_json(found.evaluation)}
+    return json.dumps(facts, indent=2)
+
+
+def _as_text(found: Promotion, over: Path) -> str:
+    from policies.learned.evaluation import promotion
+
+    if not found.promoted:
+        return f"not promoted: {found.why_not}"
+    change = found.evaluation.changes[found.candidate]
+    by = "" if change is None else f": average JCT {change.mean:+.1%} ± {change.ci95 or 0.0:.1%}"
+    return f"promoted{by}; the weights before are in {over / promotion.PREVIOUS}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.documents import DocumentError, parse_json, parse_toml, read_text, short
+from policies.documents import DocumentError, is_number, is_whole, parse_json, parse_toml, read_text, short
 
 
 def test_documents_are_read(tmp_path: Path) -> None:
@@ -60,6 +60,18 @@ def test_only_regular_files_of_a_limited_size_are_read(tmp_path: Path) -> None:
         read_text(tmp_path / "bytes")
     with pytest.raises(FileNotFoundError):
         read_text(tmp_path / "none")
+
+
+def test_numbers_of_others_are_checked_whatever_their_size() -> None:
+    huge = parse_json("9" * 400)
+    assert [is_number(each) for each in (0, -1.5, 1e308, 1 << 62)] == [True] * 4
+    for value in (huge, -huge, parse_json("1e999"), parse_json("NaN"), True, None, "1"):
+        assert not is_number(value)
+    assert is_number(3, 0.0, 3.0)
+    assert not is_number(huge, 0.0)
+    assert is_whole(3, 1, 3)
+    for value in (0, 4, huge, 3.0, True, "3"):
+        assert not is_whole(value, 1, 3)
 
 
 def test_text_of_others_is_shown_as_one_printable_line() -> None:

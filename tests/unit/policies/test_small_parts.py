@@ -47,6 +47,12 @@ def test_texts_of_policies_are_parsed() -> None:
     assert parse_policy("x:a=1.5,b=true,c=False,d=word") == ("x", {"a": 1.5, "b": True, "c": False, "d": "word"})
 
 
+@pytest.mark.parametrize("value", ["9" * 400, "-1", "nan", "1e999", "true"])
+def test_a_number_that_no_option_can_be_is_refused_by_name(value: str) -> None:
+    with pytest.raises(PolicyLoadError, match="round_s is "):
+        load_policy(*parse_policy(f"las:round_s={value}"))
+
+
 @pytest.mark.parametrize("text", ["las:", "las:round_s", "las:=1", "las:a=1,a=2", "las:a b=1"])
 def test_invalid_texts_of_policies_are_refused(text: str) -> None:
     with pytest.raises(PolicyLoadError, match="key=value"):

@@ -1,6 +1,6 @@
 """Continued learning of the served agent from the cluster's own history (section 4.3 of the paper).
-Imports `api`, `errors`, `learned/dl2/network`, `learned/dl2/slot_state`, `learned/dl2/state_columns`, `learned/dl2/system`,
-`learned/evaluation`, `learned/training`, `learned/weights`, `model` and `options`.
+Imports `api`, `documents`, `errors`, `learned/dl2/network`, `learned/dl2/slot_state`, `learned/dl2/state_columns`,
+`learned/dl2/system`, `learned/evaluation`, `learned/training`, `learned/weights`, `model` and `options`.
 
 The server's side: `job_notes` watches running jobs, `record` and `history` keep the log of ended jobs, `cluster_shape` the nodes,
 `service` the weights in service, `attempts` when the next training is due and how it ends (`progress` remembers it),

@@ -1,6 +1,6 @@
 """The process of one attempt: train on replays of the history from the weights in service, and compare on its newest part.
 
-    python -P -m policies.learned.dl2.learning.attempt --parent PID --memory-mib M --seed N --rounds R --history FILE --oldest S
+    python -P -m policies.learned.dl2.learning.attempt --parent PID --memory-mib M ... (the fields of `Arguments`)
 
 runs in the attempt's folder, where the server has put `parent/` (the weights in service) and `cluster.toml`. It leaves there
 `history.csv` and `training.csv` (the replays of the comparison and of the training), `training/` (a policy training; the
@@ -45,6 +45,8 @@ class Arguments:
     """Process that ends this one when it ends."""
     memory_mib: int
     seed: int
+    compared: int
+    """Comparisons of earlier attempts."""
     rounds: int
     history: Path
     oldest: float
@@ -71,7 +73,7 @@ def main() -> None:
 
 def _parsed() -> Arguments:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--parent", "--memory-mib", "--seed", "--rounds"):
+    for name in ("--parent", "--memory-mib", "--seed", "--compared", "--rounds"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--oldest", type=float, required=True)
@@ -102,17 +104,18 @@ def _limit(asked: Arguments) -> None:
 def _attempt(asked: Arguments) -> AttemptResult:
     """Return the result. Raises PolicyError, OSError, MemoryError and what torch raises."""
     from policies.learned.dl2.learning.history import read_history
-    from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS, replay_of
+    from policies.learned.dl2.learning.replay_trace import replay_of, why_too_few
     from policies.learned.dl2.learning.result import NOT_BETTER, PROMOTED, AttemptResult
     from policies.learned.weights import weights
 
     found_jobs, refused = read_history(asked.history)
     records = [record for record in found_jobs if record.finish_time_s >= asked.oldest]
     replay = replay_of(records)
-    said = f"{replay.jobs} jobs in windows of {replay.window}, {replay.left_out} too long, {refused} lines refused"
+    left_out = f"{len(found_jobs) - len(records)} ended more than learn_days ago, {replay.left_out} are too long"
+    said = f"{replay.jobs} jobs in windows of {replay.window}; {left_out}; {refused} lines were refused"
     print(said, flush=True)  # noqa: T201 - standard output is the log of the attempt
-    if replay.jobs < FEWEST_JOBS:
-        return _failed(f"{replay.jobs} jobs can be replayed ({replay.left_out} are too long); {FEWEST_JOBS} are needed")
+    if why_not := why_too_few(replay, left_out):
+        return _failed(why_not)
     Path(_REPLAY).write_text(replay.csv, encoding="utf-8")
     Path(_TRAINED_ON).write_text(replay.training_csv, encoding="utf-8")
     parent = _card(Path(PARENT))
@@ -129,18 +132,20 @@ def _attempt(asked: Arguments) -> AttemptResult:
         change=None if change is None else change.mean,
         ci95=None if change is None else change.ci95,
     )
-    found = _checked(found)
+    found = _checked(found, asked.compared)
     if found.result != PROMOTED:
         return found
-    card = _with_origin(_card(Path(TRAINING)), parent, replay, found)
+    card = _with_origin(_card(Path(TRAINING)), parent, replay, found, asked.compared)
     arrays, _ = weights.load(Path(TRAINING, "best"), card.system, system=card.system, encoder=card.encoder)
     return replace(found, candidate=weights.save(Path(TRAINING, "best"), card.system, arrays, card).weights_sha256)
 
 
-def _checked(found: AttemptResult) -> AttemptResult:
-    """Return the result, which is no promotion without an interval below zero over enough windows."""
+def _checked(found: AttemptResult, compared: int) -> AttemptResult:
+    """Return the result, which is no promotion without an interval below zero over enough windows, at the level of the comparison
+    that follows so many others."""
     from policies.learned.dl2.learning.replay_trace import FEWEST_WINDOWS
     from policies.learned.dl2.learning.result import NOT_BETTER, PROMOTED
+    from policies.learned.evaluation.statistics import spent_level
 
     if found.result != PROMOTED:
         return found
@@ -148,10 +153,18 @@ def _checked(found: AttemptResult) -> AttemptResult:
         return replace(
             found, result=NOT_BETTER, reason=f"{found.windows} windows were compared; {FEWEST_WINDOWS} are needed"
         )
-    if not found.is_better:
+    half = found.half_interval(compared)
+    if found.change is None or half is None:
         return replace(
             found, result=NOT_BETTER, reason="the weights in service left jobs unfinished, so there is no interval"
         )
+    if not found.is_better(compared):
+        level = spent_level(compared + 1)
+        reason = (
+            f"the change of the average JCT is {found.change:+.1%} ± {half:.1%} at the level {level:.2g} of comparison "
+            f"{compared + 1}, which is not below zero"
+        )
+        return replace(found, result=NOT_BETTER, reason=reason)
     return found
 
 
@@ -193,7 +206,7 @@ def _card(folder: Path) -> ModelCard:
     return ModelCard.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
-def _with_origin(card: ModelCard, parent: ModelCard, replay: Replay, found: AttemptResult) -> ModelCard:
+def _with_origin(card: ModelCard, parent: ModelCard, replay: Replay, found: AttemptResult, compared: int) -> ModelCard:
     """Return the card with the weights' parent, the range of the data, and the result of the comparison."""
     first, last = (
         datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (replay.first_s, replay.last_s)
@@ -203,7 +216,13 @@ def _with_origin(card: ModelCard, parent: ModelCard, replay: Replay, found: Atte
         card,
         recipe={**card.recipe, "parent": parent.weights_sha256},
         data=f"this cluster's history, submitted from {first} to {last}: {card.data}",
-        results={**card.results, "change": found.change, "change_ci95": found.ci95, "windows": found.windows},
+        results={
+            **card.results,
+            "change": found.change,
+            "change_ci95": found.ci95,
+            "windows": found.windows,
+            "comparison": compared + 1,
+        },
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from policies.learned.dl2.learning.progress import Progress
 from policies.learned.dl2.learning.settings import LearnSettings
 
 LOG = "log"
@@ -29,14 +30,14 @@ class Attempt(Protocol):
         """End it at once, and wait for its end."""
 
 
-StartAttempt = Callable[[Path, LearnSettings, Path, int], Attempt]
-"""Starts an attempt in a folder, from settings, the history's file and a seed. Raises OSError."""
+StartAttempt = Callable[[Path, LearnSettings, Path, Progress], Attempt]
+"""Starts an attempt in a folder, from settings, the history's file and the attempts so far. Raises OSError."""
 
 
 class AttemptProcess:
     """A process of its own: it shares no interpreter with the decisions, and ends when the server does, however that ends."""
 
-    def __init__(self, folder: Path, settings: LearnSettings, history: Path, seed: int) -> None:
+    def __init__(self, folder: Path, settings: LearnSettings, history: Path, progress: Progress) -> None:
         """Start it. Call this from a thread that lives as long as the server: the kernel kills the process with that thread.
 
         Raises OSError.
@@ -45,9 +46,10 @@ class AttemptProcess:
         numbers = {
             "parent": os.getpid(),
             "memory-mib": settings.memory_mib,
-            "seed": seed,
+            "seed": progress.attempts,
+            "compared": progress.compared,
             "rounds": settings.rounds,
-            "oldest": time.time() - settings.limits.age_s,
+            "oldest": max(time.time() - settings.limits.age_s, 0.0),  # a negative number may look like an option
         }
         argv += [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

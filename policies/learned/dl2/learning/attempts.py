@@ -10,10 +10,11 @@ from pathlib import Path
 
 import structlog
 
+from policies.api import LearningStatus
 from policies.errors import TrainingError
 from policies.learned.dl2.learning.attempt import CLUSTER, PARENT, RESULT, TRAINING
 from policies.learned.dl2.learning.attempt_process import LOG, Attempt, StartAttempt
-from policies.learned.dl2.learning.history import History, read_history
+from policies.learned.dl2.learning.history import DAY_S, History, read_history
 from policies.learned.dl2.learning.progress import Progress
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS, FEWEST_WINDOWS
 from policies.learned.dl2.learning.result import FAILED, PROMOTED, STOPPED, AttemptResult
@@ -52,6 +53,8 @@ class Attempts:
         self.progress = Progress()
         self.new_jobs = 0
         """Jobs that have ended since the last attempt."""
+        self.waits_for = ""
+        """Why there is no attempt although the history has jobs enough; empty if nothing else is missing."""
         self._settings = settings
         self._start = start
         self._now = now
@@ -66,6 +69,21 @@ class Attempts:
         """True while a process trains."""
         return self._attempt is not None
 
+    def status(self) -> LearningStatus:
+        """Return what operators see of the attempts. Called from any thread."""
+        progress = self.progress
+        done = LearningStatus(training=self.under_way, attempts=progress.attempts, promotions=progress.promotions)
+        if (last := progress.last) is None:
+            return done
+        return replace(
+            done,
+            last_attempt_s=last.ended_s,
+            last_result=last.result,
+            last_reason=last.reason,
+            change=last.change,
+            ci95=last.ci95,
+        )
+
     def open(self, history: History) -> None:
         """Read how many attempts there were. A damaged file counts as none. Raises OSError."""
         try:
@@ -78,11 +96,21 @@ class Attempts:
 
     def due(self, history: History) -> bool:
         """Return whether an attempt should begin now."""
+        self.waits_for = ""
         if history.jobs < FEWEST_JOBS or self.new_jobs < NEW_JOBS:
             return False
         last = self.progress.last
         # A clock that was set back must not end the attempts.
-        return last is None or abs(self._now() - last.ended_s) >= self._settings.every_s
+        if last is not None and abs(self._now() - last.ended_s) < self._settings.every_s:
+            return False
+        age_s = self._settings.limits.age_s
+        young = history.jobs_since(self._now() - age_s)
+        if young < FEWEST_JOBS:
+            self.waits_for = (
+                f"{young} of {history.jobs} jobs of the history have ended within learn_days ({age_s / DAY_S:g} days); "
+                f"{FEWEST_JOBS} are needed"
+            )
+        return young >= FEWEST_JOBS
 
     def begin(self, history: History, cluster: str, copy_parent: Callable[[Path], str]) -> None:
         """Start an attempt on a cluster of that shape; `copy_parent` writes the weights in service to a folder and returns their
@@ -96,7 +124,7 @@ class Attempts:
             self._folder.mkdir(mode=0o700)
             (self._folder / CLUSTER).write_text(cluster, encoding="utf-8")
             self._parent = copy_parent(self._folder / PARENT)
-            self._attempt = self._start(self._folder, self._settings, history.path, self.progress.attempts)
+            self._attempt = self._start(self._folder, self._settings, history.path, self.progress)
         except Exception as error:
             self.note(self._ended(FAILED, f"it could not begin: {error}"))
             raise
@@ -125,6 +153,7 @@ class Attempts:
         """Count an attempt. Raises OSError if that cannot be written; it counts until the next start then."""
         self.progress = Progress(
             attempts=self.progress.attempts + 1,
+            compared=self.progress.compared + (result.change is not None),
             promotions=self.progress.promotions + (result.result == PROMOTED),
             last=replace(result, newest_s=self._newest_s),
         )
@@ -142,7 +171,7 @@ class Attempts:
 
     def _why_not(self, found: AttemptResult, in_service: str) -> str:
         """Return why better weights are not promoted all the same; empty if they are."""
-        if not found.is_better or found.windows < FEWEST_WINDOWS:
+        if not found.is_better(self.progress.compared) or found.windows < FEWEST_WINDOWS:
             return "its interval is not below zero, or has too few windows"
         if found.parent != self._parent or self._parent != in_service:
             return "the weights in service were changed while it trained"

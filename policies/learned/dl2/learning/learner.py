@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 import structlog
 
@@ -106,22 +107,14 @@ class ContinuedLearning:
 
     def status(self) -> LearningStatus:
         """Return the present state, for operators."""
-        done, last = self._attempts.progress, self._attempts.progress.last
-        return LearningStatus(
-            training=self._attempts.under_way,
+        return replace(
+            self._attempts.status(),
             weights_sha256=self._weights.card.weights_sha256,
             weights_since_s=self._weights.since_s,
             history_jobs=self._history.jobs,
             history_bytes=self._history.size,
             outcomes_refused=self._refused,
-            attempts=done.attempts,
-            promotions=done.promotions,
-            last_attempt_s=0.0 if last is None else last.ended_s,
-            last_result="" if last is None else last.result,
-            last_reason="" if last is None else last.reason,
-            change=None if last is None else last.change,
-            ci95=None if last is None else last.ci95,
-            problem=self._problem,
+            problem=self._problem or self._attempts.waits_for,
         )
 
     # The thread
@@ -130,13 +123,26 @@ class ContinuedLearning:
         with self._stack:
             self._stack.callback(self._attempts.kill)
             while not self._stop.wait(self._cycle_s):
-                try:
-                    self.cycle()
-                except (PolicyError, OSError) as error:
-                    self._note_problem(str(error))
-                except Exception as error:  # the thread must outlast a defect: without it nothing is recorded
-                    log.exception("learning_failed")
-                    self._note_problem(f"{type(error).__name__}: {error}")
+                self._guarded(self.cycle)
+            self._guarded(self._record_last)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do the work; a failure becomes the problem that operators see."""
+        try:
+            work()
+        except (PolicyError, OSError) as error:
+            self._note_problem(str(error))
+        except Exception as error:  # the thread must outlast a defect: without it nothing is recorded
+            log.exception("learning_failed")
+            self._note_problem(f"{type(error).__name__}: {error}")
+
+    def _record_last(self) -> None:
+        """Record the jobs that have ended since the last cycle. Raises PolicyError and OSError."""
+        if self._outcomes and not self._is_open:
+            self._open()
+        self._take_states()
+        if self._is_open:
+            self._record()
 
     def cycle(self) -> None:
         """Do what is to be done now. Raises PolicyError and OSError."""
@@ -197,9 +203,10 @@ class ContinuedLearning:
             return
         try:
             self._attempts.new_jobs += self._history.append(records)
-        except OSError as error:
+        except (TrainingError, OSError) as error:
             self._refused += len(records)
-            raise TrainingError(f"{self._history.path}: {error.strerror}; {len(records)} jobs are lost") from error
+            problem = f"{self._history.path}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            raise TrainingError(f"{problem}; {len(records)} jobs are lost") from error
         self._problem = self._weights.problem
         self._history.shorten(self._now())
 

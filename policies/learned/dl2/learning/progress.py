@@ -6,12 +6,16 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from policies.documents import is_version, is_whole
 from policies.errors import TrainingError
 from policies.learned.dl2.learning.result import AttemptResult
 from policies.learned.weights.files import write_whole
 
 _MOST = 1 << 16
-_FORMAT = 1
+_FORMAT = 2
+_FORMAT_WITHOUT_COMPARED = 1
+_COUNTS = ("attempts", "compared", "promotions")
+_MOST_COUNT = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,8 @@ class Progress:
     """Attempts since the folder was made."""
 
     attempts: int = 0
+    compared: int = 0
+    """Attempts that ended with a comparison: each further one needs a clearer result (`statistics.spent_level`)."""
     promotions: int = 0
     last: AttemptResult | None = None
 
@@ -37,15 +43,19 @@ class Progress:
             return cls()
         try:
             values = json.loads(content)
-            if values.pop("format") != _FORMAT or values.keys() != {"attempts", "promotions", "last"}:
+            form = values.pop("format")
+            if is_version(form, _FORMAT_WITHOUT_COMPARED):
+                values["compared"] = values["attempts"]  # at most so many
+            elif not is_version(form, _FORMAT):
                 raise ValueError("another format")
-            last = values["last"]
-            counts = [values[name] for name in ("attempts", "promotions")]
-            if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63 for each in counts):
+            last = values.pop("last")
+            if values.keys() != set(_COUNTS):
+                raise ValueError("other keys than this version knows")
+            counts = values.values()
+            if not all(is_whole(each, 0, _MOST_COUNT) for each in counts):
                 raise ValueError("a number is none")
             return cls(
-                attempts=counts[0],
-                promotions=counts[1],
+                **values,
                 last=None if last is None else AttemptResult.from_json(json.dumps(last).encode()),
             )
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:

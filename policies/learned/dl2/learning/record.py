@@ -8,10 +8,10 @@ The reader refuses lines whose checksum, keys or values are wrong: what is repla
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, fields
 from zlib import crc32
 
+from policies.documents import is_number, is_whole
 from policies.errors import TrainingError
 
 LONGEST_LINE = 4096
@@ -116,12 +116,12 @@ def _problem(record: JobRecord) -> str:
         ("service_s", 0.0, _MOST_S),
         ("epochs", 0.0, _MOST_EPOCHS),
     ):
-        if not _is_number(value := getattr(record, name), low, high):
+        if not is_number(value := getattr(record, name), low, high):
             return f"{name} is {value!r}, not a number from {low:g} to {high:g}"
     for name, least_gpus in (("min_gpus", 1), ("num_gpus", record.min_gpus), ("max_gpus", record.num_gpus)):
-        if not _is_whole(value := getattr(record, name), least_gpus, _MOST_GPUS):
+        if not is_whole(value := getattr(record, name), least_gpus, _MOST_GPUS):
             return f"{name} is {value!r}, not a whole number from {least_gpus} to {_MOST_GPUS}"
-    if not (record.batch_size == -1 or _is_whole(record.batch_size, 1, 1 << 62)):
+    if not (record.batch_size == -1 or is_whole(record.batch_size, 1, 1 << 62)):
         return f"batch_size is {record.batch_size!r}, neither -1 nor above 0"
     return _problem_of_times(record)
 
@@ -132,19 +132,10 @@ def _problem_of_times(record: JobRecord) -> str:
     if not 0 < record.service_s <= record.finish_time_s - record.submit_time_s + _SLACK_S:
         return f"service_s is {record.service_s:g}, more than the time since its submission, or 0"
     for gpus, seconds in record.sizes:
-        if not (_is_whole(gpus, 1, _MOST_GPUS) and _is_number(seconds, 0.0, _MOST_S)):
+        if not (is_whole(gpus, 1, _MOST_GPUS) and is_number(seconds, 0.0, _MOST_S)):
             return f"sizes has {gpus!r} GPUs for {seconds!r} s"
     if not 1 <= len(record.sizes) <= _MOST_SIZES:
         return f"sizes has {len(record.sizes)} entries, not 1 to {_MOST_SIZES}"
     if abs(sum(seconds for _, seconds in record.sizes) - record.service_s) > 1.0 + 1e-6 * record.service_s:
         return "the seconds of its sizes do not add up to service_s"
     return ""
-
-
-def _is_number(value: object, low: float, high: float) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and low <= value <= high  # type: ignore[arg-type,operator]
-
-
-def _is_whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

@@ -16,6 +16,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from statistics import fmean
 
 from policies.learned.dl2.learning.record import JobRecord
@@ -27,7 +28,9 @@ FEWEST_WINDOWS = 5
 FEWEST_JOBS = 250
 """Jobs of a history with which an attempt can be made: the part that is held back then has five windows of ten."""
 _WINDOW, _WINDOWS = 10, 8
-"""Minimum number of jobs of a window, and number of windows that larger windows must leave."""
+"""Minimum number of jobs of a window, and number of windows that larger windows should leave."""
+_CUT = 1.1
+"""Factor by which five or more windows may be smaller than asked for, because their number is rounded."""
 _LEAST_S = 1.0
 LONGEST_S = 100 * 1200.0
 """Seconds of 100 slots."""
@@ -58,6 +61,8 @@ class Replay:
     """Jobs that are too long for an episode."""
     window: int
     """Jobs of an episode of training, and of a window of the comparison."""
+    at_once: float
+    """Mean number of jobs that ran at once."""
     first_s: float
     """First submission, Unix time."""
     last_s: float
@@ -68,16 +73,18 @@ def replay_of(records: Sequence[JobRecord]) -> Replay:
     """Return the trace of these jobs. It may have none."""
     short = [record for record in records if record.gpu_s / record.num_gpus <= LONGEST_S]
     if not short:
-        return Replay("", "", 0, len(records), _WINDOW, 0.0, 0.0)
+        return Replay("", "", 0, len(records), _WINDOW, 0.0, 0.0, 0.0)
     rows = sorted(short, key=lambda record: (record.submit_time_s, record.job_id))
     of_training = [replace(record, min_gpus=1) for record in rows]
     left_out = len(records) - len(rows)
+    at_once = _at_once(rows)
     return Replay(
         _csv(rows),
         _csv(of_training),
         len(rows),
         left_out,
-        window_of(rows),
+        window_of(len(rows), at_once),
+        at_once,
         rows[0].submit_time_s,
         rows[-1].submit_time_s,
     )
@@ -92,15 +99,36 @@ def _csv(rows: Sequence[JobRecord]) -> str:
     return text.getvalue()
 
 
-def window_of(rows: Sequence[JobRecord]) -> int:
-    """Return the jobs of a window: four times those that run at once on average, if that leaves enough windows.
+def window_of(jobs: int, at_once: float) -> int:
+    """Return the jobs of a window: four times those that run at once on average if that leaves enough windows, at least as many.
 
     A window begins on an empty cluster, so one with fewer jobs than run at once would not show the cluster's load.
     """
+    most = int(jobs * HELD_BACK) // _WINDOWS
+    return max(_WINDOW, ceil(_CUT * at_once), min(most, max(30, round(4 * at_once))))
+
+
+def why_too_few(replay: Replay, left_out: str) -> str:
+    """Return why the comparison would say nothing about the cluster, with the jobs that were left out; empty if it would."""
+    if replay.jobs < FEWEST_JOBS:
+        return f"{replay.jobs} jobs can be replayed; {FEWEST_JOBS} are needed ({left_out})"
+    # As many windows as `simulator.training.data_sets.windows` makes.
+    held_back = replay.jobs - round(replay.jobs * (1 - HELD_BACK))
+    windows = round(held_back / replay.window)
+    if windows >= FEWEST_WINDOWS:
+        return ""
+    needed = ceil(FEWEST_WINDOWS * replay.window / HELD_BACK)
+    return (
+        f"{replay.at_once:.0f} jobs ran at once on average, so a window has {replay.window} jobs at least, and the newest "
+        f"{HELD_BACK:.0%} of {replay.jobs} jobs make {windows} windows; {FEWEST_WINDOWS} are needed, from some {needed} jobs "
+        f"({left_out}; learn_jobs and learn_days limit the history)"
+    )
+
+
+def _at_once(rows: Sequence[JobRecord]) -> float:
+    """Return the mean number of jobs that ran at once, up to the middle between the last arrival and the last end."""
     span_s = max(fmean((rows[-1].submit_time_s, max(row.finish_time_s for row in rows))) - rows[0].submit_time_s, 1.0)
-    at_once = sum(row.service_s for row in rows) / span_s
-    most = int(len(rows) * HELD_BACK) // _WINDOWS
-    return max(_WINDOW, min(most, max(30, round(4 * at_once))))
+    return sum(row.service_s for row in rows) / span_s
 
 
 def _row(record: JobRecord, number: int, first_s: float) -> tuple[object, ...]:

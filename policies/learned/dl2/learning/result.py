@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, fields, replace
 
+from policies.documents import is_number, is_whole
 from policies.errors import TrainingError
+from policies.learned.evaluation.statistics import spent_level, widened
 
 PROMOTED, NOT_BETTER, FAILED, STOPPED = "promoted", "not better", "failed", "stopped"
 RESULTS = (PROMOTED, NOT_BETTER, FAILED, STOPPED)
 _LONGEST = 300
+_MOST_COUNT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +44,25 @@ class AttemptResult:
     def __post_init__(self) -> None:
         """Raises TrainingError for a value of another kind."""
         texts = (self.result, self.reason, self.parent, self.candidate)
-        numbers = (self.jobs, self.newest_s, self.windows, self.ended_s, self.took_s)
+        counts, numbers = (self.jobs, self.windows), (self.newest_s, self.ended_s, self.took_s)
         optional = [each for each in (self.change, self.ci95) if each is not None]
         if not all(isinstance(each, str) for each in texts) or self.result not in RESULTS:
             raise TrainingError("the result of an attempt has a text that is none")
-        if not all(_is_number(each) and each >= 0 for each in numbers) or not all(map(_is_number, optional)):
+        if not all(is_whole(each, 0, _MOST_COUNT) for each in counts):
+            raise TrainingError("the result of an attempt has a count that is none")
+        if not all(is_number(each, low=0.0) for each in numbers) or not all(map(is_number, optional)):
             raise TrainingError("the result of an attempt has a number that is none")
 
-    @property
-    def is_better(self) -> bool:
-        """True if the whole interval of the change is below zero."""
-        return self.change is not None and self.ci95 is not None and self.change + self.ci95 < 0
+    def half_interval(self, compared: int) -> float | None:
+        """Return half of the interval of the change at the level of a comparison after so many others; None without one."""
+        if self.ci95 is None or self.windows < 2:
+            return None
+        return widened(self.ci95, self.windows, spent_level(compared + 1))
+
+    def is_better(self, compared: int) -> bool:
+        """Return whether that whole interval is below zero."""
+        half = self.half_interval(compared)
+        return self.change is not None and half is not None and self.change + half < 0
 
     def to_json(self) -> bytes:
         """Return the text that `from_json` reads."""
@@ -69,7 +79,3 @@ class AttemptResult:
         if not isinstance(values, dict) or values.keys() != {each.name for each in fields(cls)}:
             raise TrainingError("the result of an attempt has other keys than this version knows")
         return cls(**values)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

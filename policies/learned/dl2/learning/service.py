@@ -8,6 +8,7 @@ Weights are read by their digests: damaged ones are never served, and the next i
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import ENCODER, NAME, trained_network
 from policies.learned.evaluation import promotion
 from policies.learned.evaluation.promotion import BEST, PREVIOUS
+from policies.learned.training.run.folder_lock import alone
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard
 
@@ -33,7 +35,7 @@ class Weights:
     folder: str
     """Folder of the files; empty: those that come with Headway."""
     since_s: float
-    """Time of their promotion, Unix time; 0 for those that the policy began with."""
+    """Time at which they came into service by a promotion or an undo, Unix time; 0 for those that the policy began with."""
     problem: str = ""
     """Why others were not taken; empty if they were the first choice."""
 
@@ -50,6 +52,14 @@ class ServiceFolder:
 
     def load(self) -> Weights:
         """Return the weights in service. Raises WeightsError if those that the policy begins with are not sound either."""
+        self._recover()
+        with ExitStack() as stack:
+            if self.folder is not None:
+                with suppress(PolicyError, OSError):  # it is missing, or another process changes it for very long
+                    stack.enter_context(alone(self.folder, promotion.WAIT_S, reads=True))
+            return self._present()
+
+    def _present(self) -> Weights:
         problem = ""
         for name in (BEST, PREVIOUS):
             if self.folder is None or not (place := self.folder / name).is_dir():
@@ -57,7 +67,7 @@ class ServiceFolder:
                     break  # they were taken out of service, and `previous` waits for an undo
                 continue
             try:
-                return Weights(*trained_network(str(place)), str(place), _since_s(place), problem)
+                return Weights(*trained_network(str(place)), str(place), place.stat().st_mtime, problem)
             except (WeightsError, OSError) as error:
                 problem = problem or str(error)
         return Weights(*trained_network(self._first, self._shipped), self._first, 0.0, problem)
@@ -97,14 +107,10 @@ class ServiceFolder:
             raise WeightsError(f"{self.folder}: the promoted weights cannot be read again ({found.problem})")
         return found
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Complete a promotion that was interrupted. Never raises: without it, older weights are in service."""
         if self.folder is not None:
             try:
                 promotion.recover(self.folder)
             except (PolicyError, OSError):
                 return
-
-
-def _since_s(place: Path) -> float:
-    return (place / f"{NAME}.json").stat().st_mtime

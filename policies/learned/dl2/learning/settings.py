@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from policies.learned.dl2.learning.history import DAY_S, HistoryLimits
+from policies.learned.dl2.learning.history import DAY_S, MOST_JOBS, HistoryLimits
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS
 from policies.options import number, whole
+
+_MOST_MEMORY_MIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,10 @@ class LearnSettings:
             folder=folder,
             every_s=number("learn_every_s", every_s, unit="seconds"),
             limits=HistoryLimits(
-                whole("learn_jobs", jobs, least=FEWEST_JOBS),
+                whole("learn_jobs", jobs, least=FEWEST_JOBS, most=MOST_JOBS),
                 number("learn_days", days, unit="days", positive=True) * DAY_S,
             ),
             rounds=whole("learn_rounds", rounds, least=2),
             longest_s=number("learn_longest_s", longest_s, unit="seconds", positive=True),
-            memory_mib=whole("learn_memory_mib", memory, least=256),
+            memory_mib=whole("learn_memory_mib", memory, least=256, most=_MOST_MEMORY_MIB),
         )

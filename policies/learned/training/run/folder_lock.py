@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from policies.errors import TrainingError
 
 _own: set[int] = set()
+_AGAIN_S = 0.02
 
 
 @contextmanager
@@ -40,6 +42,38 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         _own.discard(lock)
         os.close(lock)
+
+
+@contextmanager
+def alone(folder: Path, within_s: float, *, reads: bool = False) -> Iterator[None]:
+    """Hold a lock on the folder itself for a short change of what is in it, or with `reads` for a look that no change may cross.
+
+    It leaves no file behind, needs no permission to write, and is another lock than that of `locked`. Where the file system has no
+    locks on folders, nothing is locked. Raises TrainingError if other processes hold it for longer than that, and OSError if there
+    is no such folder.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _own.add(lock)
+    try:
+        end_s = time.monotonic() + within_s
+        with suppress(OSError):
+            while not _taken(lock, fcntl.LOCK_SH if reads else fcntl.LOCK_EX):
+                if time.monotonic() >= end_s:
+                    raise TrainingError(f"{folder}: another process is changing the weights there; try again")
+                time.sleep(_AGAIN_S)
+        yield
+    finally:
+        _own.discard(lock)
+        os.close(lock)
+
+
+def _taken(lock: int, kind: int) -> bool:
+    """Try to take the lock. Raises OSError if the file system does not have it."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _let_go() -> None:

@@ -77,6 +77,7 @@ NODES = "[[nodes]]\ncount = 4\ngpus = 4\n"
         ("[[nodes]]\ncount = 4", "nodes[0].gpus", "missing"),
         (NODES + "[[nodes]]\ncount = 4\ngpus = -1", "nodes[1].gpus", "-1 is not a whole number"),
         (NODES + "speed = nan", "nodes[0].speed", "not a positive number"),
+        (NODES + "speed = " + "9" * 400, "nodes[0].speed", "not a positive number"),
         (NODES + "colour = 1", "nodes[0].colour", "take one of count, gpus"),
         (NODES + "sockets = 5", "nodes[0].sockets", "from 1 to 4"),
         (NODES + 'names = "a[1-3]"', "nodes[0].count", "4 nodes have 3 names"),

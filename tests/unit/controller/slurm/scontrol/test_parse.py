@@ -313,3 +313,5 @@ def test_every_client_prints_times_in_a_form_of_its_own() -> None:
     assert len(first.token) + 10 < 32, "what Slurm 22.05 gives a time"
     assert first.format == f"{first.token}%s"
     assert (CLOCK.seconds(at(5)), CLOCK.seconds("Unknown")) == (5.0, None)
+    with pytest.raises(SlurmReplyError, match="not a time"):
+        CLOCK.seconds(CLOCK.token + "9" * 400)

@@ -55,3 +55,10 @@ def test_gpus(text: str, gpus: Gpus) -> None:
 def test_what_is_no_value_is_refused(read: object) -> None:
     with pytest.raises(SlurmReplyError, match="rubbish"):
         read("rubbish")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_numbers_that_are_too_large_for_a_float_are_refused(digits: int) -> None:
+    for read, text in ((values.duration_s, "9" * digits + ":00"), (values.size_mib, "9" * digits + "M")):
+        with pytest.raises(SlurmReplyError, match="999"):
+            read(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 from policies.errors import WeightsError
-from policies.learned.dl2.policy import Dl2
+from policies.learned.dl2.policy import ALL_REDUCE, Dl2
 from policies.learned.dl2.slot_state import MODELS, SlotState, epochs_left
 from policies.learned.dl2.state_columns import StateColumns
+from policies.learned.dl2.system import ENCODER
+from policies.learned.weights import weights
 from policies.model import ClusterState, JobState
 from simulator.agents.episodes import make
 from simulator.traces.generators import dl2
@@ -106,3 +109,13 @@ def test_weights_are_checked(tmp_path: Path) -> None:
     with pytest.raises(WeightsError):
         Dl2(weights=str(tmp_path))
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "size", [{"neurons": 10**300}, {"neurons": 10**12}, {"concurrent": 10**300}, {"layers": "two"}]
+)
+def test_a_card_with_sizes_that_no_network_has_is_refused(tmp_path: Path, size: dict[str, int | str]) -> None:
+    arrays, card = weights.load(weights.pretrained(), ALL_REDUCE, system="dl2", encoder=ENCODER)
+    weights.save(tmp_path / "best", "dl2", arrays, replace(card, recipe={**card.recipe, **size}))
+    with pytest.raises(WeightsError, match="does not describe a network"):
+        Dl2(weights=str(tmp_path))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from policies.errors import TrainingError
+from policies.learned.evaluation import promotion
 from policies.learned.evaluation.evaluation import EvaluationRequest
 from policies.learned.evaluation.promotion import Promotion, promote, undo
 from policies.learned.training.systems import SetupOverrides
@@ -82,6 +84,55 @@ def test_folders_without_weights_are_refused(tmp_path: Path) -> None:
         replayed(service, service)
     with pytest.raises(TrainingError, match="nothing to return to"):
         undo(service)
+
+
+def test_weights_that_have_changed_since_the_comparison_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = folder_of(tmp_path / "service", -1.0), folder_of(tmp_path / "candidate", 1.0)
+    compare = promotion.compare
+
+    def meanwhile(*values: Any) -> Promotion:
+        found = compare(*values)
+        folder_of(service, 3.0)
+        return found
+
+    monkeypatch.setattr(promotion, "compare", meanwhile)
+    with pytest.raises(TrainingError, match="compare again"):
+        replayed(candidate, service)
+    assert not (service / "previous").exists()
+
+
+def test_a_promotion_that_was_interrupted_is_completed_by_the_next_command(tmp_path: Path) -> None:
+    service = folder_of(tmp_path / "service", 1.0)
+    before = digest(service)
+    (service / "best").rename(service / promotion.COMING)
+    with pytest.raises(TrainingError, match="nothing to return to"):
+        undo(service)
+    assert digest(service) == before
+    with pytest.raises(TrainingError, match="no folder of weights"):
+        undo(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_dl2_is_compared_as_it_is_served_so_that_jobs_start_with_their_minimum(tmp_path: Path) -> None:
+    # given jobs that need four GPUs each, of which the environment's agent gives one after the other to all jobs
+    rows = [f"{number},{60 * number},4,600,4,4,20,0" for number in range(100)]
+    header = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,epochs,num_ps"
+    (tmp_path / "history.csv").write_text("\n".join([header, *rows]) + "\n")
+    arrays, card = weights.load(weights.pretrained(), "dl2-all-reduce", system="dl2", encoder="dl2/1")
+    for name in ("service", "candidate"):
+        weights.save(tmp_path / name / "best", "dl2", arrays, card)
+    request = EvaluationRequest(
+        policies=(),
+        overrides=SetupOverrides(traces=(str(tmp_path / "history.csv"),), cluster="2x4", slowdown=("locality",)),
+        settings=("jobs=10",),
+    )
+    # when two equal weights are compared
+    found = promote("dl2", tmp_path / "candidate", tmp_path / "service", request, lambda _: None)
+    # then all jobs have run, and neither is better
+    assert set(found.evaluation.unfinished.values()) == {0}
+    assert "is +0.0% ± 0.0%, which is not below zero" in found.why_not
 
 
 def test_the_command_says_what_it_needs(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_is_read_back_as_it_was_written(
         ("versions", {"torch": 2}, "versions is {'torch': 2}"),
         ("results", {"jct": "1"}, "results is {'jct': '1'}, not a table of finite numbers"),
         ("results", {"jct": 1e999}, "is not a number"),
+        ("results", {"jct": 10**400}, "not a table of finite numbers"),
+        ("recipe", {"usual_h": 10**400}, "not a table of numbers and texts"),
         ("weights_sha256", "F" * 64, "weights_sha256 is"),
         ("parameters", 1.0, "parameters is 1.0"),
     ],

@@ -211,7 +211,10 @@ def test_pickle_is_not_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (folder / "unpickled").exists()
 
 
-@pytest.mark.parametrize("header", [{}, {"__metadata__": 3}, {"a": 3}, {"a": {"data_offsets": ["x", "y"]}}, []])
+@pytest.mark.parametrize(
+    "header",
+    [{}, {"__metadata__": 3}, {"a": 3}, {"a": {"data_offsets": ["x", "y"]}}, {"a": {"data_offsets": [0, 1e999]}}, []],
+)
 def test_an_empty_header_is_refused(folder: Path, header: object) -> None:
     text = json.dumps(header).encode()
     (folder / "toy.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"1234")

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -110,6 +111,54 @@ def test_a_file_that_was_cut_by_another_program_is_continued(tmp_path: Path) -> 
     path.unlink()
     history.append([RECORD])
     assert (read_history(path), history.jobs) == (([RECORD], 0), 1)
+    # jobs that the file no longer has are recorded again when they are reported again
+    assert history.append(records(3)) == 3
+    assert read_history(path)[0] == [RECORD, *records(3)]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_jobs_that_another_program_has_left_in_the_file_are_kept(tmp_path: Path, in_place: bool) -> None:
+    path = tmp_path / "history.log"
+    history = opened(path)
+    history.append(records(3))
+    # given that another program removes jobs, adds one, and writes half a line, in the same file or in one that replaces it
+    kept, other = records(3)[1:2], replace(RECORD, job_id="other")
+    if not in_place:
+        path.unlink()
+    path.write_bytes(FORMAT + b"".join(record.to_line() for record in (*kept, other)) + other.to_line()[:50])
+    # when the next job ends, then the file has the jobs of both, and complete lines
+    assert history.append([RECORD]) == 1
+    assert (read_history(path), history.jobs) == (([*kept, other, RECORD], 0), 3)
+    assert history.append(records(1)) == 1
+    # also if the other file is longer than this one was
+    path.unlink()
+    path.write_bytes(FORMAT + b"".join(record.to_line() for record in records(9)))
+    assert history.append([RECORD]) == 1
+    assert (read_history(path)[0], history.size) == ([*records(9), RECORD], path.stat().st_size)
+
+
+def test_a_file_of_another_version_is_not_overwritten_by_the_next_job(tmp_path: Path) -> None:
+    path = tmp_path / "history.log"
+    history = opened(path)
+    history.append(records(3))
+    path.write_bytes(b"headway-dl2-history 2\n")
+    with pytest.raises(TrainingError, match="move it away"):
+        history.append([RECORD])
+    assert path.read_bytes() == b"headway-dl2-history 2\n"
+
+
+def test_a_file_of_many_bytes_is_seldom_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = len(RECORD.to_line())
+    monkeypatch.setattr(history_module, "MOST_BYTES", 40 * line)
+    path = tmp_path / "history.log"
+    history = opened(path, HistoryLimits(1000, 1e9))
+    files = []
+    for number, record in enumerate(records(120)):
+        history.append([record])
+        history.shorten(NOW_S)
+        files.append(path.stat().st_ino)
+        assert read_history(path)[0] == records(number + 1)[-history.jobs :]
+    assert sum(one != other for one, other in pairwise(files)) <= 12
 
 
 @settings(max_examples=60)
@@ -148,6 +197,10 @@ def test_of_an_enormous_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest
         {"job_id": "x" * 65},
         {"submit_time_s": -1.0},
         {"submit_time_s": 1e300},
+        {"finish_time_s": 10**400},
+        {"service_s": -(10**400)},
+        {"epochs": 10**400},
+        {"batch_size": 10**400},
         {"finish_time_s": BEGUN_S - 1},
         {"num_gpus": 0},
         {"num_gpus": 1 << 40},
@@ -164,6 +217,8 @@ def test_of_an_enormous_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest
         {"sizes": [[1, 800.0]] * 65},
         {"sizes": [[0, 800.0]]},
         {"sizes": [[1, 100.0]]},
+        {"sizes": [[1, 10**400]]},
+        {"sizes": [[10**400, 800.0]]},
         {"sizes": 5},
         {"sizes": [[1]]},
         {"model": None},

@@ -15,6 +15,7 @@ from policies.errors import TrainingError
 from policies.learned.dl2.learning.attempts import NEW_JOBS
 from policies.learned.dl2.learning.history import FORMAT, HistoryLimits, read_history
 from policies.learned.dl2.learning.learner import ContinuedLearning
+from policies.learned.dl2.learning.progress import Progress
 from policies.learned.dl2.learning.replay_trace import FEWEST_JOBS
 from policies.learned.dl2.learning.result import FAILED, NOT_BETTER, PROMOTED, STOPPED, AttemptResult
 from policies.learned.dl2.learning.service import Weights
@@ -42,7 +43,7 @@ class Scripted:
         self.factor = 2.0
         self.error: OSError | None = None
 
-    def start(self, folder: Path, settings: LearnSettings, history: Path, seed: int) -> Scripted:
+    def start(self, folder: Path, settings: LearnSettings, history: Path, _progress: Progress) -> Scripted:
         if self.error is not None:
             raise self.error
         assert len(read_history(history)[0]) >= FEWEST_JOBS
@@ -151,6 +152,29 @@ def test_an_attempt_begins_when_there_is_enough_history_and_then_once_a_day(worl
     assert len(world.process.starts) == 2
 
 
+def test_jobs_that_ended_too_long_ago_do_not_make_an_attempt_due(world: World) -> None:
+    world.settings = replace(world.settings, limits=HistoryLimits(5000, 30 * DAY_S))
+    world.restarted()
+    world.jobs(FEWEST_JOBS - 1)
+    # given that all but the last jobs are a month old when the next ones end
+    world.now_s += 30 * DAY_S
+    for outcome in outcomes(NEW_JOBS, world.now_s - 1e5, FEWEST_JOBS):
+        world.learner.learn(outcome)
+    world.jobs(0)
+    # then there is no attempt, and operators see why
+    assert not world.process.starts
+    assert world.learner.status().problem == (
+        f"{NEW_JOBS} of {FEWEST_JOBS - 1 + NEW_JOBS} jobs of the history have ended within learn_days (30 days); "
+        f"{FEWEST_JOBS} are needed"
+    )
+    # until enough jobs have ended
+    for outcome in outcomes(FEWEST_JOBS, world.now_s - 2e5, 2 * FEWEST_JOBS):
+        world.learner.learn(replace(outcome, finish_time_s=min(outcome.finish_time_s, world.now_s)))
+    world.jobs(0)
+    assert len(world.process.starts) == 1
+    assert world.learner.status().problem == ""
+
+
 def test_better_weights_are_swapped_in_and_stay(world: World) -> None:
     world.jobs(FEWEST_JOBS)
     world.process.ends(BETTER)
@@ -171,6 +195,7 @@ def test_better_weights_are_swapped_in_and_stay(world: World) -> None:
     [
         (replace(BETTER, result=NOT_BETTER), 0, ""),
         (replace(BETTER, change=-0.1, ci95=0.1), 0, "not below zero"),
+        (replace(BETTER, change=-0.11, ci95=0.1), 0, "not below zero"),
         (replace(BETTER, ci95=None), 0, "not below zero"),
         (replace(BETTER, windows=4), 0, "too few windows"),
         (replace(BETTER, parent="f" * 64), 0, "changed while it trained"),
@@ -191,6 +216,22 @@ def test_nothing_else_is_promoted(world: World, result: AttemptResult | bytes | 
     assert world.result[0] in {NOT_BETTER, FAILED}
     assert reason in world.result[1]
     assert (world.learner.status().attempts, world.learner.status().promotions) == (1, 0)
+
+
+def test_each_comparison_needs_a_clearer_result_than_the_one_before(world: World) -> None:
+    # given three comparisons without a promotion, and attempts without a comparison
+    world.jobs(FEWEST_JOBS)
+    for change in (0.1, 0.1, None, 0.1, None):
+        world.process.ends(replace(BETTER, result=NOT_BETTER, change=change, ended_s=world.now_s))
+        world.now_s += DAY_S
+        world.jobs(NEW_JOBS)
+        world.jobs(0)
+    # when the fourth has a result that would have been enough for the first
+    world.process.ends(BETTER)
+    world.jobs(0)
+    assert world.result[0] == FAILED
+    assert "not below zero" in world.result[1]
+    assert not world.served
 
 
 def test_an_attempt_that_takes_too_long_is_killed(world: World) -> None:
@@ -312,6 +353,37 @@ def test_a_defect_does_not_end_the_thread(world: World, monkeypatch: pytest.Monk
     world.learner.end()
 
 
+@pytest.mark.parametrize("cycles", [0, 1])
+def test_jobs_that_end_just_before_a_stop_are_recorded(tmp_path: Path, cycles: int) -> None:
+    # given a thread that has made one cycle, or none, and sleeps until the next one
+    world = World(tmp_path / "learn")
+    for _ in range(cycles):
+        world.learner.cycle()
+    world.learner._cycle_s = 3600.0
+    world.learner.begin()
+    # when jobs end and then the server
+    world.learner.see(STATE)
+    for outcome in outcomes(3, BEGUN_S):
+        world.learner.learn(outcome)
+    world.learner.end()
+    assert not world.learner._thread.is_alive()
+    # then they are in the history, and the folder is free for the next server
+    assert len(read_history(tmp_path / "learn" / "history.log")[0]) == 3
+    with locked(tmp_path / "learn"):
+        pass
+
+
+def test_a_stop_beside_a_server_that_holds_the_folder_records_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path / "learn")
+    with locked(tmp_path / "learn"):
+        world.learner._cycle_s = 3600.0
+        world.learner.begin()
+        world.learner.learn(outcomes(1, BEGUN_S)[0])
+        world.learner.end()
+    assert not world.learner._thread.is_alive()
+    assert not (tmp_path / "learn" / "history.log").exists()
+
+
 def test_learning_is_off_by_default_and_its_options_are_checked(tmp_path: Path) -> None:
     assert Dl2().learning() is None
     Dl2().begin()
@@ -320,9 +392,14 @@ def test_learning_is_off_by_default_and_its_options_are_checked(tmp_path: Path) 
         ({"learn": "here"}, "absolute path"),
         ({"learn": str(tmp_path), "learn_every_s": -1}, "learn_every_s"),
         ({"learn": str(tmp_path), "learn_jobs": 10}, "learn_jobs"),
+        (
+            {"learn": str(tmp_path), "learn_jobs": 10**6},
+            "learn_jobs is 1000000; give a whole number, 250 or more, 100000 at most",
+        ),
         ({"learn": str(tmp_path), "learn_days": 0}, "learn_days"),
         ({"learn": str(tmp_path), "learn_rounds": 1}, "learn_rounds"),
         ({"learn": str(tmp_path), "learn_memory_mib": 1}, "learn_memory_mib"),
+        ({"learn": str(tmp_path), "learn_memory_mib": 1 << 50}, "learn_memory_mib"),
     ):
         with pytest.raises(ValueError, match=problem):
             Dl2(**options)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from policies.learned.dl2.learning.cluster_shape import shape_of
-from policies.learned.dl2.learning.replay_trace import LONGEST_S, replay_of
+from policies.learned.dl2.learning.replay_trace import LONGEST_S, replay_of, why_too_few
 from simulator.cluster.cluster import read_cluster
 from simulator.traces.read import read_trace
 from simulator.training.data_sets import of_files
@@ -54,14 +54,37 @@ def test_jobs_that_are_too_long_for_an_episode_are_left_out() -> None:
 
 
 def test_the_part_that_is_held_back_has_enough_windows(tmp_path: Path) -> None:
-    for count in (250, 400, 5000):
-        replay = replay_of(records(count))
+    for count, runtime_s in ((250, 500.0), (256, 500.0), (295, 640.0), (400, 800.0), (5000, 800.0)):
+        replay = replay_of([replace(record, service_s=runtime_s, sizes=((1, runtime_s),)) for record in records(count)])
+        assert why_too_few(replay, "") == ""
         (tmp_path / "history.csv").write_text(replay.csv)
         (tmp_path / "cluster.toml").write_text(shape_of(cluster([Node(4)] * 2, [])))
         data = of_files([str(tmp_path / "history.csv")], read_cluster(tmp_path / "cluster.toml"), replay.window)
         assert len(data.tests) >= 5
+        # each with at least as many jobs as ran at once
+        assert min(map(len, data.tests)) >= int(replay.at_once)
         # and no job of it is in the training
         assert sum(map(len, (*data.training, *data.validation, *data.tests))) == count
+
+
+def test_windows_that_would_be_smaller_than_the_load_are_refused() -> None:
+    # given jobs every minute that take 45 minutes each: 45 run at once
+    busy = [
+        replace(record, finish_time_s=record.submit_time_s + 2700, service_s=2700.0, sizes=((2, 2700.0),))
+        for record in records(1400)
+    ]
+    for count in (250, 600):
+        replay = replay_of(busy[:count])
+        assert replay.window >= replay.at_once > 35
+        why_not = why_too_few(replay, "3 ended more than learn_days ago")
+        assert f"jobs ran at once on average, so a window has {replay.window} jobs at least" in why_not
+        assert "5 are needed" in why_not
+        assert "3 ended more than learn_days ago" in why_not
+    # with enough history the windows are large enough
+    assert why_too_few(replay_of(busy), "") == ""
+    assert replay_of(busy).window >= 45
+    few = why_too_few(replay_of(busy[:100]), "")
+    assert few.startswith("100 jobs can be replayed; 250 are needed")
 
 
 def test_the_shape_of_the_cluster(tmp_path: Path) -> None:

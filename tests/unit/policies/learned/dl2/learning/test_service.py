@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from policies.errors import WeightsError
+from policies.errors import TrainingError, WeightsError
 from policies.learned.dl2.learning.service import ServiceFolder
 from policies.learned.dl2.policy import ALL_REDUCE, Dl2
 from policies.learned.dl2.system import ENCODER
 from policies.learned.evaluation import promotion
+from policies.learned.training.run.folder_lock import alone
 from policies.learned.weights import weights
 
 SHIPPED = weights.load(weights.pretrained(), ALL_REDUCE, system="dl2", encoder=ENCODER)
@@ -91,32 +97,128 @@ def test_damaged_weights_are_not_served(tmp_path: Path, damage: str) -> None:
     assert in_service(tmp_path / "learn")[0] == SHIPPED[1].weights_sha256
 
 
-@pytest.mark.parametrize("step", [0, 1, 2])
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """End this process's changes before the change of that number: a file that is copied, or a rename."""
+    changes: dict[tuple[object, str], Callable[..., object]] = {
+        (Path, "rename"): Path.rename,
+        (shutil, "copyfile"): shutil.copyfile,
+    }
+    left = step
+
+    def counted(change: Callable[..., object]) -> Callable[..., object]:
+        def work(*values: object, **named: object) -> object:
+            nonlocal left
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+            return change(*values, **named)
+
+        return work
+
+    for (owner, name), change in changes.items():
+        monkeypatch.setattr(owner, name, counted(change))
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, step: int, change: Callable[[], None]) -> bool:
+    """Make a change that is killed at that step, and return whether it was, or has ended before."""
+    with monkeypatch.context() as patched:
+        killed_at(patched, step)
+        try:
+            change()
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("promotions", [0, 1, 2])
 def test_a_kill_during_a_promotion_leaves_sound_weights(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, promotions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given weights in service, and a promotion that ends before one of its renames
+    digests = [candidate(tmp_path / f"{number}", 2.0 + number) for number in range(3)]
+    for step in range(20):
+        # given so many promotions before, and one that ends before one of its changes
+        folder = tmp_path / f"learn{step}"
+        folder.mkdir()
+        for number in range(promotions):
+            promotion.put_in_service(tmp_path / f"{number}", folder)
+        before = digests[promotions - 1] if promotions else SHIPPED[1].weights_sha256
+        new = tmp_path / f"{promotions}"
+        is_killed = killed(monkeypatch, step, partial(promotion.put_in_service, new, folder))
+        # then the next start serves those before, or those that were promoted, and neither is damaged
+        digest, problem = in_service(folder)
+        assert digest in {before, digests[promotions]}
+        assert problem == ""
+        if not is_killed:
+            assert digest == digests[promotions]
+            break
+        # and the next promotion succeeds
+        promotion.put_in_service(new, folder)
+        assert in_service(folder) == (digests[promotions], "")
+    assert step > 3
+
+
+@pytest.mark.parametrize("change", [promotion.undo, promotion.return_to_shipped])
+def test_a_kill_during_a_return_leaves_sound_weights(
+    tmp_path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = candidate(tmp_path / "a", 2.0), candidate(tmp_path / "b", 3.0)
+    after = first if change is promotion.undo else SHIPPED[1].weights_sha256
+    for step in range(20):
+        folder = tmp_path / f"learn{step}"
+        folder.mkdir()
+        promotion.put_in_service(tmp_path / "a", folder)
+        promotion.put_in_service(tmp_path / "b", folder)
+        is_killed = killed(monkeypatch, step, partial(change, folder))
+        assert in_service(folder) in {(second, ""), (after, "")}
+        if not is_killed:
+            assert in_service(folder) == (after, "")
+            break
+    assert step > 1
+
+
+def test_a_start_waits_for_the_promotion_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given another process between the two renames of a promotion
     first, second = candidate(tmp_path / "a", 2.0), candidate(tmp_path / "b", 3.0)
     folder = tmp_path / "learn"
     folder.mkdir()
-    service(folder).promote(tmp_path / "a", first, service(folder).load())
-    done = 0
-    rename = Path.rename
+    promotion.put_in_service(tmp_path / "a", folder)
+    found: list[tuple[str, str]] = []
+    start = threading.Thread(target=lambda: found.append(in_service(folder)))
+    with alone(folder, 0.0):
+        shutil.copytree(tmp_path / "b" / "best", folder / promotion.COMING)
+        (folder / "best").rename(folder / "previous")
+        # when a server starts
+        start.start()
+        start.join(0.3)
+        # then it leaves the folder alone until the other process is done
+        assert start.is_alive()
+        (folder / promotion.COMING).rename(folder / "best")
+    start.join(30)
+    assert found == [(second, "")]
+    assert first != second
+    # and an operator's command says why it does nothing
+    monkeypatch.setattr(promotion, "WAIT_S", 0.0)
+    with alone(folder, 0.0), pytest.raises(TrainingError, match="another process is changing the weights"):
+        promotion.undo(folder)
+    assert in_service(folder) == (second, "")
 
-    def killed(path: Path, target: Path) -> Path:
-        nonlocal done
-        if done == step:
-            raise KeyboardInterrupt
-        done += 1
-        return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", killed)
-    if step < 2:
-        with pytest.raises(KeyboardInterrupt):
-            promotion.put_in_service(tmp_path / "b", folder)
-    else:
-        promotion.put_in_service(tmp_path / "b", folder)
-    monkeypatch.undo()
-    # then the next start serves one of the two
-    service(folder).recover()
-    assert in_service(folder) == (first if step == 0 else second, "")
+def test_weights_are_in_service_since_their_promotion(tmp_path: Path) -> None:
+    # given candidates that were trained long ago
+    folder = tmp_path / "learn"
+    folder.mkdir()
+    for name, factor in (("a", 2.0), ("b", 3.0)):
+        candidate(tmp_path / name, factor)
+        for place in (*(tmp_path / name / "best").iterdir(), tmp_path / name / "best"):
+            os.utime(place, (1e9, 1e9))
+    begun_s = time.time() - 1.0
+    for change in (
+        partial(promotion.put_in_service, tmp_path / "a", folder),
+        partial(promotion.put_in_service, tmp_path / "b", folder),
+        partial(promotion.undo, folder),
+    ):
+        change()
+        assert service(folder).load().since_s >= begun_s
+        os.utime(folder / "best", (1e9, 1e9))
+        if (folder / "previous").exists():
+            os.utime(folder / "previous", (1e9, 1e9))
