@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PARENT, TRAINING, RESULT, CLUSTER = "parent", "training", "result.json", "cluster.toml"
 MOST_FILE_MIB = 256
 """Maximum size of a file that the process writes."""
+NICENESS = 19
+"""The process comes after all others that want a core."""
 _PR_SET_PDEATHSIG = 1
 _REPLAY, _TRAINED_ON = "history.csv", "training.csv"
 _SLOWDOWN = ("locality", "scaling")
@@ -85,7 +87,7 @@ def _limit(asked: Arguments) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != asked.parent:  # it has ended before the call
         sys.exit(f"process {asked.parent} has ended")
-    os.nice(19)
+    os.nice(NICENESS)
     with suppress(OSError):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     data = asked.memory_mib << 20
