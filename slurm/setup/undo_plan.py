@@ -24,13 +24,16 @@ from slurm.setup.plan import (
     changed_texts,
 )
 from slurm.setup.record import Record, record_path, record_text
-from slurm.setup.slurmctld import RunningSlurmctld
+from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld
 from slurm.setup.undo_edits import HOOK_KEYS, ITEMS, undo_edits
 
 AGAIN = "run this command again: it then removes the files that slurmctld or jobs may still use"
-NO_ANSWER = (
-    "no slurmctld answers with this slurm.conf, so the files are removed at once: it reads slurm.conf anew when it starts. If it "
-    "runs, and only scontrol fails here, do not apply this"
+NONE_RUNS = (
+    "no slurmctld runs with this slurm.conf, so the files are removed at once: it reads slurm.conf anew when it starts"
+)
+NOT_KNOWN = (
+    "the files stay, because slurmctld may use them: none answers ({why}). Run this command where `scontrol show config` works. "
+    "If no slurmctld runs with this slurm.conf on any machine, add --slurmctld-gone"
 )
 CONTROLLER_RUNS = (
     "the controller runs. Stop it first, and release the jobs that it holds: systemctl disable --now headway-controller "
@@ -72,8 +75,7 @@ class Installed:
     conf: SlurmConf
     record: Record | None
     sources: Sources
-    running: RunningSlurmctld | None
-    """Settings of the running slurmctld; None when none answers."""
+    running: SlurmctldState
     is_link: Callable[[Path], bool]
     controller_runs: bool
     task_prolog: Path | None = None
@@ -105,7 +107,9 @@ def make_undo_plan(installed: Installed, read: ReadFile, left_behind: Callable[[
         _plan_script(draft, installed, edits.conf, path, key, read)
     changes += _plan_record(draft, installed, read)
     if draft.removals and installed.running is None:
-        draft.notes.insert(0, NO_ANSWER)
+        draft.notes.insert(0, NONE_RUNS)
+    if draft.waiting and isinstance(installed.running, UnknownSlurmctld):
+        draft.notes.insert(0, NOT_KNOWN.format(why=installed.running.why))
     if (changes or draft.removals) and installed.controller_runs:
         draft.notes.insert(0, CONTROLLER_RUNS)
     draft.notes += left_behind([*conf.texts, *candidates])
@@ -171,8 +175,8 @@ def _in_use(installed: Installed, after: SlurmConf, path: Path, key: str) -> boo
     if key == "TaskProlog" and _changed(installed.conf, after, key):
         return True  # slurmd on the nodes runs it until each has the new slurm.conf
     running = installed.running
-    if running is None:
-        return False
+    if running is None or isinstance(running, UnknownSlurmctld):
+        return running is not None
     if key == "JobSubmitPlugins":
         return path.name == installed_files.LUA_NAME and running.loads_lua()
     return any(running.uses(name, path) for name in HOOK_KEYS)

@@ -15,7 +15,7 @@ from controller.slurm.configuration.conf import read_slurm_conf
 from slurm.setup.files import shipped_sources
 from slurm.setup.plan import make_plan
 from slurm.setup.record import parse_record, record_path
-from slurm.setup.slurmctld import RunningSlurmctld, parse_settings
+from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld, parse_settings
 from slurm.setup.undo_plan import Installed, UndoPlan, make_undo_plan
 
 ETC = Path("/etc/slurm")
@@ -31,7 +31,7 @@ class Disk:
 
     files: dict[Path, str]
     links: set[Path] = field(default_factory=set)
-    running: RunningSlurmctld | None = None
+    running: SlurmctldState = None
 
     def read(self, path: Path) -> str | None:
         return self.files.get(path)
@@ -293,6 +293,24 @@ def test_files_that_slurmctld_still_runs_wait_for_its_restart() -> None:
 
     disk.running = parse_settings("JobSubmitPlugins        = (null)\nPrologSlurmctld         = (null)\n")
     assert not disk.undo().waiting
+    assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
+
+
+def test_files_that_an_unseen_slurmctld_may_run_stay() -> None:
+    disk = disk_of("X=1\n", "", site_lua=False)
+    disk.install()
+    disk.running = UnknownSlurmctld("scontrol: no such program")
+
+    for _ in range(2):
+        plan = disk.undo()
+        assert disk.files[CONF] == "X=1\n"
+        assert set(plan.waiting) == {LUA, HOOK}
+        assert not plan.removals
+        assert not plan.complete
+        assert any("none answers (scontrol: no such program)" in note for note in plan.notes)
+
+    disk.running = None
+    assert set(disk.undo().waiting) == set()
     assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
 
 
