@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import read_slurm_conf
+from controller.slurm.configuration.editing import ADDED_HEADING
 from slurm.setup.files import shipped_sources
 from slurm.setup.plan import make_plan
 from slurm.setup.record import parse_record, record_path
@@ -97,6 +98,7 @@ OTHER = st.sampled_from(
         "PrologSlurmctld=/opt/site/prolog.sh",
         'EpilogSlurmctld=""',
         "SlurmctldHost=head SlurmctldPort=6817",
+        f"SlurmdPort=6818 {ADDED_HEADING}",
         "include more.conf",
         "MailProg=/bin/mail\\",
     ]
