@@ -374,6 +374,52 @@ def test_an_installation_without_record_is_judged_by_the_form_of_its_settings() 
     }
 
 
+def upgraded(text: str, *, site_lua: bool = False) -> Disk:
+    """Return an installation of a version that made no record, on which this version was installed."""
+    disk = disk_of(text, "", site_lua)
+    disk.install()
+    del disk.files[record_path(CONF)]
+    disk.files[CHAINED if site_lua else LUA] += "-- of an older version\n"
+    disk.install()
+    assert record_path(CONF) in disk.files
+    return disk
+
+
+def test_an_upgrade_of_an_installation_without_record_begins_one_that_is_not_complete() -> None:
+    disk = upgraded("ClusterName=c\n")
+    before = {CONF: "ClusterName=c\n"} | {p: t for p, t in disk_of("", "", False).files.items() if p != CONF}
+
+    plan = disk.undo()
+
+    assert disk.files == before
+    assert not any("before the installation" in note for note in plan.notes)
+    assert disk.undo().notes == ()
+
+
+def test_an_upgrade_without_record_leaves_an_item_of_a_list_with_a_note() -> None:
+    disk = upgraded("JobSubmitPlugins=lua\nSchedulerParameters=a\n", site_lua=True)
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "JobSubmitPlugins=lua\nSchedulerParameters=a,batch_sched_delay=0\n"
+    assert [note.partition(". There is no record")[0] for note in plan.notes if "no record" in note] == [
+        f"left behind: batch_sched_delay=0 in SchedulerParameters ({CONF}, line 2)",
+        "JobSubmitPlugins keeps lua",
+    ]
+
+
+def test_edits_of_a_record_that_is_not_complete_are_taken_back_too() -> None:
+    disk = upgraded("ClusterName=c\n")
+    disk.files[CONF] = disk.files[CONF].replace("SchedulerParameters=batch_sched_delay=0\n", "SchedulerParameters=b\n")
+    disk.install()
+    assert "SchedulerParameters=b,batch_sched_delay=0\n" in disk.files[CONF]
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "ClusterName=c\nSchedulerParameters=b\n"
+    assert not plan.notes[1:]
+
+
 def test_undoing_and_installing_again_and_again_changes_nothing_more() -> None:
     disk = disk_of("SchedulerParameters=a", "", site_lua=False)
     before = dict(disk.files)
