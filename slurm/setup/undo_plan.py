@@ -157,12 +157,17 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
     if path.name == installed_files.CHAINED_LUA_NAME:
         own = path.parent / installed_files.LUA_NAME
         text = read(own) or ""
-        if installed_files.script_version(text) is None and installed_files.loads_ours(text):
-            return key, f'{own} is your own script, and loads {path}: remove the line dofile("{path}") from it'
+        if installed_files.script_version(text) is None and installed_files.names_ours(text):
+            mend = f'remove the line dofile("{path}") from it, or whatever else loads that file'
+            return key, f"{own} is your own script, and names {path}: {mend}"
         return None
-    keys = installed_files.EVENT_KEYS if key in installed_files.EVENT_KEYS else (key,)
+    is_event = key in installed_files.EVENT_KEYS
+    keys = {name.lower() for name in (installed_files.EVENT_KEYS if is_event else (key,))}
     for setting in after.settings:
-        if setting.key.lower() in {name.lower() for name in keys} and calls(setting.value, path, read):
+        # The name of the event hook is enough, since a script may put its path together.
+        if setting.key.lower() in keys and (
+            calls(setting.value, path, read) or (is_event and calls(setting.value, Path(path.name), read))
+        ):
             return (
                 setting.key,
                 f"{setting.key}={setting.value} is your own script, and runs {path}: remove that line from it",

@@ -236,6 +236,53 @@ def test_a_site_script_that_loads_headways_has_to_let_go_first() -> None:
     assert not {CHAINED, HOOK, record_path(CONF)} & set(disk.files)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'pcall(dofile, "{CHAINED}")',
+        f'loadfile("{CHAINED}")()',
+        f'local H = "{CHAINED}"\ndofile(H)',
+        f"dofile [[{CHAINED}]]",
+        'dofile(DIR .. "/headway.lua")',
+        'dofile(("%sheadway.lua"):format(DIR))',
+        'require("headway")',
+        f'print("-- not a comment") dofile("{CHAINED}")',
+        f'--[[ a comment ]] dofile("{CHAINED}")',
+    ],
+)
+def test_every_way_to_load_headways_script_is_seen(line: str) -> None:
+    disk = disk_of("JobSubmitPlugins=lua\n", "", site_lua=True)
+    disk.files[LUA] = SITE_LUA + line + "\n"
+    disk.install()
+
+    assert not make_plan(read_slurm_conf(CONF, disk.must_read), SOURCES, Path("/run/headway"), disk.read).conflicts
+    assert disk.undo().conflicts
+    assert CHAINED in disk.files
+
+
+@pytest.mark.parametrize(
+    "comment", ["-- dofile('{}')", "--[[\ndofile('{}')\n]]", "--[==[ ]] dofile('{}') ]==]", "--[[ dofile('{}')"]
+)
+def test_a_comment_in_the_sites_script_loads_nothing(comment: str) -> None:
+    disk = disk_of("JobSubmitPlugins=lua\n", "", site_lua=True)
+    disk.files[LUA] = SITE_LUA + comment.format(CHAINED) + "\n"
+    disk.install()
+
+    assert make_plan(read_slurm_conf(CONF, disk.must_read), SOURCES, Path("/run/headway"), disk.read).conflicts
+    assert not disk.undo().conflicts
+    assert CHAINED not in disk.files
+
+
+def test_a_site_hook_that_names_headways_by_a_variable_has_to_let_go_first() -> None:
+    site = Path("/opt/site/prolog.sh")
+    disk = disk_of(f"PrologSlurmctld={site}\n", "", site_lua=False)
+    disk.install()
+    disk.files[site] = '#!/bin/sh\n"$SLURM_ETC/headway/slurmctld_event.sh"\n'
+
+    assert disk.undo().conflicts
+    assert HOOK in disk.files
+
+
 def test_a_site_hook_that_calls_headways_has_to_let_go_first() -> None:
     site = Path("/opt/site/prolog.sh")
     disk = disk_of(f"PrologSlurmctld={site}\n", "", site_lua=False)
