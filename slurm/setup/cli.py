@@ -41,7 +41,10 @@ def slurm(
     runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
     task_prolog: Annotated[
         Path | None,
-        typer.Option(help="Also install the TaskProlog hook, at this path, which every compute node must see."),
+        typer.Option(
+            help="Also install the TaskProlog hook, at this path, which every compute node must see. With --undo: remove it there, "
+            "because no cluster uses it any more."
+        ),
     ] = None,
     job_side: Annotated[
         Path | None,

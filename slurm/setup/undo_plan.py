@@ -6,6 +6,7 @@ runs it any more: a PrologSlurmctld that is missing makes slurmctld requeue jobs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,10 @@ NONE_RUNS = (
 NOT_KNOWN = (
     "the files stay, because slurmctld may use them: none answers ({why}). Run this command where `scontrol show config` works. "
     "If no slurmctld runs with this slurm.conf on any machine, add --slurmctld-gone"
+)
+SHARED = (
+    "left behind: {path}, the TaskProlog, which other clusters may use too. Remove it when no cluster uses it: add "
+    "--task-prolog {path} to this command"
 )
 CONTROLLER_RUNS = (
     "the controller runs. Stop it first, and release the jobs that it holds: systemctl disable --now headway-controller "
@@ -79,7 +84,7 @@ class Installed:
     is_link: Callable[[Path], bool]
     controller_runs: bool
     task_prolog: Path | None = None
-    """Path of the TaskProlog from the command line, for an installation without record."""
+    """Path of the TaskProlog from the command line: an operator has stated that no cluster uses it any more."""
 
 
 @dataclass(slots=True)
@@ -144,6 +149,8 @@ def _plan_script(draft: _Draft, installed: Installed, after: SlurmConf, path: Pa
         draft.conflicts.append(Conflict(caller[0], caller[1]))
     elif installed.is_link(path) and path not in (installed.record.files if installed.record else ()):
         draft.notes.append(f"left behind: {path}, a link that was not made by this program, to a script of Headway")
+    elif key == "TaskProlog" and _may_be_shared(installed, path):
+        draft.notes.append(SHARED.format(path=path))
     elif _in_use(installed, after, path, key):
         draft.waiting.append(path)
     else:
@@ -173,6 +180,12 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
                 f"{setting.key}={setting.value} is your own script, and runs {path}: remove that line from it",
             )
     return None
+
+
+def _may_be_shared(installed: Installed, path: Path) -> bool:
+    """Return whether other clusters may run a TaskProlog: it is not beside slurm.conf, and was not named by the operator."""
+    plain = Path(os.path.normpath(path))
+    return path != installed.task_prolog and not plain.is_relative_to(installed.conf.path.parent)
 
 
 def _in_use(installed: Installed, after: SlurmConf, path: Path, key: str) -> bool:

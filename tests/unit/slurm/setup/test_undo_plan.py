@@ -33,6 +33,8 @@ class Disk:
     files: dict[Path, str]
     links: set[Path] = field(default_factory=set)
     running: SlurmctldState = None
+    task_prolog: Path | None = None
+    """The TaskProlog that the operator names for the undo."""
 
     def read(self, path: Path) -> str | None:
         return self.files.get(path)
@@ -51,7 +53,7 @@ class Disk:
     def plan(self) -> UndoPlan:
         record = parse_record(record_path(CONF), self.read(record_path(CONF)))
         conf = read_slurm_conf(CONF, self.must_read)
-        installed = Installed(conf, record, SOURCES, self.running, self.links.__contains__, controller_runs=False)
+        installed = Installed(conf, record, SOURCES, self.running, self.links.__contains__, False, self.task_prolog)
         return make_undo_plan(installed, self.read, lambda _: [])
 
     def undo(self) -> UndoPlan:
@@ -124,7 +126,8 @@ def test_an_undo_gives_every_byte_back(text: str, more: str, site_lua: bool, tas
     disk = disk_of(text, more, site_lua)
     before = dict(disk.files)
 
-    disk.install(Path("/shared/task_prolog.sh") if task_prolog else None)
+    disk.task_prolog = Path("/shared/task_prolog.sh") if task_prolog else None
+    disk.install(disk.task_prolog)
     disk.undo()
     again = disk.undo()  # a TaskProlog is removed only when the nodes have had the time to forget it
 
@@ -363,14 +366,36 @@ def test_files_that_an_unseen_slurmctld_may_run_stay() -> None:
     assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
 
 
-def test_a_task_prolog_waits_for_the_nodes() -> None:
-    shared = Path("/shared/task_prolog.sh")
+@pytest.mark.parametrize(
+    ("shared", "named"),
+    [(Path("/shared/task_prolog.sh"), Path("/shared/task_prolog.sh")), (ETC / "task_prolog.sh", None)],
+)
+def test_a_task_prolog_waits_for_the_nodes(shared: Path, named: Path | None) -> None:
     disk = disk_of("X=1\n", "", site_lua=False)
+    disk.task_prolog = named
     disk.install(shared)
 
     first = disk.undo()
     assert (disk.files[CONF], first.waiting) == ("X=1\n", (shared,))
     assert "scontrol reconfigure" in first.next_steps
+    disk.undo()
+    assert shared not in disk.files
+
+
+@pytest.mark.parametrize("shared", [Path("/shared/task_prolog.sh"), ETC / ".." / "shared" / "task_prolog.sh"])
+def test_a_task_prolog_that_other_clusters_may_use_stays_unless_it_is_named(shared: Path) -> None:
+    disk = disk_of("X=1\n", "", site_lua=False)
+    disk.install(shared)
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "X=1\n"
+    assert shared in disk.files
+    assert not plan.waiting
+    assert [note for note in plan.notes if str(shared) in note and "other clusters may use" in note]
+    assert disk.undo().complete
+
+    disk.task_prolog = shared
     disk.undo()
     assert shared not in disk.files
 
