@@ -96,8 +96,11 @@ class Host(Protocol):
     def changed_s(self, path: Path) -> float | None:
         """Return the time at which a file was last replaced or changed, seconds since the Unix epoch; None without a file."""
 
-    def controllers(self) -> list[RunningController]:
-        """Return the controllers that run on this machine, without those whose settings cannot be read."""
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
+        """Return the controllers of these users that run on this machine, without those whose settings cannot be read."""
+
+    def resolved(self, path: Path) -> Path:
+        """Return the path without symbolic links."""
 
     def not_compiled(self) -> list[str]:
         """Return the modules of inner loops that run interpreted."""
@@ -194,9 +197,13 @@ class RealHost:
         except OSError:
             return None
 
-    def controllers(self) -> list[RunningController]:
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
         """See Host."""
-        return list(running_controllers(Path("/proc")))
+        return list(running_controllers(Path("/proc"), uids))
+
+    def resolved(self, path: Path) -> Path:
+        """See Host."""
+        return Path(os.path.realpath(path))
 
     def not_compiled(self) -> list[str]:
         """See Host."""
@@ -204,8 +211,11 @@ class RealHost:
         return [name for name in modules if (spec := find_spec(name)) and (spec.origin or "").endswith(".py")]
 
 
-def running_controllers(proc: Path) -> Iterator[RunningController]:
-    """Yield the controllers among the processes below /proc, without those whose settings cannot be read."""
+def running_controllers(proc: Path, uids: frozenset[int]) -> Iterator[RunningController]:
+    """Yield the controllers among the processes below /proc, without those whose settings cannot be read.
+
+    Only processes of `uids` count: every user can run a process with a controller's command line, and with any settings file.
+    """
     from controller.base.config import load_settings
     from controller.base.errors import ConfigurationError
 
@@ -213,13 +223,22 @@ def running_controllers(proc: Path) -> Iterator[RunningController]:
         if not entry.name.isdecimal():
             continue
         try:
+            if not _belongs_to(entry, uids):
+                continue
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             config = _config_of(words)
             settings = load_settings((entry / "cwd").readlink() / config) if config is not None else None
         except (OSError, ConfigurationError):  # it has ended, or belongs to another user
             continue
-        if config is not None and settings is not None:
+        if config is not None and settings is not None and settings.slurm_client != "embedded":
             yield RunningController(int(entry.name), config, settings.runtime_dir, settings.slurm_conf)
+
+
+def _belongs_to(process: Path, uids: frozenset[int]) -> bool:
+    """Return whether real and effective uid of a process are among these: the real one stays the user's with setuid programs."""
+    lines = (process / "status").read_text(errors="replace").splitlines()
+    owners = next((line.split()[1:3] for line in lines if line.startswith("Uid:")), [])
+    return len(owners) == 2 and {int(owner) for owner in owners} <= uids
 
 
 def _config_of(words: list[str]) -> Path | None:
@@ -233,4 +252,6 @@ def _config_of(words: list[str]) -> Path | None:
             return Path(rest[number + 1])
         if word.startswith("--config="):
             return Path(word.removeprefix("--config="))
+        if word.startswith("-c") and len(word) > 2:
+            return Path(word[2:])
     return Path("/etc/headway/controller.toml")

@@ -33,7 +33,7 @@ def machine_findings(
         if seen.slurm.facts is not None and slurm_user is not None:
             yield from _scripts(seen.slurm.facts, host, slurm_user)
         yield from _munge_key(host)
-    yield from _other_controllers(settings, host)
+    yield from _other_controllers(settings, seen, host, slurm_user)
     yield from _restart_controller(seen, host)
     yield from _restart_policy(host)
     yield _compiled(host)
@@ -77,10 +77,20 @@ def _munge_key(host: Host) -> Iterator[Finding]:
         yield Finding("munge-key", Level.OK, f"{MUNGE_KEY} is closed to other users")
 
 
-def _other_controllers(settings: ControllerSettings, host: Host) -> Iterator[Finding]:
+def _other_controllers(
+    settings: ControllerSettings, seen: Seen, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
     """Yield a finding for each controller of the same Slurm with other folders: its lease and journal are not this one's."""
-    for other in host.controllers():
-        if other.slurm_conf == settings.slurm_conf and other.runtime_dir != settings.runtime_dir:
+    if seen.slurm is None:
+        return
+    known = seen.slurm.facts.settings if seen.slurm.facts else {}
+    default = Path(
+        known.get("SLURM_CONF", "/etc/slurm/slurm.conf")
+    )  # without slurm_conf, Slurm's programs use this one
+    uids = {0} | ({seen.lease.controller_uid} if seen.lease else set()) | ({slurm_user.uid} if slurm_user else set())
+    ours, folder = host.resolved(settings.slurm_conf or default), host.resolved(settings.runtime_dir)
+    for other in host.controllers(frozenset(uids)):
+        if host.resolved(other.slurm_conf or default) == ours and host.resolved(other.runtime_dir) != folder:
             what = (
                 f"another controller of the same Slurm runs on this machine (pid {other.pid}, settings {other.config}, runtime_dir "
                 f"{other.runtime_dir}): each places jobs that the other holds"

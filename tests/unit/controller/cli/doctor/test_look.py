@@ -61,6 +61,8 @@ class FakeHost:
     changed: dict[Path, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     others: list[RunningController] = field(default_factory=list)
+    asked_uids: frozenset[int] = frozenset()
+    links: dict[Path, Path] = field(default_factory=dict)
     interpreted: list[str] = field(default_factory=list)
 
     def put(self, path: Path, kind: str, mode: int, text: str | None = None) -> None:
@@ -98,8 +100,12 @@ class FakeHost:
     def changed_s(self, path: Path) -> float | None:
         return self.changed.get(path)
 
-    def controllers(self) -> list[RunningController]:
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
+        self.asked_uids = uids
         return self.others
+
+    def resolved(self, path: Path) -> Path:
+        return self.links.get(path, path)
 
     def not_compiled(self) -> list[str]:
         return self.interpreted
@@ -311,9 +317,22 @@ def test_controllers_of_other_clusters_and_with_the_same_folders_are_no_fault(ho
     house.host.others = [
         RunningController(7, OTHER, Path("/run/x"), Path("/etc/other/slurm.conf")),
         RunningController(8, OTHER, house.settings.runtime_dir, None),
+        RunningController(9, OTHER, Path("/var/run/headway"), None),
     ]
+    house.host.links[Path("/var/run/headway")] = house.settings.runtime_dir
 
     assert house.wrong() == []
+    assert house.host.asked_uids == {0, SLURM.uid}
+
+
+def test_a_controller_of_the_same_slurm_conf_by_another_name_is_found(house: Installation) -> None:
+    house.host.others = [
+        RunningController(7, OTHER, Path("/run/x"), ETC / "slurm.conf"),
+        RunningController(8, OTHER, Path("/run/x"), Path("/etc/slurm-llnl/slurm.conf")),
+    ]
+    house.host.links[Path("/etc/slurm-llnl/slurm.conf")] = ETC / "slurm.conf"
+
+    assert house.wrong() == [("other-controller", Level.ERROR)] * 2
 
 
 def test_a_line_that_slurmctld_has_not_loaded_is_shown_with_what_it_runs_with(house: Installation) -> None:
@@ -349,17 +368,26 @@ def test_running_controllers_are_found_by_their_command_lines(tmp_path: Path) ->
         "13": ["headway-controller", "watchdog", "--config", str(config)],
         "14": ["vim", str(config)],
         "15": ["headway-controller", "run", "--config", "/nowhere.toml"],
+        "17": ["headway-controller", "run", "-ccontroller.toml"],
+        "18": ["headway-controller", "run", "-c", "controller.toml"],
+        "19": ["headway-controller", "run", "-c", "controller.toml"],
+        "20": ["headway-controller", "run", "-c", "embedded.toml"],
     }
+    root_slurm = "0\t64030"
+    uids = {"18": "1000\t1000", "19": "1000\t0"}  # a user's process, and a setuid program that a user started
+    embedded = (tmp_path / "controller.toml").read_text() + 'slurm_client = "embedded"\n'
+    (tmp_path / "embedded.toml").write_text(embedded)
     for pid, words in lines.items():
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
         (tmp_path / "proc" / pid / "cwd").symlink_to(tmp_path)
+        (tmp_path / "proc" / pid / "status").write_text(f"Name:\tx\nUid:\t{uids.get(pid, root_slurm)}\t0\t0\n")
     (tmp_path / "proc" / "16").mkdir()
     (tmp_path / "proc" / "version").write_text("Linux")
 
-    found = sorted(running_controllers(tmp_path / "proc"), key=lambda each: each.pid)
+    found = sorted(running_controllers(tmp_path / "proc", frozenset({0, 64030})), key=lambda each: each.pid)
 
-    assert [(each.pid, each.runtime_dir) for each in found] == [(pid, Path("/run/x")) for pid in (10, 11, 12)]
+    assert [(each.pid, each.runtime_dir) for each in found] == [(pid, Path("/run/x")) for pid in (10, 11, 12, 17)]
 
 
 def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Installation) -> None:
