@@ -19,7 +19,7 @@ from controller.base.lease import Lease
 from controller.cli.doctor import machine
 from controller.cli.doctor.agents import AgentsSeen, query_agents
 from controller.cli.doctor.host import FileFacts, RealHost, RunningController, UserFacts, running_controllers
-from controller.cli.doctor.loaded_conf import KEYS
+from controller.cli.doctor.loaded_conf import KEYS, loaded_findings
 from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
@@ -170,7 +170,7 @@ class Installation:
         facts = self.seen.slurm.facts
         settings = {**facts.settings, **changes}
         self.slurm(facts=replace(facts, settings=settings))
-        lines = [f"{key}={settings[key]}" for key in KEYS if settings.get(key, "(null)") != "(null)"]
+        lines = [f'{key}="{settings[key]}"' for key in KEYS if settings.get(key, "(null)") != "(null)"]
         self.host.texts[ETC / "slurm.conf"] = "\n".join(lines)
 
     def script(self, path: Path, change: Callable[[str], str]) -> None:
@@ -351,6 +351,60 @@ def test_a_line_that_slurmctld_has_not_loaded_is_shown_with_what_it_runs_with(ho
     ]
 
 
+@pytest.mark.parametrize("loaded", ["/b.sh", "/hook.sh"])
+def test_all_programs_of_a_setting_are_compared_where_slurm_runs_them_all(house: Installation, loaded: str) -> None:
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    house.host.texts[ETC / "slurm.conf"] = "PrologSlurmctld=/hook.sh\nPrologSlurmctld=/b.sh\n"
+
+    found = list(loaded_findings(replace(facts, settings={**PLAIN, "PrologSlurmctld[0]": loaded}), house.host))
+
+    assert [finding.what for finding in found] == [
+        f"/etc/slurm/slurm.conf has PrologSlurmctld=/hook.sh,/b.sh, but slurmctld runs with PrologSlurmctld={loaded}"
+    ]
+    both = {"PrologSlurmctld[1]": "/b.sh", "PrologSlurmctld[0]": "/hook.sh"}
+    for running in (both, {"PrologSlurmctld": "/b.sh"}):  # before 24.11, Slurm runs the last one
+        (found_ok,) = loaded_findings(replace(facts, settings=PLAIN | running), house.host)
+        assert found_ok.level is Level.OK
+
+
+PLAIN = {"SLURM_CONF": str(ETC / "slurm.conf")}
+
+
+@pytest.mark.parametrize("line", ['PrologSlurmctld=""', "PrologSlurmctld=/x\nPrologSlurmctld=(null)"])
+def test_an_empty_value_is_no_program(house: Installation, line: str) -> None:
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    house.host.texts[ETC / "slurm.conf"] = f"{line}\n"
+
+    (finding,) = loaded_findings(replace(facts, settings={**PLAIN, "PrologSlurmctld": "(null)"}), house.host)
+
+    assert finding.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("boot_time", "changed_s", "word"),
+    [
+        ("2026-01-02T03:04:05", 1.0, "has loaded"),
+        ("2026-01-02T03:04:05", 4e9, "lists"),
+        ("2026-01-02T03:04:05", None, "lists"),
+        ("3 days ago", 1.0, "lists"),
+        ("", 1.0, "lists"),
+    ],
+)
+def test_hooks_that_are_listed_run_only_after_a_restart(
+    house: Installation, boot_time: str, changed_s: float | None, word: str
+) -> None:
+    house.host.changed = {} if changed_s is None else {ETC / "slurm.conf": changed_s}
+    house.config(BOOT_TIME=boot_time)
+
+    (finding,) = (each for each in house.findings() if each.check == "slurm-conf")
+
+    assert (finding.level, finding.what.split("slurmctld ")[1].startswith(word)) == (Level.OK, True)
+
+
 def test_a_slurm_conf_that_cannot_be_read_is_not_compared(house: Installation) -> None:
     house.host.files.pop(ETC / "slurm.conf")
     house.host.texts.pop(ETC / "slurm.conf")
@@ -411,6 +465,8 @@ def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
     assert house.wrong() == [("hooks", Level.WARNING)] * 2 + not_loaded
 
     house.host.put(Path("/opt/site.sh"), "file", 0o755, "#!/bin/sh\ntrue\n")
+    site_first = "".join(f"{key}=/opt/site.sh\n" for key in installed_files.EVENT_KEYS)
+    house.script(ETC / "slurm.conf", lambda text: site_first + text)
     ours = {f"{key}[1]": str(HOOK_PATH) for key in installed_files.EVENT_KEYS}
     theirs = {f"{key}[0]": "/opt/site.sh" for key in installed_files.EVENT_KEYS}
     house.slurm(facts=replace(facts, settings=settings | theirs | ours))
@@ -440,6 +496,25 @@ def test_the_default_bf_interval_of_slurm_counts(house: Installation) -> None:
     assert house.wrong() == [("bf-interval", Level.WARNING)]
     house.config(SchedulerType="sched/builtin")
     assert house.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "check"),
+    [
+        ("bf_interval=-1", "bf-interval"),
+        ("bf_interval = 20", "bf-interval"),
+        ("bf_interval=", "bf-interval"),
+        ("bf_interval=20,requeue_delay=soon", "requeue-delay"),
+        ("bf_interval=60,bf_interval=20", "bf-interval"),  # Slurm takes the first
+    ],
+)
+def test_a_value_that_is_not_understood_is_not_taken_for_the_default(
+    house: Installation, parameters: str, check: str
+) -> None:
+    house.config(SchedulerParameters="batch_sched_delay=0,bf_interval= 20")
+    assert house.wrong() == []
+    house.config(SchedulerParameters=f"batch_sched_delay=0,{parameters}")
+    assert house.wrong() == [(check, Level.WARNING)]
 
 
 def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:
