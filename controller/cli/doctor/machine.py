@@ -23,6 +23,7 @@ POLICY_UNIT = "headway-policy.service"
 POLICY_ENV = Path("/etc/headway/policy.env")
 _CODE = Path(__file__)
 """A file that every installation writes anew."""
+_START_MARGIN_S = 5.0
 
 
 def machine_findings(
@@ -103,10 +104,9 @@ def _other_controllers(
 def _restart_controller(seen: Seen, host: Host) -> Iterator[Finding]:
     if not seen.version:
         return
-    changed_s = host.changed_s(_CODE)
     if seen.version != VERSION:
         what = f"the controller runs version {seen.version}, and {VERSION} is installed"
-    elif changed_s is not None and changed_s > seen.started_s:
+    elif _written_after(host, _CODE, seen.started_s):
         what = "the controller was started before the programs that are installed now"
     else:
         yield Finding("controller-version", Level.OK, f"the controller runs the installed version, {VERSION}")
@@ -122,8 +122,7 @@ def _restart_policy(host: Host) -> Iterator[Finding]:
         (_CODE, "the programs that are installed now"),
         (POLICY_ENV, f"the last change of {POLICY_ENV}"),
     ):
-        changed_s = host.changed_s(path)
-        if changed_s is not None and changed_s > started_s:
+        if _written_after(host, path, started_s):
             yield Finding(
                 "policy-restart",
                 Level.WARNING,
@@ -131,6 +130,12 @@ def _restart_policy(host: Host) -> Iterator[Finding]:
                 "systemctl restart headway-policy",
             )
             return
+
+
+def _written_after(host: Host, path: Path, started_s: float) -> bool:
+    """Return whether a file was certainly written after a start, whose time is known to a few seconds."""
+    written_s = host.written_s(path)
+    return written_s is not None and written_s > started_s + _START_MARGIN_S
 
 
 def _compiled(host: Host) -> Finding:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,9 +18,12 @@ import policies.serving.client  # noqa: F401 - imported before the user is chang
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease
+from controller.cli.doctor import host as host_module
+from controller.cli.doctor import look as look_module
 from controller.cli.doctor import machine
 from controller.cli.doctor.agents import AgentsSeen, query_agents
-from controller.cli.doctor.host import FileFacts, RealHost, RunningController, UserFacts, running_controllers
+from controller.cli.doctor.controllers import RunningController, running_controllers
+from controller.cli.doctor.host import FileFacts, RealHost, Space, UserFacts
 from controller.cli.doctor.loaded_conf import KEYS, loaded_findings
 from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
@@ -30,6 +35,7 @@ from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from policies.serving.runtime.finding import Finding, Level
 from policies.serving.runtime.version import VERSION
+from protos.headway.v1 import admin_pb2
 from tests.unit.controller.worlds.measured import measured_world
 
 NOW = 1_700_000_000
@@ -54,11 +60,11 @@ class FakeHost:
     programs: set[str] = field(default_factory=lambda: {"scontrol", "squeue", "scancel"})
     units: dict[str, bool] | None = field(default_factory=lambda: {WATCHDOG_TIMER: True})
     users: tuple[UserFacts, ...] = (SLURM,)
-    free: int | None = 1 << 40
     lua_errors: dict[str, str] = field(default_factory=dict)
     """Messages of Lua's compiler by a text in the script."""
-    full: dict[Path, int] = field(default_factory=dict)
+    full: dict[Path, Space | None] = field(default_factory=dict)
     changed: dict[Path, float] = field(default_factory=dict)
+    written: dict[Path, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     others: list[RunningController] = field(default_factory=list)
     asked_uids: frozenset[int] = frozenset()
@@ -79,8 +85,11 @@ class FakeHost:
     def names(self, folder: Path) -> list[str]:
         return [path.name for path in self.files if path.parent == folder]
 
-    def free_bytes(self, folder: Path) -> int | None:
-        return self.full.get(folder, self.free if folder == STATE else 1 << 40)
+    def space(self, folder: Path) -> Space | None:
+        return self.full.get(folder, Space(1 << 40))
+
+    def name(self) -> str:
+        return "head.site.org"
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         return next((user for user in self.users if name_or_uid in {user.name, user.uid}), None)
@@ -99,6 +108,9 @@ class FakeHost:
 
     def changed_s(self, path: Path) -> float | None:
         return self.changed.get(path)
+
+    def written_s(self, path: Path) -> float | None:
+        return self.written.get(path)
 
     def controllers(self, uids: frozenset[int]) -> list[RunningController]:
         self.asked_uids = uids
@@ -136,6 +148,7 @@ class Installation:
         config = {
             "SLURM_CONF": str(ETC / "slurm.conf"),
             "StateSaveLocation": "/var/spool/slurmctld",
+            "SlurmctldHost[0]": "head(10.0.0.1)",
             "SlurmUser": "slurm(64030)",
             "JobSubmitPlugins": "lua",
             "PrologSlurmctld": str(hook),
@@ -207,14 +220,14 @@ def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
     return lambda house: house.host.put(path, kind, bits)
 
 
-RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
+RUN, STATE, SPOOL = Path("/run/headway"), Path("/var/lib/headway"), Path("/var/spool/slurmctld")
 HOOK_PATH = ETC / "headway" / installed_files.EVENT_HOOK
 OTHER, CODE = Path("/etc/headway/other.toml"), Path(machine.__file__)
 
 
 def policy_older_than(house: Installation, path: Path, changed_s: float) -> None:
-    house.host.started[machine.POLICY_UNIT] = changed_s - 1
-    house.host.changed[path] = changed_s
+    house.host.started[machine.POLICY_UNIT] = changed_s - 10
+    house.host.written[path] = changed_s
 
 
 def belongs_to_root(house: Installation, path: Path, bits: int) -> None:
@@ -265,8 +278,9 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (mode(RUN / "holds", "folder", 0o777), "holds", Level.ERROR),
         (remove(STATE), "state-dir", Level.ERROR),
         (mode(STATE, "folder", 0o755), "state-dir", Level.ERROR),
-        (lambda h: setattr(h.host, "free", 5 << 20), "state-space", Level.ERROR),
-        (lambda h: setattr(h.host, "free", 100 << 20), "state-space", Level.WARNING),
+        (lambda h: h.host.full.update({STATE: Space(5 << 20)}), "state-space", Level.ERROR),
+        (lambda h: h.host.full.update({STATE: Space(1 << 40, has_inodes=False)}), "state-space", Level.ERROR),
+        (lambda h: h.host.full.update({STATE: Space(100 << 20)}), "state-space", Level.WARNING),
         (mode(STATE / "journal.sqlite.damaged-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
         (mode(STATE / "journal.sqlite.schema-3-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
         (lambda h: h.see(lease=None), "controller", Level.ERROR),
@@ -292,12 +306,13 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
             Level.ERROR,
         ),
         (lambda h: h.see(version="0.0.1"), "controller-version", Level.WARNING),
-        (lambda h: h.host.changed.update({CODE: NOW}), "controller-version", Level.WARNING),
+        (lambda h: h.host.written.update({CODE: NOW}), "controller-version", Level.WARNING),
         (lambda h: policy_older_than(h, CODE, NOW - 4000), "policy-restart", Level.WARNING),
         (lambda h: policy_older_than(h, machine.POLICY_ENV, NOW), "policy-restart", Level.WARNING),
         (lambda h: setattr(h.host, "interpreted", ["simulator.kernel.loop"]), "compiled", Level.WARNING),
-        (lambda h: h.host.full.update({RUN: 1000}), "runtime-space", Level.ERROR),
-        (lambda h: h.host.full.update({Path("/var/spool/slurmctld"): 5 << 20}), "slurm-space", Level.ERROR),
+        (lambda h: h.host.full.update({RUN: Space(1000)}), "runtime-space", Level.ERROR),
+        (lambda h: h.host.full.update({SPOOL: Space(5 << 20)}), "slurm-space", Level.ERROR),
+        (lambda h: h.host.full.update({SPOOL: Space(0, answered=False)}), "slurm-space", Level.ERROR),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("=lua", "=lua,x")), "slurm-conf", Level.WARNING),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("PrologS", "#")), "slurm-conf", Level.WARNING),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t + "TaskProlog=/x\n"), "slurm-conf", Level.WARNING),
@@ -311,6 +326,61 @@ def test_each_fault_is_found_and_nothing_else_is_blamed(
     break_it(house)
 
     assert house.wrong() == [(check, level)]
+
+
+def test_disks_without_inodes_and_those_that_do_not_answer_have_their_own_remedies(house: Installation) -> None:
+    house.host.full = {STATE: Space(1 << 40, has_inodes=False), SPOOL: Space(0, answered=False), RUN: Space(4096)}
+
+    found = {finding.check: (finding.what.partition(": ")[0], finding.mend) for finding in house.findings()}
+
+    assert "has no free inodes" in found["state-space"][0]
+    assert "df -i /var/lib/headway" in found["state-space"][1]
+    assert found["slurm-space"][0].endswith("does not answer in time")
+    assert "findmnt -T /var/spool/slurmctld" in found["slurm-space"][1]
+    assert found["runtime-space"][0] == "/run/headway has 4 KiB free"
+
+
+def test_the_disk_of_slurmctld_is_not_judged_on_another_machine(house: Installation) -> None:
+    house.host.full = {SPOOL: Space(0)}
+    house.config(**{"SlurmctldHost[0]": "ctl1(10.0.0.2)", "SlurmctldHost[1]": "ctl2"})
+    assert house.wrong() == [("slurm-space", Level.SKIPPED)]
+
+    house.config(**{"SlurmctldHost[1]": "head"})
+    assert house.wrong() == [("slurm-space", Level.ERROR)]
+
+
+def test_a_disk_that_does_not_answer_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Event()
+    monkeypatch.setattr(host_module, "_DISK_TIMEOUT_S", 0.05)
+    assert RealHost().space(tmp_path / "none") is None
+
+    def hang(_path: Path) -> os.statvfs_result:
+        ended.wait(30)
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(os, "statvfs", hang)
+
+    assert RealHost().space(tmp_path) == Space(0, answered=False)
+    ended.set()
+
+
+def test_a_start_a_few_seconds_before_the_installation_is_no_old_program(house: Installation) -> None:
+    house.host.written[CODE] = house.seen.started_s + 3
+    house.host.changed[CODE] = NOW  # a chmod changes no program
+    assert house.wrong() == []
+
+
+def test_the_start_of_the_controller_is_counted_from_its_answer(
+    house: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm may take long to answer, and so may the controller."""
+    monkeypatch.setattr(
+        look_module, "query_controller", lambda _: (admin_pb2.Status(version="1", uptime_s=60), NOW + 25.0)
+    )
+
+    seen = asyncio.run(look(house.settings, None, policy_that_serves, NOW))
+
+    assert seen.started_s == NOW - 35
 
 
 def test_controllers_of_other_clusters_and_with_the_same_folders_are_no_fault(house: Installation) -> None:
