@@ -34,7 +34,7 @@ class SlurmNodes:
 
 @dataclass(frozen=True, slots=True)
 class Slurmd:
-    """What the command line of a slurmd shows about its node."""
+    """Facts about a node from the command line of its slurmd."""
 
     name: str | None
     """Node name (-N); None without one: it follows from the host name."""

@@ -1,4 +1,4 @@
-"""Whether a slurmctld runs: only refused connections prove that none does, and no failure of scontrol."""
+"""State of slurmctld: only refused connections prove that none runs, and no failure of scontrol does."""
 
 from __future__ import annotations
 
