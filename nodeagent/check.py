@@ -59,17 +59,11 @@ def _user() -> Iterable[Finding]:
 
 def node_name(settings: AgentSettings, proc: Path = Path("/proc"), places: Iterable[Path] = names.PLACES) -> Finding:
     """Check that Slurm knows this node by the name with which the agent calls the controller, which refuses others."""
-    host = socket.gethostname().partition(".")[0]
-    name = settings.node_name or host
-    started, nodes = list(names.slurmd_names(proc)), names.read_nodes(places)
-    problem = names.problem_of(name, host, started, nodes)
-    if problem:
-        mend = "correct node_name in agent.toml: it is Slurm's name of this node (`scontrol show nodes`)"
-        return Finding("node-name", Level.ERROR, problem, mend)
-    if not started and nodes is None:
-        what = f"{name} was not checked: no slurmd here was started with -N, and there is no slurm.conf to read"
-        return Finding("node-name", Level.SKIPPED, what)
-    return Finding("node-name", Level.OK, f"Slurm knows this node as {name}")
+    host = socket.gethostname()
+    name = settings.node_name or host.partition(".")[0]
+    level, what = names.judge(name, host, names.running_slurmds(proc), names.read_nodes(places))
+    mend = "correct node_name in agent.toml: it is Slurm's name of this node (`scontrol show nodes`)"
+    return Finding("node-name", level, what, mend if level is Level.ERROR else "")
 
 
 # --- the controller

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from policies.serving.runtime.finding import Level
 from policies.serving.runtime.hostlist import expand
 
 PLACES = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
@@ -16,6 +17,8 @@ PLACES = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"), Pat
 _PAIR = re.compile(r"(?<!\S)(\w+)\s*=\s*(\S+)")
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
 _MAX_FILES = 100
+_WITH_VALUE = "BdfLnN"
+"""Short options of slurmd that have a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +28,53 @@ class SlurmNodes:
     path: Path
     hosts: dict[str, str] = field(default_factory=dict)
     """Host name of each node (NodeHostname, which is the name of the node unless it is set)."""
+    dynamic: bool = False
+    """True with MaxNodeCount: nodes may register that are not in the file."""
 
 
-def problem_of(name: str, host: str, slurmd: Iterable[str], nodes: SlurmNodes | None) -> str:
-    """Return why a node name is wrong on this host; empty when it is right, or nothing is known.
+@dataclass(frozen=True, slots=True)
+class Slurmd:
+    """Facts about a node from the command line of its slurmd."""
 
-    `slurmd`: the names that slurmd processes of this host were started with (-N).
+    name: str | None
+    """Node name (-N); None without one: it follows from the host name."""
+    dynamic: bool
+    """True when the node need not be in slurm.conf (-Z, -F)."""
+
+
+def judge(name: str, host: str, slurmds: Iterable[Slurmd], nodes: SlurmNodes | None) -> tuple[Level, str]:
+    """Return whether a node name is right on this host (OK), wrong (ERROR) or cannot be checked (SKIPPED), with a sentence.
+
+    `slurmds`: those that run on this host. Host names are compared up to their first dot.
     """
-    named = sorted(slurmd)
-    if named:
-        return "" if name in named else f"slurmd runs here as {', '.join(named)}, and not as {name}"
-    if nodes is None or not nodes.hosts:
-        return ""
-    here = sorted(node for node, hostname in nodes.hosts.items() if hostname == host)
-    if here and name not in here:
-        return f"{nodes.path} has this host, {host}, as node {', '.join(here)}, and not as {name}"
-    if name not in nodes.hosts:
-        return f"{nodes.path} has no node {name}"
-    return ""
+    slurmds = list(slurmds)
+    right = Level.OK, f"Slurm knows this node as {name}"
+    if named := sorted({slurmd.name for slurmd in slurmds if slurmd.name is not None}):
+        wrong = f"slurmd runs here as {', '.join(named)}, and not as {name}"
+        return right if name in named else (Level.ERROR, wrong)
+    if nodes is None:
+        return (
+            Level.SKIPPED,
+            f"{name} was not checked: no slurmd here was started with -N, and there is no slurm.conf to read",
+        )
+    here = sorted(node for node, hostname in nodes.hosts.items() if _short(hostname) == _short(host))
+    if here:
+        wrong = f"{nodes.path} has this host, {host}, as node {', '.join(here)}, and not as {name}"
+        return right if name in here else (Level.ERROR, wrong)
+    if name in nodes.hosts:
+        return right
+    if nodes.dynamic or not nodes.hosts or any(slurmd.dynamic for slurmd in slurmds):
+        what = f"{name} was not checked: {nodes.path} does not list it, and nodes may join this cluster that are not listed there"
+        return Level.SKIPPED, what
+    return Level.ERROR, f"{nodes.path} has no node {name}"
 
 
-def slurmd_names(proc: Path) -> Iterator[str]:
-    """Yield the node names in the command lines of the slurmd processes below /proc; none for those that have no -N."""
+def _short(host: str) -> str:
+    return host.partition(".")[0].lower()
+
+
+def running_slurmds(proc: Path) -> Iterator[Slurmd]:
+    """Yield the slurmd processes below /proc."""
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
@@ -56,11 +84,22 @@ def slurmd_names(proc: Path) -> Iterator[str]:
             continue
         if not words or Path(words[0]).name != "slurmd":
             continue
-        for at, word in enumerate(words[1:], 1):
-            if word == "-N" and at + 1 < len(words):
-                yield words[at + 1]
-            elif word.startswith("-N") and len(word) > 2:
-                yield word[2:]
+        options = list(_options(words[1:]))
+        names = [value for letter, value in options if letter == "N" and value]
+        yield Slurmd(names[-1] if names else None, any(letter in "ZF" for letter, _ in options))
+
+
+def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the short options of slurmd with their values; several letters may share a word, as in -DZ."""
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word.startswith("--"):
+            continue
+        for at, letter in enumerate(word[1:], 2):
+            if letter in _WITH_VALUE or letter == "F":  # the value of -F is optional, and in the same word
+                yield letter, word[at:] or ("" if letter == "F" else next(rest, ""))
+                break
+            yield letter, ""
 
 
 def read_nodes(places: Iterable[Path] = PLACES) -> SlurmNodes | None:
@@ -68,7 +107,9 @@ def read_nodes(places: Iterable[Path] = PLACES) -> SlurmNodes | None:
     named = os.environ.get("SLURM_CONF")
     for path in [Path(named)] if named else places:
         try:
-            return SlurmNodes(path, dict(_hosts(_lines(path, path.parent, [path]))))
+            lines = list(_lines(path, path.parent, [path]))
+            dynamic = any(key.lower() == "maxnodecount" for line in lines for key, _ in _PAIR.findall(line))
+            return SlurmNodes(path, dict(_hosts(lines)), dynamic)
         except (OSError, UnicodeDecodeError, ValueError):
             continue
     return None

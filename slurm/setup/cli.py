@@ -41,7 +41,10 @@ def slurm(
     runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
     task_prolog: Annotated[
         Path | None,
-        typer.Option(help="Also install the TaskProlog hook, at this path, which every compute node must see."),
+        typer.Option(
+            help="Also install the TaskProlog hook, at this path, which every compute node must see. With --undo: remove it there, "
+            "because no cluster uses it any more."
+        ),
     ] = None,
     job_side: Annotated[
         Path | None,
@@ -52,6 +55,13 @@ def slurm(
     job_socket: Annotated[Path, typer.Option(help="job_socket of the node agents.")] = Path(
         "/run/headway-agent/job.sock"
     ),
+    slurmctld_gone: Annotated[
+        bool,
+        typer.Option(
+            "--slurmctld-gone",
+            help="With --undo: no slurmctld runs with this slurm.conf on any machine, although this cannot be seen from here.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Show as a diff what slurm.conf and its folder lack for Headway; write it with --apply.
@@ -64,8 +74,10 @@ def slurm(
 
     if check and apply:
         raise typer.BadParameter("choose one", param_hint="--check / --apply")
+    if slurmctld_gone and not undo:
+        raise typer.BadParameter("belongs to --undo", param_hint="--slurmctld-gone")
     try:
-        places = _Places(slurm_conf, runtime_dir, task_prolog, job_side, job_socket)
+        places = _Places(slurm_conf, runtime_dir, task_prolog, job_side, job_socket, slurmctld_gone)
         raise typer.Exit((_undo if undo else _slurm)(apply, places, as_json))
     except ConfigurationError as error:
         typer.echo(json.dumps({"error": str(error)}) if as_json else f"headway-setup: {error}", err=not as_json)
@@ -107,13 +119,14 @@ def spank(
 
 
 class _Places(NamedTuple):
-    """Paths from the command line."""
+    """Places from the command line."""
 
     slurm_conf: Path | None
     runtime_dir: Path
     task_prolog: Path | None
     job_side: Path | None
     job_socket: Path
+    slurmctld_gone: bool
 
 
 def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
@@ -138,7 +151,7 @@ def _undo(apply: bool, places: _Places, as_json: bool) -> int:
     from slurm.setup.undo_plan import make_undo_plan
 
     conf = _checked_conf(places)
-    installed = inspect_installation(conf, places.runtime_dir, places.task_prolog)
+    installed = inspect_installation(conf, places.runtime_dir, places.task_prolog, slurmctld_gone=places.slurmctld_gone)
     plan = make_undo_plan(installed, read_installed, partial(traces, conf, read_installed))
     written = apply_undo(plan) if apply else []
     typer.echo((undo_json if as_json else undo_text)(plan, written, apply))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import SlurmConf, list_items, physical_lines
-from controller.slurm.configuration.editing import block_of, with_item, with_value
+from controller.slurm.configuration.editing import block_of, has_heading, with_item, with_value
 from slurm.setup.record import Edit, Record, parse_record, record_path, record_text
 
 RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld only when it starts; running jobs continue)"
@@ -176,13 +176,25 @@ def _record(conf: SlurmConf, draft: _Draft, read: ReadFile) -> Iterator[FileChan
         return
     path = record_path(conf.path)
     there = read(path)
-    record = parse_record(path, there) or Record()
+    record = parse_record(path, there) or Record(complete=not _is_installed(conf, draft, read))
     text = conf.texts[conf.path]
     if text and not text.endswith("\n") and any(edit.before is None for edit in draft.edits):
         record = replace(record, newline_added=True)
     record = record.with_edits(draft.edits).with_files([change.path for change in draft.changes])
     if there != record_text(record):
         yield FileChange(path, there, record_text(record), 0o644, copied=False)
+
+
+def _is_installed(conf: SlurmConf, draft: _Draft, read: ReadFile) -> bool:
+    """Return whether parts of Headway are there already: its heading, its scripts, or settings that run them."""
+    folder = conf.path.parent
+    hooks = {key.lower() for key in (*installed_files.EVENT_KEYS, "TaskProlog")}
+    paths = [folder / installed_files.LUA_NAME, folder / installed_files.CHAINED_LUA_NAME]
+    paths += [change.path for change in draft.changes]
+    paths += [Path(setting.value) for setting in conf.settings if setting.key.lower() in hooks]
+    return any(has_heading(text) for text in conf.texts.values()) or any(
+        installed_files.script_version(read(path) or "") is not None for path in paths
+    )
 
 
 def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read: ReadFile) -> None:

@@ -1,6 +1,7 @@
 """The record of what `headway-setup slurm --apply` has changed, from which `--undo` takes it back. Pure functions.
 
-It is a file beside the hooks. An installation of an earlier version has none; `--undo` then judges by the form of the settings.
+It is a file beside the hooks. An installation of an earlier version has none, and its first record is not complete; `--undo` then
+judges by the form of the settings.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Record:
     """Scripts that were written, as they were named: a symbolic link is not followed."""
     newline_added: bool = False
     """True when slurm.conf had no newline at its end before settings were added."""
+    complete: bool = True
+    """False when parts of Headway were there before the record was begun, so that settings without an edit may be Headway's too."""
 
     def with_edits(self, edits: list[Edit]) -> Record:
         """Return the record with newer edits. An older edit of the same key is not in effect any more, so it is forgotten."""
@@ -59,6 +62,7 @@ def record_text(record: Record) -> str:
         "edits": [{"key": edit.key, "before": edit.before, "after": edit.after} for edit in record.edits],
         "files": [str(path) for path in record.files],
         "newline_added": record.newline_added,
+        "complete": record.complete,
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -75,6 +79,7 @@ def parse_record(path: Path, text: str | None) -> Record | None:
             tuple(Edit(edit["key"], edit["before"], edit["after"]) for edit in document["edits"]),
             tuple(Path(name) for name in document["files"]),
             document["newline_added"],
+            document.get("complete", True),
         )
         _require_types(record)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -87,5 +92,6 @@ def parse_record(path: Path, text: str | None) -> Record | None:
 
 def _require_types(record: Record) -> None:
     texts = [text for edit in record.edits for text in (edit.key, edit.before or "", edit.after)]
-    if not all(isinstance(text, str) for text in texts) or not isinstance(record.newline_added, bool):
+    flags = (record.newline_added, record.complete)
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(flag, bool) for flag in flags):
         raise TypeError("a value has the wrong type")

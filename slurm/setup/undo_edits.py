@@ -38,7 +38,8 @@ def undo_edits(conf: SlurmConf, record: Record | None, read: ReadFile) -> Undone
     notes: list[str] = []
     own_lua = conf.path.parent / installed_files.LUA_NAME
     lua_text = read(own_lua)
-    lua_is_ours = lua_text is not None and installed_files.script_version(lua_text) is not None
+    lua_is_ours = _is_script(read, own_lua)
+    is_known = record is not None and record.complete
     for edit in reversed(record.edits if record else ()):
         if edit.key == "JobSubmitPlugins" and record and own_lua in record.files and not lua_is_ours and lua_text:
             notes.append(f"JobSubmitPlugins keeps {LUA_PLUGIN}, because {own_lua} is your own script now")
@@ -47,22 +48,36 @@ def undo_edits(conf: SlurmConf, record: Record | None, read: ReadFile) -> Undone
     for key in HOOK_KEYS:
         conf = _without_hooks(conf, key, record, read, notes)
     if lua_is_ours and (found := _with_item(conf, "JobSubmitPlugins")):
-        if record is not None:
+        if is_known:
             notes.append(
                 f"{LUA_PLUGIN} is removed from JobSubmitPlugins, although it was there before the installation: the only script is "
                 "Headway's, and slurmctld does not start without one"
             )
         conf = _without_item(conf, found)
-    if record is None and (found := _with_item(conf, "SchedulerParameters")):
-        if found.value == NO_DELAY and below_heading(conf, found):
-            conf = without(conf, found)
-        else:
-            notes.append(
-                f"left behind: {NO_DELAY} in SchedulerParameters ({found.path}, line {found.first_line + 1}). There is no record "
-                "whether Headway added it; remove it if you did not set it yourself"
-            )
+    if not is_known:
+        conf = _without_unrecorded(conf, notes)
+        if lua_text and not lua_is_ours and _is_script(read, own_lua.with_name(installed_files.CHAINED_LUA_NAME)):
+            notes.append(f"JobSubmitPlugins keeps {LUA_PLUGIN}. There is no record whether it was there for {own_lua}")
     newline_added = record is not None and record.newline_added
     return UndoneEdits(without_heading(conf, newline_was_added=newline_added), tuple(notes))
+
+
+def _without_unrecorded(conf: SlurmConf, notes: list[str]) -> SlurmConf:
+    """Remove batch_sched_delay=0 where it is alone in a line below the heading; elsewhere an operator may have set it."""
+    found = _with_item(conf, "SchedulerParameters")
+    if found is not None and found.value == NO_DELAY and below_heading(conf, found):
+        return without(conf, found)
+    if found is not None:
+        notes.append(
+            f"left behind: {NO_DELAY} in SchedulerParameters ({found.path}, line {found.first_line + 1}). There is no record "
+            "whether Headway added it; remove it if you did not set it yourself"
+        )
+    return conf
+
+
+def _is_script(read: ReadFile, path: Path) -> bool:
+    """Return whether a file is a script of Headway."""
+    return installed_files.script_version(read(path) or "") is not None
 
 
 def _undo(conf: SlurmConf, edit: Edit) -> SlurmConf:
@@ -111,10 +126,7 @@ def _without_hooks(conf: SlurmConf, key: str, record: Record | None, read: ReadF
             setting
             for setting in conf.settings
             if setting.key.lower() == key.lower()
-            and (
-                Path(setting.value) in ours
-                or installed_files.script_version(read(Path(setting.value)) or "") is not None
-            )
+            and (Path(setting.value) in ours or _is_script(read, Path(setting.value)))
         ),
         None,
     ):

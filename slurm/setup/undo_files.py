@@ -13,7 +13,7 @@ from controller.slurm.configuration.conf import SlurmConf
 from slurm.setup.files import BEFORE, WITH, Written, back_up, included_files, read_installed, shipped_sources, write
 from slurm.setup.plan import ReadFile
 from slurm.setup.record import parse_record, record_path
-from slurm.setup.slurmctld import running_slurmctld
+from slurm.setup.slurmctld import slurmctld_state
 from slurm.setup.spank_plan import find_line, plugstack_path
 from slurm.setup.undo_plan import Installed, Removal, UndoPlan
 
@@ -27,15 +27,20 @@ _PLUGIN = (
 )
 
 
-def inspect_installation(conf: SlurmConf, runtime_dir: Path, task_prolog: Path | None) -> Installed:
-    """Return what is installed beside this slurm.conf, and what runs. Raises ConfigurationError."""
+def inspect_installation(
+    conf: SlurmConf, runtime_dir: Path, task_prolog: Path | None, *, slurmctld_gone: bool = False
+) -> Installed:
+    """Return what is installed beside this slurm.conf, and what runs. Raises ConfigurationError.
+
+    `slurmctld_gone`: an operator has stated that no slurmctld runs.
+    """
     path = record_path(conf.path)
     lease = read_lease(runtime_dir / "lease")
     return Installed(
         conf=conf,
         record=parse_record(path, read_installed(path)),
         sources=shipped_sources(),
-        running=running_slurmctld(conf.path),
+        running=slurmctld_state(conf, gone=slurmctld_gone),
         is_link=Path.is_symlink,
         controller_runs=lease is not None and not is_stale(lease, time.time()),
         task_prolog=task_prolog,

@@ -6,6 +6,7 @@ runs it any more: a PrologSlurmctld that is missing makes slurmctld requeue jobs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +25,20 @@ from slurm.setup.plan import (
     changed_texts,
 )
 from slurm.setup.record import Record, record_path, record_text
-from slurm.setup.slurmctld import RunningSlurmctld
+from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld
 from slurm.setup.undo_edits import HOOK_KEYS, ITEMS, undo_edits
 
 AGAIN = "run this command again: it then removes the files that slurmctld or jobs may still use"
-NO_ANSWER = (
-    "no slurmctld answers with this slurm.conf, so the files are removed at once: it reads slurm.conf anew when it starts. If it "
-    "runs, and only scontrol fails here, do not apply this"
+NONE_RUNS = (
+    "no slurmctld runs with this slurm.conf, so the files are removed at once: it reads slurm.conf anew when it starts"
+)
+NOT_KNOWN = (
+    "the files stay, because slurmctld may use them: none answers ({why}). Run this command where `scontrol show config` works. "
+    "If no slurmctld runs with this slurm.conf on any machine, add --slurmctld-gone"
+)
+SHARED = (
+    "left behind: {path}, the TaskProlog, which other clusters may use too. Remove it when no cluster uses it: add "
+    "--task-prolog {path} to this command"
 )
 CONTROLLER_RUNS = (
     "the controller runs. Stop it first, and release the jobs that it holds: systemctl disable --now headway-controller "
@@ -72,12 +80,11 @@ class Installed:
     conf: SlurmConf
     record: Record | None
     sources: Sources
-    running: RunningSlurmctld | None
-    """Settings of the running slurmctld; None when none answers."""
+    running: SlurmctldState
     is_link: Callable[[Path], bool]
     controller_runs: bool
     task_prolog: Path | None = None
-    """Path of the TaskProlog from the command line, for an installation without record."""
+    """Path of the TaskProlog from the command line: an operator has stated that no cluster uses it any more."""
 
 
 @dataclass(slots=True)
@@ -105,7 +112,9 @@ def make_undo_plan(installed: Installed, read: ReadFile, left_behind: Callable[[
         _plan_script(draft, installed, edits.conf, path, key, read)
     changes += _plan_record(draft, installed, read)
     if draft.removals and installed.running is None:
-        draft.notes.insert(0, NO_ANSWER)
+        draft.notes.insert(0, NONE_RUNS)
+    if draft.waiting and isinstance(installed.running, UnknownSlurmctld):
+        draft.notes.insert(0, NOT_KNOWN.format(why=installed.running.why))
     if (changes or draft.removals) and installed.controller_runs:
         draft.notes.insert(0, CONTROLLER_RUNS)
     draft.notes += left_behind([*conf.texts, *candidates])
@@ -140,6 +149,8 @@ def _plan_script(draft: _Draft, installed: Installed, after: SlurmConf, path: Pa
         draft.conflicts.append(Conflict(caller[0], caller[1]))
     elif installed.is_link(path) and path not in (installed.record.files if installed.record else ()):
         draft.notes.append(f"left behind: {path}, a link that was not made by this program, to a script of Headway")
+    elif key == "TaskProlog" and _may_be_shared(installed, path):
+        draft.notes.append(SHARED.format(path=path))
     elif _in_use(installed, after, path, key):
         draft.waiting.append(path)
     else:
@@ -153,12 +164,17 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
     if path.name == installed_files.CHAINED_LUA_NAME:
         own = path.parent / installed_files.LUA_NAME
         text = read(own) or ""
-        if installed_files.script_version(text) is None and installed_files.loads_ours(text):
-            return key, f'{own} is your own script, and loads {path}: remove the line dofile("{path}") from it'
+        if installed_files.script_version(text) is None and installed_files.names_ours(text):
+            mend = f'remove the line dofile("{path}") from it, or whatever else loads that file'
+            return key, f"{own} is your own script, and names {path}: {mend}"
         return None
-    keys = installed_files.EVENT_KEYS if key in installed_files.EVENT_KEYS else (key,)
+    is_event = key in installed_files.EVENT_KEYS
+    keys = {name.lower() for name in (installed_files.EVENT_KEYS if is_event else (key,))}
     for setting in after.settings:
-        if setting.key.lower() in {name.lower() for name in keys} and calls(setting.value, path, read):
+        # The name of the event hook is enough, since a script may put its path together.
+        if setting.key.lower() in keys and (
+            calls(setting.value, path, read) or (is_event and calls(setting.value, Path(path.name), read))
+        ):
             return (
                 setting.key,
                 f"{setting.key}={setting.value} is your own script, and runs {path}: remove that line from it",
@@ -166,13 +182,19 @@ def _caller(after: SlurmConf, path: Path, key: str, read: ReadFile) -> tuple[str
     return None
 
 
+def _may_be_shared(installed: Installed, path: Path) -> bool:
+    """Return whether other clusters may run a TaskProlog: it is not beside slurm.conf, and was not named by the operator."""
+    plain = Path(os.path.normpath(path))
+    return path != installed.task_prolog and not plain.is_relative_to(installed.conf.path.parent)
+
+
 def _in_use(installed: Installed, after: SlurmConf, path: Path, key: str) -> bool:
     """Return whether slurmctld, or slurmd on a node, may still run the script."""
     if key == "TaskProlog" and _changed(installed.conf, after, key):
         return True  # slurmd on the nodes runs it until each has the new slurm.conf
     running = installed.running
-    if running is None:
-        return False
+    if running is None or isinstance(running, UnknownSlurmctld):
+        return running is not None
     if key == "JobSubmitPlugins":
         return path.name == installed_files.LUA_NAME and running.loads_lua()
     return any(running.uses(name, path) for name in HOOK_KEYS)

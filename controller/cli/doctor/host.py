@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import socket
 import stat
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from controller.cli.doctor.controllers import RunningController, running_controllers
 from controller.slurm.configuration.lua_check import lua_error
 
 _SYSTEMCTL_TIMEOUT_S = 10.0
+_DISK_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,24 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Space:
+    """Free space of a disk."""
+
+    free_bytes: int
+    """Bytes that are free for the disk's owner."""
+    has_inodes: bool = True
+    """False when no file can be made, however many bytes are free."""
+    answered: bool = True
+    """False when the disk did not answer in time, as a network file system without its server; the rest is then not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class UserFacts:
     """One user of this machine."""
 
     name: str
     uid: int
     groups: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class RunningController:
-    """A process of headway-controller on this machine, with what its settings file says now."""
-
-    pid: int
-    config: Path
-    runtime_dir: Path
-    slurm_conf: Path | None
 
 
 class Host(Protocol):
@@ -72,11 +77,11 @@ class Host(Protocol):
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder; none when it does not exist or cannot be seen."""
 
-    def free_bytes(self, folder: Path) -> int | None:
-        """Return the bytes that are free on the folder's disk for its owner; None when they cannot be seen.
+    def space(self, folder: Path) -> Space | None:
+        """Return the free space of the folder's disk; None when it cannot be seen. It always returns within seconds."""
 
-        A disk on which no file can be made has none.
-        """
+    def name(self) -> str:
+        """Return the host name of this machine."""
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         """Return a user by name or uid; None when there is no such user."""
@@ -94,10 +99,16 @@ class Host(Protocol):
         """Return the start of an active unit, seconds since the Unix epoch; None when it is not active, or not known."""
 
     def changed_s(self, path: Path) -> float | None:
-        """Return the time at which a file was last replaced or changed, seconds since the Unix epoch; None without a file."""
+        """Return when a file, its owner or its mode last changed, seconds since the Unix epoch; None without a file."""
 
-    def controllers(self) -> list[RunningController]:
-        """Return the controllers that run on this machine, without those whose settings cannot be read."""
+    def written_s(self, path: Path) -> float | None:
+        """Return when the content of a file was last written, seconds since the Unix epoch; None without a file."""
+
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
+        """Return the controllers of these users that run on this machine, without those whose settings cannot be read."""
+
+    def resolved(self, path: Path) -> Path:
+        """Return the path without symbolic links."""
 
     def not_compiled(self) -> list[str]:
         """Return the modules of inner loops that run interpreted."""
@@ -134,15 +145,17 @@ class RealHost:
         except OSError:
             return []
 
-    def free_bytes(self, folder: Path) -> int | None:
+    def space(self, folder: Path) -> Space | None:
+        """See Host. A thread asks, because a file system that does not answer would block for ever."""
+        found: list[Space | None] = []
+        thread = threading.Thread(target=lambda: found.append(_space(folder)), name="space", daemon=True)
+        thread.start()
+        thread.join(_DISK_TIMEOUT_S)
+        return found[0] if found else Space(0, answered=False)
+
+    def name(self) -> str:
         """See Host."""
-        try:
-            found = os.statvfs(folder)
-        except OSError:
-            return None
-        if found.f_files and not found.f_favail:  # no inodes are left
-            return 0
-        return found.f_bavail * found.f_frsize
+        return socket.gethostname()
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         """See Host."""
@@ -194,9 +207,20 @@ class RealHost:
         except OSError:
             return None
 
-    def controllers(self) -> list[RunningController]:
+    def written_s(self, path: Path) -> float | None:
         """See Host."""
-        return list(running_controllers(Path("/proc")))
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return None
+
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
+        """See Host."""
+        return list(running_controllers(Path("/proc"), uids))
+
+    def resolved(self, path: Path) -> Path:
+        """See Host."""
+        return Path(os.path.realpath(path))
 
     def not_compiled(self) -> list[str]:
         """See Host."""
@@ -204,33 +228,9 @@ class RealHost:
         return [name for name in modules if (spec := find_spec(name)) and (spec.origin or "").endswith(".py")]
 
 
-def running_controllers(proc: Path) -> Iterator[RunningController]:
-    """Yield the controllers among the processes below /proc, without those whose settings cannot be read."""
-    from controller.base.config import load_settings
-    from controller.base.errors import ConfigurationError
-
-    for entry in proc.iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            config = _config_of(words)
-            settings = load_settings((entry / "cwd").readlink() / config) if config is not None else None
-        except (OSError, ConfigurationError):  # it has ended, or belongs to another user
-            continue
-        if config is not None and settings is not None:
-            yield RunningController(int(entry.name), config, settings.runtime_dir, settings.slurm_conf)
-
-
-def _config_of(words: list[str]) -> Path | None:
-    """Return the settings file in the command line of a controller; None when it is no controller."""
-    at = next((at for at, word in enumerate(words[:3]) if Path(word).name == "headway-controller"), None)
-    if at is None or words[at + 1 : at + 2] != ["run"]:
+def _space(folder: Path) -> Space | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
         return None
-    rest = words[at + 2 :]
-    for number, word in enumerate(rest):
-        if word in {"--config", "-c"} and number + 1 < len(rest):
-            return Path(rest[number + 1])
-        if word.startswith("--config="):
-            return Path(word.removeprefix("--config="))
-    return Path("/etc/headway/controller.toml")
+    return Space(found.f_bavail * found.f_frsize, has_inodes=not found.f_files or found.f_favail > 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,14 +29,34 @@ def loaded_findings(facts: SlurmFacts, host: Host) -> Iterator[Finding]:
     conf = _read(Path(path), host) if path else None
     if conf is None:
         return
-    differ = [key for key in KEYS if _in_file(conf, key) != _running(facts, key)]
+    pairs = {key: _compared(conf, facts, key) for key in KEYS}
+    differ = [key for key, (written, running) in pairs.items() if written != running]
     for key in differ:
         restart = key in installed_files.EVENT_KEYS
-        what = f"{path} has {_shown(key, _in_file(conf, key))}, but slurmctld runs with {_shown(key, _running(facts, key))}"
+        written, running = pairs[key]
+        what = f"{path} has {_shown(key, written)}, but slurmctld runs with {_shown(key, running)}"
         mend = "restart slurmctld, which reads this key only when it starts" if restart else "scontrol reconfigure"
         yield Finding("slurm-conf", Level.WARNING, what, mend)
-    if not differ:
+    if differ:
+        return
+    if _changed_since_start(conf, facts, host) and any(pairs[key][0] for key in installed_files.EVENT_KEYS):
+        what = (
+            f"slurmctld lists what {path} says about Headway; the file may have changed since slurmctld started, which reads "
+            f"{' and '.join(installed_files.EVENT_KEYS)} only then"
+        )
+        yield Finding("slurm-conf", Level.OK, what)
+    else:
         yield Finding("slurm-conf", Level.OK, f"slurmctld has loaded what {path} says about Headway")
+
+
+def _changed_since_start(conf: SlurmConf, facts: SlurmFacts, host: Host) -> bool:
+    """Return whether the configuration may have changed since slurmctld started; True where a time is not known."""
+    try:
+        started_s = time.mktime(time.strptime(facts.settings.get("BOOT_TIME", ""), "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return True
+    changed = [host.changed_s(path) for path in conf.texts]
+    return any(changed_s is None or changed_s > started_s for changed_s in changed)
 
 
 def _read(path: Path, host: Host) -> SlurmConf | None:
@@ -50,20 +72,23 @@ def _read(path: Path, host: Host) -> SlurmConf | None:
         return None
 
 
-def _in_file(conf: SlurmConf, key: str) -> tuple[str, ...]:
-    """Return the values of a key: the programs of each line, or the items of a list."""
-    if key in installed_files.EVENT_KEYS or key == "TaskProlog":
-        # Slurm 24.11 runs the programs of all lines, earlier releases that of the last one; `_running` shows which.
-        values = [setting.value for setting in conf.settings if setting.key.lower() == key.lower()]
-        return tuple(values[-1:])
-    return _items(conf.value(key))
+def _compared(conf: SlurmConf, facts: SlurmFacts, key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the values of a key in the file and those that slurmctld shows: programs, or the items of a list."""
+    if key not in installed_files.EVENT_KEYS and key != "TaskProlog":
+        return _items(conf.value(key)), _items(facts.settings.get(key, ""))
+    written = [setting.value for setting in conf.settings if setting.key.lower() == key.lower()]
+    shown = {int(found[1] or 0): value for name, value in facts.settings.items() if (found := _numbered(name, key))}
+    # Slurm 24.11 runs the programs of all lines and shows them with numbers, earlier releases run that of the last line.
+    several = any(name.startswith(f"{key}[") for name in facts.settings)
+    return _programs(written if several else written[-1:]), _programs([shown[number] for number in sorted(shown)])
 
 
-def _running(facts: SlurmFacts, key: str) -> tuple[str, ...]:
-    if key in installed_files.EVENT_KEYS or key == "TaskProlog":
-        numbered = [value for name, value in facts.settings.items() if name == key or name.startswith(f"{key}[")]
-        return tuple(value for value in numbered if value not in _NOT_SET)[-1:]
-    return _items(facts.settings.get(key, ""))
+def _numbered(name: str, key: str) -> re.Match[str] | None:
+    return re.fullmatch(rf"{key}(?:\[([0-9]{{1,6}})\])?", name)
+
+
+def _programs(values: list[str]) -> tuple[str, ...]:
+    return tuple(value for value in values if value not in _NOT_SET)
 
 
 def _items(value: str) -> tuple[str, ...]:

@@ -82,7 +82,10 @@ async def look(settings: ControllerSettings, client: SlurmClient | None, query: 
     seen = Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents)
     if running is None:
         return seen
-    return replace(seen, troubles=tuple(running.troubles), version=running.version, started_s=now_s - running.uptime_s)
+    status, answered_s = running
+    return replace(
+        seen, troubles=tuple(status.troubles), version=status.version, started_s=answered_s - status.uptime_s
+    )
 
 
 async def _query_slurm(client: SlurmClient | None) -> SlurmSeen | None:
@@ -96,14 +99,18 @@ async def _query_slurm(client: SlurmClient | None) -> SlurmSeen | None:
     return SlurmSeen(facts=facts, partitions=snapshot.partitions, nodes=snapshot.nodes)
 
 
-def query_controller(settings: ControllerSettings) -> admin_pb2.Status | None:
-    """Return the controller's status; None when it does not answer, which the check of the lease reports."""
+def query_controller(settings: ControllerSettings) -> tuple[admin_pb2.Status, float] | None:
+    """Return the controller's status and the time of the answer, seconds since the Unix epoch.
+
+    Returns None when the controller does not answer, which the check of the lease reports. The other queries may take long, so a
+    time before or after them would not fit the uptime in the answer.
+    """
     from controller.cli.client import AdminClient, CallError, sockets
 
     for path in sockets(settings.runtime_dir):
         try:
             with AdminClient(path) as client:
-                return client.status()
+                return client.status(), time.time()
         except CallError:
             continue
     return None

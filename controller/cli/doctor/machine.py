@@ -23,6 +23,7 @@ POLICY_UNIT = "headway-policy.service"
 POLICY_ENV = Path("/etc/headway/policy.env")
 _CODE = Path(__file__)
 """A file that every installation writes anew."""
+_START_MARGIN_S = 5.0
 
 
 def machine_findings(
@@ -33,7 +34,7 @@ def machine_findings(
         if seen.slurm.facts is not None and slurm_user is not None:
             yield from _scripts(seen.slurm.facts, host, slurm_user)
         yield from _munge_key(host)
-    yield from _other_controllers(settings, host)
+    yield from _other_controllers(settings, seen, host, slurm_user)
     yield from _restart_controller(seen, host)
     yield from _restart_policy(host)
     yield _compiled(host)
@@ -77,10 +78,20 @@ def _munge_key(host: Host) -> Iterator[Finding]:
         yield Finding("munge-key", Level.OK, f"{MUNGE_KEY} is closed to other users")
 
 
-def _other_controllers(settings: ControllerSettings, host: Host) -> Iterator[Finding]:
+def _other_controllers(
+    settings: ControllerSettings, seen: Seen, host: Host, slurm_user: UserFacts | None
+) -> Iterator[Finding]:
     """Yield a finding for each controller of the same Slurm with other folders: its lease and journal are not this one's."""
-    for other in host.controllers():
-        if other.slurm_conf == settings.slurm_conf and other.runtime_dir != settings.runtime_dir:
+    if seen.slurm is None:
+        return
+    known = seen.slurm.facts.settings if seen.slurm.facts else {}
+    default = Path(
+        known.get("SLURM_CONF", "/etc/slurm/slurm.conf")
+    )  # without slurm_conf, Slurm's programs use this one
+    uids = {0} | ({seen.lease.controller_uid} if seen.lease else set()) | ({slurm_user.uid} if slurm_user else set())
+    ours, folder = host.resolved(settings.slurm_conf or default), host.resolved(settings.runtime_dir)
+    for other in host.controllers(frozenset(uids)):
+        if host.resolved(other.slurm_conf or default) == ours and host.resolved(other.runtime_dir) != folder:
             what = (
                 f"another controller of the same Slurm runs on this machine (pid {other.pid}, settings {other.config}, runtime_dir "
                 f"{other.runtime_dir}): each places jobs that the other holds"
@@ -93,10 +104,9 @@ def _other_controllers(settings: ControllerSettings, host: Host) -> Iterator[Fin
 def _restart_controller(seen: Seen, host: Host) -> Iterator[Finding]:
     if not seen.version:
         return
-    changed_s = host.changed_s(_CODE)
     if seen.version != VERSION:
         what = f"the controller runs version {seen.version}, and {VERSION} is installed"
-    elif changed_s is not None and changed_s > seen.started_s:
+    elif _written_after(host, _CODE, seen.started_s):
         what = "the controller was started before the programs that are installed now"
     else:
         yield Finding("controller-version", Level.OK, f"the controller runs the installed version, {VERSION}")
@@ -112,8 +122,7 @@ def _restart_policy(host: Host) -> Iterator[Finding]:
         (_CODE, "the programs that are installed now"),
         (POLICY_ENV, f"the last change of {POLICY_ENV}"),
     ):
-        changed_s = host.changed_s(path)
-        if changed_s is not None and changed_s > started_s:
+        if _written_after(host, path, started_s):
             yield Finding(
                 "policy-restart",
                 Level.WARNING,
@@ -121,6 +130,12 @@ def _restart_policy(host: Host) -> Iterator[Finding]:
                 "systemctl restart headway-policy",
             )
             return
+
+
+def _written_after(host: Host, path: Path, started_s: float) -> bool:
+    """Return whether a file was certainly written after a start, whose time is known to a few seconds."""
+    written_s = host.written_s(path)
+    return written_s is not None and written_s > started_s + _START_MARGIN_S
 
 
 def _compiled(host: Host) -> Finding:

@@ -32,6 +32,11 @@ def scheduling_findings(settings: ControllerSettings, facts: SlurmFacts) -> Iter
 def _backfill(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iterator[Finding]:
     """Compare the interval of Slurm's backfill with the time that a placed job gets to start."""
     interval_s = _seconds(parameters, "bf_interval")
+    if isinstance(interval_s, str):
+        what = f"start_grace_s was not compared with {interval_s} in SchedulerParameters: the value is not understood"
+        mend = "correct it, or leave it out: it is a number of seconds; a blank before = hides it from Slurm, and -1 ends backfill"
+        yield Finding("bf-interval", Level.WARNING, what, mend)
+        return
     interval_s = _DEFAULT_BF_INTERVAL_S if interval_s is None else interval_s
     if interval_s <= settings.start_grace_s:
         yield Finding("bf-interval", Level.OK, f"start_grace_s is not below Slurm's bf_interval ({interval_s} s)")
@@ -50,6 +55,10 @@ def _backfill(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iter
 def _requeue_delay(settings: ControllerSettings, parameters: tuple[str, ...]) -> Iterator[Finding]:
     """Compare the time for which Slurm lets a requeued job wait with the interval at which the controller sees it."""
     delay_s = _seconds(parameters, "requeue_delay")
+    if isinstance(delay_s, str):
+        what = f"{delay_s} in SchedulerParameters: the value is not understood"
+        yield Finding("requeue-delay", Level.WARNING, what, "correct it, or leave it out: it is a number of seconds")
+        return
     needed_s = 2 * settings.poll_interval_s
     if delay_s is None or delay_s >= needed_s:
         return  # Slurm's default is two minutes
@@ -74,7 +83,13 @@ def _cgroups(settings: ControllerSettings, facts: SlurmFacts) -> Iterator[Findin
     yield Finding("cgroup-paths", Level.OK, what)
 
 
-def _seconds(parameters: tuple[str, ...], name: str) -> int | None:
-    """Return the value of a parameter; None when it is not set, or is no number."""
-    values = [item.partition("=")[2] for item in parameters if item.partition("=")[0].lower() == name]
-    return int(values[-1]) if values and _NUMBER.fullmatch(values[-1]) else None
+def _seconds(parameters: tuple[str, ...], name: str) -> int | str | None:
+    """Return the value of a parameter; None when it is not set, and the whole item when it is not understood.
+
+    Slurm takes the first of several, and does not see one with blanks before the "=".
+    """
+    item = next((item for item in parameters if item.partition("=")[0].strip().lower() == name), None)
+    if item is None:
+        return None
+    value = item.partition("=")[2].strip()
+    return int(value) if _NUMBER.fullmatch(value) and item[: len(name) + 1].endswith("=") else item

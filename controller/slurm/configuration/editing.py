@@ -11,6 +11,7 @@ from controller.slurm.configuration.conf import Setting, SlurmConf, list_items, 
 
 ADDED_HEADING = "# Headway (headway-setup slurm)"
 """The comment above all settings that were added on lines of their own."""
+_HEADING = rf"(?m:^){re.escape(ADDED_HEADING)}\r?(?m:$)"
 
 
 def with_value(conf: SlurmConf, key: str, value: str) -> SlurmConf:
@@ -67,7 +68,7 @@ def without_heading(conf: SlurmConf, *, newline_was_added: bool) -> SlurmConf:
     nothing comes after it.
     """
     for path, text in conf.texts.items():
-        found = re.search(rf"((?<![^\n])\r?\n)?{re.escape(ADDED_HEADING)}\r?(\n|\Z)", text)
+        found = re.search(rf"((?<![^\n])\r?\n)?{_HEADING}\n?", text)
         if found is None:
             continue
         before, after = text[: found.start()], text[found.end() :]
@@ -75,6 +76,11 @@ def without_heading(conf: SlurmConf, *, newline_was_added: bool) -> SlurmConf:
             before = before.removesuffix("\n")
         conf = _with_text(conf, path, before + after)
     return conf
+
+
+def has_heading(text: str) -> bool:
+    """Return whether a line of the text is the heading; the same words behind a setting are a comment of the operator."""
+    return re.search(_HEADING, text) is not None
 
 
 def below_heading(conf: SlurmConf, setting: Setting) -> bool:
@@ -131,6 +137,6 @@ def _added(text: str, line: str) -> str:
     """Return the text with another line at its end, under the heading of all added settings."""
     if text and not text.endswith("\n"):
         text += "\n"
-    if ADDED_HEADING not in text:
+    if not has_heading(text):
         text += f"\n{ADDED_HEADING}\n"
     return f"{text}{line}\n"

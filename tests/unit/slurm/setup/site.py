@@ -23,6 +23,10 @@ class Site:
     def setup(self, *options: str) -> Result:
         return CliRunner().invoke(app, ["slurm", "--slurm-conf", str(self.conf), *options])
 
+    def undo(self, *options: str) -> Result:
+        """Run `--undo` where no slurmctld runs."""
+        return self.setup("--undo", "--slurmctld-gone", *options)
+
     def value(self, key: str) -> str:
         return read_slurm_conf(self.conf).value(key)
 

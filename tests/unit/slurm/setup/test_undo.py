@@ -26,7 +26,7 @@ def test_looking_shows_the_change_and_writes_nothing(site: Site, options: tuple[
     site.setup("--apply")
     before = site.files()
 
-    result = site.setup("--undo", *options)
+    result = site.undo(*options)
 
     assert result.exit_code == 1
     assert "-SchedulerParameters=bf_interval=30,batch_sched_delay=0" in result.output
@@ -39,10 +39,10 @@ def test_an_undo_gives_the_files_back_and_names_the_copies(site: Site) -> None:
     shared = site.folder / "task_prolog.sh"
     site.setup("--apply", "--task-prolog", str(shared))
 
-    undone = site.setup("--undo", "--apply")
+    undone = site.undo("--apply")
     assert undone.exit_code == 1, "the file of the TaskProlog is left for the nodes"
     assert f"to remove later: {shared}" in undone.output
-    undone = site.setup("--undo", "--apply")
+    undone = site.undo("--apply")
 
     assert undone.exit_code == 0, undone.output
     assert without_copies(site) == {"slurm.conf": BARE}
@@ -54,19 +54,38 @@ def test_an_undo_gives_the_files_back_and_names_the_copies(site: Site) -> None:
         assert str(copy) in undone.output
 
 
+def test_without_an_answer_of_slurmctld_the_scripts_stay(site: Site) -> None:
+    site.setup("--apply")
+
+    undone = site.setup("--undo", "--apply")  # slurm.conf names no machine, so scontrol has no answer
+
+    assert undone.exit_code == 1, undone.output
+    assert site.conf.read_text() == BARE
+    for name in ("job_submit.lua", "headway/slurmctld_event.sh", "headway/setup.json"):
+        assert (site.folder / name).is_file()
+    assert "none answers (" in undone.output
+    assert "--slurmctld-gone" in undone.output
+    assert site.undo("--apply").exit_code == 0
+    assert without_copies(site) == {"slurm.conf": BARE}
+
+
+def test_the_statement_about_slurmctld_belongs_to_the_undo(site: Site) -> None:
+    assert site.setup("--apply", "--slurmctld-gone").exit_code == 2
+
+
 def test_undoing_twice_changes_nothing_more(site: Site) -> None:
     site.setup("--apply")
-    site.setup("--undo", "--apply")
+    site.undo("--apply")
     before = site.files()
 
-    again = site.setup("--undo", "--apply")
+    again = site.undo("--apply")
 
     assert (again.exit_code, "nothing of Headway is left in slurm.conf" in again.output) == (0, True)
     assert site.files() == before
 
 
 def test_without_an_installation_there_is_nothing_to_undo(site: Site) -> None:
-    result = site.setup("--undo", "--apply")
+    result = site.undo("--apply")
 
     assert (result.exit_code, result.output.strip()) == (0, "nothing of Headway is left in slurm.conf")
     assert site.files() == {"slurm.conf": BARE}
@@ -76,7 +95,7 @@ def test_without_an_installation_there_is_nothing_to_undo(site: Site) -> None:
 def test_line_ends_come_back_as_they_were(site: Site, text: str) -> None:
     site.conf.write_bytes(text.encode())
     site.setup("--apply")
-    site.setup("--undo", "--apply")
+    site.undo("--apply")
 
     assert site.conf.read_bytes() == text.encode()
 
@@ -90,7 +109,7 @@ def test_links_stay_links(site: Site) -> None:
     site.setup("--apply")
     assert (real / "submit.lua").exists()
 
-    undone = site.setup("--undo", "--apply")
+    undone = site.undo("--apply")
 
     assert undone.exit_code == 0, undone.output
     assert site.conf.is_symlink()
@@ -106,19 +125,19 @@ def test_a_changed_script_is_kept_as_a_copy(site: Site) -> None:
     script = site.folder / "job_submit.lua"
     script.write_text(script.read_text() + "-- ours\n")
 
-    answer = json.loads(site.setup("--undo", "--apply", "--json").output)
+    answer = json.loads(site.undo("--apply", "--json").output)
 
     assert str(script) in answer["removed"]
     (copy,) = site.folder.glob("job_submit.lua.with-headway-*")
     assert copy.read_text().endswith("-- ours\n")
     assert not script.exists()
-    assert any(str(copy) in note for note in json.loads(site.setup("--undo", "--json").output)["notes"])
+    assert any(str(copy) in note for note in json.loads(site.undo("--json").output)["notes"])
 
 
 def test_the_plugin_of_sbatch_is_named(site: Site) -> None:
     (site.folder / "plugstack.conf").write_text("optional headway.so\n")
 
-    result = site.setup("--undo")
+    result = site.undo()
 
     assert "left behind: the SPANK plugin" in result.output
 
@@ -129,7 +148,7 @@ def test_a_controller_that_runs_is_to_be_stopped_first(site: Site) -> None:
     site.setup("--apply", "--runtime-dir", str(run))
     write_lease(run / "lease", Lease(int(time.time()), 30, ("gpu",), 0, 0))
 
-    result = site.setup("--undo", "--runtime-dir", str(run))
+    result = site.undo("--runtime-dir", str(run))
 
     assert "note: the controller runs. Stop it first" in result.output
 
@@ -140,14 +159,14 @@ def test_a_damaged_record_is_an_error_with_the_mend(site: Site, text: str) -> No
     (site.folder / "headway" / "setup.json").write_text(text)
     before = site.files()
 
-    result = site.setup("--undo", "--apply")
+    result = site.undo("--apply")
 
     assert result.exit_code == 2
     assert "cannot be used" in result.output
     assert "move it away" in result.output
     assert site.files() == before
     (site.folder / "headway" / "setup.json").unlink()
-    assert site.setup("--undo", "--apply").exit_code == 0
+    assert site.undo("--apply").exit_code == 0
 
 
 def test_a_line_that_cannot_be_edited_is_named(site: Site) -> None:
@@ -155,7 +174,7 @@ def test_a_line_that_cannot_be_edited_is_named(site: Site) -> None:
     changed = site.conf.read_text().replace(",batch_sched_delay=0", r",x=\#1,batch_sched_delay=0")
     site.conf.write_text(changed)
 
-    result = site.setup("--undo", "--apply")
+    result = site.undo("--apply")
 
     assert result.exit_code == 2
     assert f"{site.conf}: line 2: SchedulerParameters is written in a way that cannot be edited safely" in result.output

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from controller.slurm.configuration import installed_files
 from controller.slurm.configuration.conf import read_slurm_conf
+from controller.slurm.configuration.editing import ADDED_HEADING
 from slurm.setup.files import shipped_sources
 from slurm.setup.plan import make_plan
 from slurm.setup.record import parse_record, record_path
-from slurm.setup.slurmctld import RunningSlurmctld, parse_settings
+from slurm.setup.slurmctld import SlurmctldState, UnknownSlurmctld, parse_settings
 from slurm.setup.undo_plan import Installed, UndoPlan, make_undo_plan
 
 ETC = Path("/etc/slurm")
@@ -31,7 +32,9 @@ class Disk:
 
     files: dict[Path, str]
     links: set[Path] = field(default_factory=set)
-    running: RunningSlurmctld | None = None
+    running: SlurmctldState = None
+    task_prolog: Path | None = None
+    """The TaskProlog that the operator names for the undo."""
 
     def read(self, path: Path) -> str | None:
         return self.files.get(path)
@@ -50,7 +53,7 @@ class Disk:
     def plan(self) -> UndoPlan:
         record = parse_record(record_path(CONF), self.read(record_path(CONF)))
         conf = read_slurm_conf(CONF, self.must_read)
-        installed = Installed(conf, record, SOURCES, self.running, self.links.__contains__, controller_runs=False)
+        installed = Installed(conf, record, SOURCES, self.running, self.links.__contains__, False, self.task_prolog)
         return make_undo_plan(installed, self.read, lambda _: [])
 
     def undo(self) -> UndoPlan:
@@ -97,6 +100,7 @@ OTHER = st.sampled_from(
         "PrologSlurmctld=/opt/site/prolog.sh",
         'EpilogSlurmctld=""',
         "SlurmctldHost=head SlurmctldPort=6817",
+        f"SlurmdPort=6818 {ADDED_HEADING}",
         "include more.conf",
         "MailProg=/bin/mail\\",
     ]
@@ -122,7 +126,8 @@ def test_an_undo_gives_every_byte_back(text: str, more: str, site_lua: bool, tas
     disk = disk_of(text, more, site_lua)
     before = dict(disk.files)
 
-    disk.install(Path("/shared/task_prolog.sh") if task_prolog else None)
+    disk.task_prolog = Path("/shared/task_prolog.sh") if task_prolog else None
+    disk.install(disk.task_prolog)
     disk.undo()
     again = disk.undo()  # a TaskProlog is removed only when the nodes have had the time to forget it
 
@@ -234,6 +239,53 @@ def test_a_site_script_that_loads_headways_has_to_let_go_first() -> None:
     assert not {CHAINED, HOOK, record_path(CONF)} & set(disk.files)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'pcall(dofile, "{CHAINED}")',
+        f'loadfile("{CHAINED}")()',
+        f'local H = "{CHAINED}"\ndofile(H)',
+        f"dofile [[{CHAINED}]]",
+        'dofile(DIR .. "/headway.lua")',
+        'dofile(("%sheadway.lua"):format(DIR))',
+        'require("headway")',
+        f'print("-- not a comment") dofile("{CHAINED}")',
+        f'--[[ a comment ]] dofile("{CHAINED}")',
+    ],
+)
+def test_every_way_to_load_headways_script_is_seen(line: str) -> None:
+    disk = disk_of("JobSubmitPlugins=lua\n", "", site_lua=True)
+    disk.files[LUA] = SITE_LUA + line + "\n"
+    disk.install()
+
+    assert not make_plan(read_slurm_conf(CONF, disk.must_read), SOURCES, Path("/run/headway"), disk.read).conflicts
+    assert disk.undo().conflicts
+    assert CHAINED in disk.files
+
+
+@pytest.mark.parametrize(
+    "comment", ["-- dofile('{}')", "--[[\ndofile('{}')\n]]", "--[==[ ]] dofile('{}') ]==]", "--[[ dofile('{}')"]
+)
+def test_a_comment_in_the_sites_script_loads_nothing(comment: str) -> None:
+    disk = disk_of("JobSubmitPlugins=lua\n", "", site_lua=True)
+    disk.files[LUA] = SITE_LUA + comment.format(CHAINED) + "\n"
+    disk.install()
+
+    assert make_plan(read_slurm_conf(CONF, disk.must_read), SOURCES, Path("/run/headway"), disk.read).conflicts
+    assert not disk.undo().conflicts
+    assert CHAINED not in disk.files
+
+
+def test_a_site_hook_that_names_headways_by_a_variable_has_to_let_go_first() -> None:
+    site = Path("/opt/site/prolog.sh")
+    disk = disk_of(f"PrologSlurmctld={site}\n", "", site_lua=False)
+    disk.install()
+    disk.files[site] = '#!/bin/sh\n"$SLURM_ETC/headway/slurmctld_event.sh"\n'
+
+    assert disk.undo().conflicts
+    assert HOOK in disk.files
+
+
 def test_a_site_hook_that_calls_headways_has_to_let_go_first() -> None:
     site = Path("/opt/site/prolog.sh")
     disk = disk_of(f"PrologSlurmctld={site}\n", "", site_lua=False)
@@ -296,14 +348,54 @@ def test_files_that_slurmctld_still_runs_wait_for_its_restart() -> None:
     assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
 
 
-def test_a_task_prolog_waits_for_the_nodes() -> None:
-    shared = Path("/shared/task_prolog.sh")
+def test_files_that_an_unseen_slurmctld_may_run_stay() -> None:
     disk = disk_of("X=1\n", "", site_lua=False)
+    disk.install()
+    disk.running = UnknownSlurmctld("scontrol: no such program")
+
+    for _ in range(2):
+        plan = disk.undo()
+        assert disk.files[CONF] == "X=1\n"
+        assert set(plan.waiting) == {LUA, HOOK}
+        assert not plan.removals
+        assert not plan.complete
+        assert any("none answers (scontrol: no such program)" in note for note in plan.notes)
+
+    disk.running = None
+    assert set(disk.undo().waiting) == set()
+    assert not {LUA, HOOK, record_path(CONF)} & set(disk.files)
+
+
+@pytest.mark.parametrize(
+    ("shared", "named"),
+    [(Path("/shared/task_prolog.sh"), Path("/shared/task_prolog.sh")), (ETC / "task_prolog.sh", None)],
+)
+def test_a_task_prolog_waits_for_the_nodes(shared: Path, named: Path | None) -> None:
+    disk = disk_of("X=1\n", "", site_lua=False)
+    disk.task_prolog = named
     disk.install(shared)
 
     first = disk.undo()
     assert (disk.files[CONF], first.waiting) == ("X=1\n", (shared,))
     assert "scontrol reconfigure" in first.next_steps
+    disk.undo()
+    assert shared not in disk.files
+
+
+@pytest.mark.parametrize("shared", [Path("/shared/task_prolog.sh"), ETC / ".." / "shared" / "task_prolog.sh"])
+def test_a_task_prolog_that_other_clusters_may_use_stays_unless_it_is_named(shared: Path) -> None:
+    disk = disk_of("X=1\n", "", site_lua=False)
+    disk.install(shared)
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "X=1\n"
+    assert shared in disk.files
+    assert not plan.waiting
+    assert [note for note in plan.notes if str(shared) in note and "other clusters may use" in note]
+    assert disk.undo().complete
+
+    disk.task_prolog = shared
     disk.undo()
     assert shared not in disk.files
 
@@ -352,6 +444,52 @@ def test_an_installation_without_record_is_judged_by_the_form_of_its_settings() 
         CONF: "X=1\n",
         **{path: text for path, text in disk_of("", "", False).files.items() if path != CONF},
     }
+
+
+def upgraded(text: str, *, site_lua: bool = False) -> Disk:
+    """Return an installation of a version that made no record, on which this version was installed."""
+    disk = disk_of(text, "", site_lua)
+    disk.install()
+    del disk.files[record_path(CONF)]
+    disk.files[CHAINED if site_lua else LUA] += "-- of an older version\n"
+    disk.install()
+    assert record_path(CONF) in disk.files
+    return disk
+
+
+def test_an_upgrade_of_an_installation_without_record_begins_one_that_is_not_complete() -> None:
+    disk = upgraded("ClusterName=c\n")
+    before = {CONF: "ClusterName=c\n"} | {p: t for p, t in disk_of("", "", False).files.items() if p != CONF}
+
+    plan = disk.undo()
+
+    assert disk.files == before
+    assert not any("before the installation" in note for note in plan.notes)
+    assert disk.undo().notes == ()
+
+
+def test_an_upgrade_without_record_leaves_an_item_of_a_list_with_a_note() -> None:
+    disk = upgraded("JobSubmitPlugins=lua\nSchedulerParameters=a\n", site_lua=True)
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "JobSubmitPlugins=lua\nSchedulerParameters=a,batch_sched_delay=0\n"
+    assert [note.partition(". There is no record")[0] for note in plan.notes if "no record" in note] == [
+        f"left behind: batch_sched_delay=0 in SchedulerParameters ({CONF}, line 2)",
+        "JobSubmitPlugins keeps lua",
+    ]
+
+
+def test_edits_of_a_record_that_is_not_complete_are_taken_back_too() -> None:
+    disk = upgraded("ClusterName=c\n")
+    disk.files[CONF] = disk.files[CONF].replace("SchedulerParameters=batch_sched_delay=0\n", "SchedulerParameters=b\n")
+    disk.install()
+    assert "SchedulerParameters=b,batch_sched_delay=0\n" in disk.files[CONF]
+
+    plan = disk.undo()
+
+    assert disk.files[CONF] == "ClusterName=c\nSchedulerParameters=b\n"
+    assert not plan.notes[1:]
 
 
 def test_undoing_and_installing_again_and_again_changes_nothing_more() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,10 +18,13 @@ import policies.serving.client  # noqa: F401 - imported before the user is chang
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.lease import Lease
+from controller.cli.doctor import host as host_module
+from controller.cli.doctor import look as look_module
 from controller.cli.doctor import machine
 from controller.cli.doctor.agents import AgentsSeen, query_agents
-from controller.cli.doctor.host import FileFacts, RealHost, RunningController, UserFacts, running_controllers
-from controller.cli.doctor.loaded_conf import KEYS
+from controller.cli.doctor.controllers import RunningController, running_controllers
+from controller.cli.doctor.host import FileFacts, RealHost, Space, UserFacts
+from controller.cli.doctor.loaded_conf import KEYS, loaded_findings
 from controller.cli.doctor.look import checks, look, query_policy
 from controller.cli.doctor.rules import findings
 from controller.cli.doctor.seen import PolicySeen, Seen, SlurmSeen
@@ -30,6 +35,7 @@ from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from policies.serving.runtime.finding import Finding, Level
 from policies.serving.runtime.version import VERSION
+from protos.headway.v1 import admin_pb2
 from tests.unit.controller.worlds.measured import measured_world
 
 NOW = 1_700_000_000
@@ -54,13 +60,15 @@ class FakeHost:
     programs: set[str] = field(default_factory=lambda: {"scontrol", "squeue", "scancel"})
     units: dict[str, bool] | None = field(default_factory=lambda: {WATCHDOG_TIMER: True})
     users: tuple[UserFacts, ...] = (SLURM,)
-    free: int | None = 1 << 40
     lua_errors: dict[str, str] = field(default_factory=dict)
     """Messages of Lua's compiler by a text in the script."""
-    full: dict[Path, int] = field(default_factory=dict)
+    full: dict[Path, Space | None] = field(default_factory=dict)
     changed: dict[Path, float] = field(default_factory=dict)
+    written: dict[Path, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     others: list[RunningController] = field(default_factory=list)
+    asked_uids: frozenset[int] = frozenset()
+    links: dict[Path, Path] = field(default_factory=dict)
     interpreted: list[str] = field(default_factory=list)
 
     def put(self, path: Path, kind: str, mode: int, text: str | None = None) -> None:
@@ -77,8 +85,11 @@ class FakeHost:
     def names(self, folder: Path) -> list[str]:
         return [path.name for path in self.files if path.parent == folder]
 
-    def free_bytes(self, folder: Path) -> int | None:
-        return self.full.get(folder, self.free if folder == STATE else 1 << 40)
+    def space(self, folder: Path) -> Space | None:
+        return self.full.get(folder, Space(1 << 40))
+
+    def name(self) -> str:
+        return "head.site.org"
 
     def user(self, name_or_uid: str | int) -> UserFacts | None:
         return next((user for user in self.users if name_or_uid in {user.name, user.uid}), None)
@@ -98,8 +109,15 @@ class FakeHost:
     def changed_s(self, path: Path) -> float | None:
         return self.changed.get(path)
 
-    def controllers(self) -> list[RunningController]:
+    def written_s(self, path: Path) -> float | None:
+        return self.written.get(path)
+
+    def controllers(self, uids: frozenset[int]) -> list[RunningController]:
+        self.asked_uids = uids
         return self.others
+
+    def resolved(self, path: Path) -> Path:
+        return self.links.get(path, path)
 
     def not_compiled(self) -> list[str]:
         return self.interpreted
@@ -130,6 +148,7 @@ class Installation:
         config = {
             "SLURM_CONF": str(ETC / "slurm.conf"),
             "StateSaveLocation": "/var/spool/slurmctld",
+            "SlurmctldHost[0]": "head(10.0.0.1)",
             "SlurmUser": "slurm(64030)",
             "JobSubmitPlugins": "lua",
             "PrologSlurmctld": str(hook),
@@ -164,7 +183,7 @@ class Installation:
         facts = self.seen.slurm.facts
         settings = {**facts.settings, **changes}
         self.slurm(facts=replace(facts, settings=settings))
-        lines = [f"{key}={settings[key]}" for key in KEYS if settings.get(key, "(null)") != "(null)"]
+        lines = [f'{key}="{settings[key]}"' for key in KEYS if settings.get(key, "(null)") != "(null)"]
         self.host.texts[ETC / "slurm.conf"] = "\n".join(lines)
 
     def script(self, path: Path, change: Callable[[str], str]) -> None:
@@ -201,14 +220,14 @@ def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
     return lambda house: house.host.put(path, kind, bits)
 
 
-RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
+RUN, STATE, SPOOL = Path("/run/headway"), Path("/var/lib/headway"), Path("/var/spool/slurmctld")
 HOOK_PATH = ETC / "headway" / installed_files.EVENT_HOOK
 OTHER, CODE = Path("/etc/headway/other.toml"), Path(machine.__file__)
 
 
 def policy_older_than(house: Installation, path: Path, changed_s: float) -> None:
-    house.host.started[machine.POLICY_UNIT] = changed_s - 1
-    house.host.changed[path] = changed_s
+    house.host.started[machine.POLICY_UNIT] = changed_s - 10
+    house.host.written[path] = changed_s
 
 
 def belongs_to_root(house: Installation, path: Path, bits: int) -> None:
@@ -259,8 +278,9 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (mode(RUN / "holds", "folder", 0o777), "holds", Level.ERROR),
         (remove(STATE), "state-dir", Level.ERROR),
         (mode(STATE, "folder", 0o755), "state-dir", Level.ERROR),
-        (lambda h: setattr(h.host, "free", 5 << 20), "state-space", Level.ERROR),
-        (lambda h: setattr(h.host, "free", 100 << 20), "state-space", Level.WARNING),
+        (lambda h: h.host.full.update({STATE: Space(5 << 20)}), "state-space", Level.ERROR),
+        (lambda h: h.host.full.update({STATE: Space(1 << 40, has_inodes=False)}), "state-space", Level.ERROR),
+        (lambda h: h.host.full.update({STATE: Space(100 << 20)}), "state-space", Level.WARNING),
         (mode(STATE / "journal.sqlite.damaged-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
         (mode(STATE / "journal.sqlite.schema-3-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
         (lambda h: h.see(lease=None), "controller", Level.ERROR),
@@ -286,12 +306,13 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
             Level.ERROR,
         ),
         (lambda h: h.see(version="0.0.1"), "controller-version", Level.WARNING),
-        (lambda h: h.host.changed.update({CODE: NOW}), "controller-version", Level.WARNING),
+        (lambda h: h.host.written.update({CODE: NOW}), "controller-version", Level.WARNING),
         (lambda h: policy_older_than(h, CODE, NOW - 4000), "policy-restart", Level.WARNING),
         (lambda h: policy_older_than(h, machine.POLICY_ENV, NOW), "policy-restart", Level.WARNING),
         (lambda h: setattr(h.host, "interpreted", ["simulator.kernel.loop"]), "compiled", Level.WARNING),
-        (lambda h: h.host.full.update({RUN: 1000}), "runtime-space", Level.ERROR),
-        (lambda h: h.host.full.update({Path("/var/spool/slurmctld"): 5 << 20}), "slurm-space", Level.ERROR),
+        (lambda h: h.host.full.update({RUN: Space(1000)}), "runtime-space", Level.ERROR),
+        (lambda h: h.host.full.update({SPOOL: Space(5 << 20)}), "slurm-space", Level.ERROR),
+        (lambda h: h.host.full.update({SPOOL: Space(0, answered=False)}), "slurm-space", Level.ERROR),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("=lua", "=lua,x")), "slurm-conf", Level.WARNING),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t.replace("PrologS", "#")), "slurm-conf", Level.WARNING),
         (lambda h: h.script(ETC / "slurm.conf", lambda t: t + "TaskProlog=/x\n"), "slurm-conf", Level.WARNING),
@@ -307,13 +328,81 @@ def test_each_fault_is_found_and_nothing_else_is_blamed(
     assert house.wrong() == [(check, level)]
 
 
+def test_disks_without_inodes_and_those_that_do_not_answer_have_their_own_remedies(house: Installation) -> None:
+    house.host.full = {STATE: Space(1 << 40, has_inodes=False), SPOOL: Space(0, answered=False), RUN: Space(4096)}
+
+    found = {finding.check: (finding.what.partition(": ")[0], finding.mend) for finding in house.findings()}
+
+    assert "has no free inodes" in found["state-space"][0]
+    assert "df -i /var/lib/headway" in found["state-space"][1]
+    assert found["slurm-space"][0].endswith("does not answer in time")
+    assert "findmnt -T /var/spool/slurmctld" in found["slurm-space"][1]
+    assert found["runtime-space"][0] == "/run/headway has 4 KiB free"
+
+
+def test_the_disk_of_slurmctld_is_not_judged_on_another_machine(house: Installation) -> None:
+    house.host.full = {SPOOL: Space(0)}
+    house.config(**{"SlurmctldHost[0]": "ctl1(10.0.0.2)", "SlurmctldHost[1]": "ctl2"})
+    assert house.wrong() == [("slurm-space", Level.SKIPPED)]
+
+    house.config(**{"SlurmctldHost[1]": "head"})
+    assert house.wrong() == [("slurm-space", Level.ERROR)]
+
+
+def test_a_disk_that_does_not_answer_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Event()
+    monkeypatch.setattr(host_module, "_DISK_TIMEOUT_S", 0.05)
+    assert RealHost().space(tmp_path / "none") is None
+
+    def hang(_path: Path) -> os.statvfs_result:
+        ended.wait(30)
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(os, "statvfs", hang)
+
+    assert RealHost().space(tmp_path) == Space(0, answered=False)
+    ended.set()
+
+
+def test_a_start_a_few_seconds_before_the_installation_is_no_old_program(house: Installation) -> None:
+    house.host.written[CODE] = house.seen.started_s + 3
+    house.host.changed[CODE] = NOW  # a chmod changes no program
+    assert house.wrong() == []
+
+
+def test_the_start_of_the_controller_is_counted_from_its_answer(
+    house: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm may take long to answer, and so may the controller."""
+    monkeypatch.setattr(
+        look_module, "query_controller", lambda _: (admin_pb2.Status(version="1", uptime_s=60), NOW + 25.0)
+    )
+
+    seen = asyncio.run(look(house.settings, None, policy_that_serves, NOW))
+
+    assert seen.started_s == NOW - 35
+
+
 def test_controllers_of_other_clusters_and_with_the_same_folders_are_no_fault(house: Installation) -> None:
     house.host.others = [
         RunningController(7, OTHER, Path("/run/x"), Path("/etc/other/slurm.conf")),
         RunningController(8, OTHER, house.settings.runtime_dir, None),
+        RunningController(9, OTHER, Path("/var/run/headway"), None),
     ]
+    house.host.links[Path("/var/run/headway")] = house.settings.runtime_dir
 
     assert house.wrong() == []
+    assert house.host.asked_uids == {0, SLURM.uid}
+
+
+def test_a_controller_of_the_same_slurm_conf_by_another_name_is_found(house: Installation) -> None:
+    house.host.others = [
+        RunningController(7, OTHER, Path("/run/x"), ETC / "slurm.conf"),
+        RunningController(8, OTHER, Path("/run/x"), Path("/etc/slurm-llnl/slurm.conf")),
+    ]
+    house.host.links[Path("/etc/slurm-llnl/slurm.conf")] = ETC / "slurm.conf"
+
+    assert house.wrong() == [("other-controller", Level.ERROR)] * 2
 
 
 def test_a_line_that_slurmctld_has_not_loaded_is_shown_with_what_it_runs_with(house: Installation) -> None:
@@ -330,6 +419,60 @@ def test_a_line_that_slurmctld_has_not_loaded_is_shown_with_what_it_runs_with(ho
         "scontrol reconfigure",
         "restart slurmctld, which reads this key only when it starts",
     ]
+
+
+@pytest.mark.parametrize("loaded", ["/b.sh", "/hook.sh"])
+def test_all_programs_of_a_setting_are_compared_where_slurm_runs_them_all(house: Installation, loaded: str) -> None:
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    house.host.texts[ETC / "slurm.conf"] = "PrologSlurmctld=/hook.sh\nPrologSlurmctld=/b.sh\n"
+
+    found = list(loaded_findings(replace(facts, settings={**PLAIN, "PrologSlurmctld[0]": loaded}), house.host))
+
+    assert [finding.what for finding in found] == [
+        f"/etc/slurm/slurm.conf has PrologSlurmctld=/hook.sh,/b.sh, but slurmctld runs with PrologSlurmctld={loaded}"
+    ]
+    both = {"PrologSlurmctld[1]": "/b.sh", "PrologSlurmctld[0]": "/hook.sh"}
+    for running in (both, {"PrologSlurmctld": "/b.sh"}):  # before 24.11, Slurm runs the last one
+        (found_ok,) = loaded_findings(replace(facts, settings=PLAIN | running), house.host)
+        assert found_ok.level is Level.OK
+
+
+PLAIN = {"SLURM_CONF": str(ETC / "slurm.conf")}
+
+
+@pytest.mark.parametrize("line", ['PrologSlurmctld=""', "PrologSlurmctld=/x\nPrologSlurmctld=(null)"])
+def test_an_empty_value_is_no_program(house: Installation, line: str) -> None:
+    assert house.seen.slurm is not None
+    facts = house.seen.slurm.facts
+    assert facts is not None
+    house.host.texts[ETC / "slurm.conf"] = f"{line}\n"
+
+    (finding,) = loaded_findings(replace(facts, settings={**PLAIN, "PrologSlurmctld": "(null)"}), house.host)
+
+    assert finding.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("boot_time", "changed_s", "word"),
+    [
+        ("2026-01-02T03:04:05", 1.0, "has loaded"),
+        ("2026-01-02T03:04:05", 4e9, "lists"),
+        ("2026-01-02T03:04:05", None, "lists"),
+        ("3 days ago", 1.0, "lists"),
+        ("", 1.0, "lists"),
+    ],
+)
+def test_hooks_that_are_listed_run_only_after_a_restart(
+    house: Installation, boot_time: str, changed_s: float | None, word: str
+) -> None:
+    house.host.changed = {} if changed_s is None else {ETC / "slurm.conf": changed_s}
+    house.config(BOOT_TIME=boot_time)
+
+    (finding,) = (each for each in house.findings() if each.check == "slurm-conf")
+
+    assert (finding.level, finding.what.split("slurmctld ")[1].startswith(word)) == (Level.OK, True)
 
 
 def test_a_slurm_conf_that_cannot_be_read_is_not_compared(house: Installation) -> None:
@@ -349,17 +492,26 @@ def test_running_controllers_are_found_by_their_command_lines(tmp_path: Path) ->
         "13": ["headway-controller", "watchdog", "--config", str(config)],
         "14": ["vim", str(config)],
         "15": ["headway-controller", "run", "--config", "/nowhere.toml"],
+        "17": ["headway-controller", "run", "-ccontroller.toml"],
+        "18": ["headway-controller", "run", "-c", "controller.toml"],
+        "19": ["headway-controller", "run", "-c", "controller.toml"],
+        "20": ["headway-controller", "run", "-c", "embedded.toml"],
     }
+    root_slurm = "0\t64030"
+    uids = {"18": "1000\t1000", "19": "1000\t0"}  # a user's process, and a setuid program that a user started
+    embedded = (tmp_path / "controller.toml").read_text() + 'slurm_client = "embedded"\n'
+    (tmp_path / "embedded.toml").write_text(embedded)
     for pid, words in lines.items():
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
         (tmp_path / "proc" / pid / "cwd").symlink_to(tmp_path)
+        (tmp_path / "proc" / pid / "status").write_text(f"Name:\tx\nUid:\t{uids.get(pid, root_slurm)}\t0\t0\n")
     (tmp_path / "proc" / "16").mkdir()
     (tmp_path / "proc" / "version").write_text("Linux")
 
-    found = sorted(running_controllers(tmp_path / "proc"), key=lambda each: each.pid)
+    found = sorted(running_controllers(tmp_path / "proc", frozenset({0, 64030})), key=lambda each: each.pid)
 
-    assert [(each.pid, each.runtime_dir) for each in found] == [(pid, Path("/run/x")) for pid in (10, 11, 12)]
+    assert [(each.pid, each.runtime_dir) for each in found] == [(pid, Path("/run/x")) for pid in (10, 11, 12, 17)]
 
 
 def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Installation) -> None:
@@ -383,6 +535,8 @@ def test_hooks_that_slurm_shows_with_numbers(house: Installation) -> None:
     assert house.wrong() == [("hooks", Level.WARNING)] * 2 + not_loaded
 
     house.host.put(Path("/opt/site.sh"), "file", 0o755, "#!/bin/sh\ntrue\n")
+    site_first = "".join(f"{key}=/opt/site.sh\n" for key in installed_files.EVENT_KEYS)
+    house.script(ETC / "slurm.conf", lambda text: site_first + text)
     ours = {f"{key}[1]": str(HOOK_PATH) for key in installed_files.EVENT_KEYS}
     theirs = {f"{key}[0]": "/opt/site.sh" for key in installed_files.EVENT_KEYS}
     house.slurm(facts=replace(facts, settings=settings | theirs | ours))
@@ -412,6 +566,25 @@ def test_the_default_bf_interval_of_slurm_counts(house: Installation) -> None:
     assert house.wrong() == [("bf-interval", Level.WARNING)]
     house.config(SchedulerType="sched/builtin")
     assert house.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "check"),
+    [
+        ("bf_interval=-1", "bf-interval"),
+        ("bf_interval = 20", "bf-interval"),
+        ("bf_interval=", "bf-interval"),
+        ("bf_interval=20,requeue_delay=soon", "requeue-delay"),
+        ("bf_interval=60,bf_interval=20", "bf-interval"),  # Slurm takes the first
+    ],
+)
+def test_a_value_that_is_not_understood_is_not_taken_for_the_default(
+    house: Installation, parameters: str, check: str
+) -> None:
+    house.config(SchedulerParameters="batch_sched_delay=0,bf_interval= 20")
+    assert house.wrong() == []
+    house.config(SchedulerParameters=f"batch_sched_delay=0,{parameters}")
+    assert house.wrong() == [(check, Level.WARNING)]
 
 
 def test_a_site_script_that_loads_ours_is_searched(house: Installation) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from controller.base.errors import ConfigurationError
 from controller.slurm.configuration.conf import SlurmConf, read_slurm_conf
-from controller.slurm.configuration.editing import with_item, with_value
+from controller.slurm.configuration.editing import ADDED_HEADING, with_item, with_value, without_heading
 
 CONF = Path("/etc/slurm/slurm.conf")
 
@@ -125,6 +125,16 @@ def test_new_settings_go_to_the_end_under_one_heading() -> None:
     changed = with_value(with_value(read("ClusterName=x"), "A", "1"), "B", "2")
 
     assert changed.texts[CONF] == "ClusterName=x\n\n# Headway (headway-setup slurm)\nA=1\nB=2\n"
+
+
+@pytest.mark.parametrize("mark", [f"A=1 {ADDED_HEADING}", f"{ADDED_HEADING}, by us", f"#{ADDED_HEADING}"])
+def test_the_words_of_the_heading_on_another_line_are_an_operators_comment(mark: str) -> None:
+    text = f"ClusterName=x\n{mark}\nNodeName=n1\n"
+    added = with_value(read(text), "B", "2")
+
+    assert added.texts[CONF] == f"{text}\n{ADDED_HEADING}\nB=2\n"
+    assert without_heading(read(text), newline_was_added=False).texts[CONF] == text
+    assert without_heading(added, newline_was_added=False).texts[CONF] == f"{text}B=2\n"
 
 
 def test_a_value_that_is_there_changes_nothing() -> None:
