@@ -1,16 +1,17 @@
 """Workloads of the papers, drawn from their distributions: one module per paper, with its parameters and `generate`.
-Imports `errors` and `traces/trace`; of other packages `policies`.
+Imports `errors`, `traces/load` and `traces/trace`; of other packages `policies`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from typing import Any
 
 from simulator.errors import TraceError
 from simulator.traces.generators.workload import Workload
+from simulator.traces.load import TOLERANCE, at_load, offered_load
 from simulator.traces.trace import Trace
 
 _PARAMETERS = {
@@ -22,6 +23,8 @@ _PARAMETERS = {
     "philly": "Philly",
 }
 GENERATORS = tuple(_PARAMETERS)
+_MOST_DRAWS = 8
+"""Draws until daily arrivals have the load; each one corrects the gaps by the error of the one before."""
 
 
 def parameters_of(like: str) -> type[Workload]:
@@ -37,6 +40,25 @@ def generate(like: str, workload: Workload | None = None) -> Trace:
     parameters = parameters_of(like)
     make: Callable[[Any], Trace] = _module(like).generate
     return make(parameters() if workload is None else workload)  # type: ignore[call-arg] # every generator gives the defaults
+
+
+def with_exact_load(like: str, workload: Workload, trace: Trace) -> Trace:
+    """Return the trace of that workload with exactly its load; the draws alone give it in the mean over seeds. Raises TraceError.
+
+    Submissions move closer together or farther apart. Where they follow the hours of a day, they are drawn again with other gaps,
+    so that they stay at their hours.
+    """
+    load, gpus = workload.load, workload.cluster_gpus
+    if load is None:
+        return trace
+    aim = load
+    for _ in range(_MOST_DRAWS if workload.arrivals == "daily" else 0):
+        found = offered_load(trace, gpus).load
+        if found is None or abs(found / load - 1) <= TOLERANCE:
+            return trace
+        aim *= load / found
+        trace = generate(like, replace(workload, load=aim))
+    return at_load(trace, gpus, load)
 
 
 def from_text(like: str, texts: Mapping[str, str]) -> Workload:

@@ -41,7 +41,8 @@ class Workload:
     gap_cv: float = 2.0
     """Coefficient of variation of `bursty` gaps; 1 is Poisson."""
     load: float | None = None
-    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`."""
+    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`. The load of one trace
+    differs from it as drawn gaps differ from their mean; `with_exact_load` removes the difference."""
     cluster_gpus: int = 32
     """GPUs of the cluster to which `load` refers; no job may be larger."""
 
