@@ -109,7 +109,7 @@ def generate(
     if load is not None:
         from simulator.traces.generators import with_exact_load
 
-        trace = with_exact_load(like, workload, trace)
+        trace = with_exact_load(workload, trace)
     if warm:
         from simulator.traces.load import wrapped
 

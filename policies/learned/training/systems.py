@@ -105,6 +105,10 @@ class SetupOverrides:
     """A file of profiles, such as `headway profile export` writes."""
     whole: bool = False
     """Traces are not cut: all of each is for tests, and nothing is left for training."""
+    windows: bool = True
+    """Policies are compared on windows of about as many jobs as an episode has, and not in one run of each trace."""
+    warm_up: str = "srtf"
+    """Policy that runs the jobs before the part of a trace on which others are compared, as NAME[:key=value,...]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Comparison:
     """
     per_seed: int = 1
     """Number of consecutive traces that belong to one seed: only seeds are independent of each other."""
+    says: str = ""
+    """How the runs begin and end, in a sentence."""
 
 
 OnProgress = Callable[[float], None]
@@ -189,8 +195,9 @@ class SimulationBackend(Protocol):
     def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run every policy, and every agent in its environment, on the same test traces, in processes.
 
-        Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` windows, none of them used in
-        training. None: five seeds, or all windows. Raises TrainingError.
+        Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` parts or windows, none of them
+        used in training. None: five seeds, or all of them. Runs of users' traces begin on the cluster as the policy `warm_up` of
+        the overrides left it; beside an agent, which cannot begin there, all begin on an empty cluster. Raises TrainingError.
         """
 
     def close(self) -> None:

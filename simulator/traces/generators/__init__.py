@@ -9,10 +9,12 @@ from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from simulator.errors import TraceError
-from simulator.traces.generators.workload import Workload
-from simulator.traces.load import TOLERANCE, at_load, offered_load
-from simulator.traces.trace import Trace
+from simulator.traces.generators.workload import Workload, by_hours, nanoseconds, without_hours
+from simulator.traces.load import at_load, check_load, offered_load
+from simulator.traces.trace import NS_PER_S, Trace
 
 _PARAMETERS = {
     "contention-rl": "ContentionRL",
@@ -23,8 +25,6 @@ _PARAMETERS = {
     "philly": "Philly",
 }
 GENERATORS = tuple(_PARAMETERS)
-_MOST_DRAWS = 8
-"""Draws until daily arrivals have the load; each one corrects the gaps by the error of the one before."""
 
 
 def parameters_of(like: str) -> type[Workload]:
@@ -42,23 +42,22 @@ def generate(like: str, workload: Workload | None = None) -> Trace:
     return make(parameters() if workload is None else workload)  # type: ignore[call-arg] # every generator gives the defaults
 
 
-def with_exact_load(like: str, workload: Workload, trace: Trace) -> Trace:
+def with_exact_load(workload: Workload, trace: Trace) -> Trace:
     """Return the trace of that workload with exactly its load; the draws alone give it in the mean over seeds. Raises TraceError.
 
-    Submissions move closer together or farther apart. Where they follow the hours of a day, they are drawn again with other gaps,
-    so that they stay at their hours.
+    Submissions move closer together or farther apart; those that follow the hours of a day still do.
     """
     load, gpus = workload.load, workload.cluster_gpus
     if load is None:
         return trace
-    aim = load
-    for _ in range(_MOST_DRAWS if workload.arrivals == "daily" else 0):
-        found = offered_load(trace, gpus).load
-        if found is None or abs(found / load - 1) <= TOLERANCE:
-            return trace
-        aim *= load / found
-        trace = generate(like, replace(workload, load=aim))
-    return at_load(trace, gpus, load)
+    found = offered_load(trace, gpus)
+    if workload.arrivals != "daily" or found.load is None:
+        return at_load(trace, gpus, load)
+    even_s = without_hours(trace.submit_ns / NS_PER_S)
+    scale = without_hours(np.array([found.span_s * found.load / load]))[0] / even_s[-1]
+    moved = replace(trace, submit_ns=nanoseconds(by_hours(even_s * scale)))
+    check_load(moved, gpus, load)
+    return moved
 
 
 def from_text(like: str, texts: Mapping[str, str]) -> Workload:

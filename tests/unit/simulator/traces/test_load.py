@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import TraceError
-from simulator.traces.generators import generate, parameters_of, with_exact_load
+from simulator.traces.generators import from_text, generate, with_exact_load
 from simulator.traces.load import at_load, check_load, offered_load, wrapped
 from simulator.traces.trace import NS_PER_S, Trace
 
@@ -54,17 +54,19 @@ def test_a_load_that_no_times_give_is_an_error(trace: Trace, load: float, said: 
 @pytest.mark.parametrize("arrivals", ["poisson", "bursty", "uniform", "even", "daily"])
 def test_every_generator_gives_the_load_that_it_is_asked_for(arrivals: str) -> None:
     for like in ("philly", "sched2", "contention-rl"):
-        workload = parameters_of(like)(jobs=300, arrivals=arrivals, load=0.9, cluster_gpus=256, seed=4)
-        trace = with_exact_load(like, workload, generate(like, workload))
+        workload = from_text(
+            like, {"jobs": "300", "arrivals": arrivals, "load": "0.9", "cluster_gpus": "256", "seed": "4"}
+        )
+        trace = with_exact_load(workload, generate(like, workload))
         check_load(trace, 256, 0.9)
 
 
 def test_daily_arrivals_stay_at_their_hours() -> None:
-    workload = parameters_of("philly")(jobs=20_000, arrivals="daily", load=0.7, cluster_gpus=64, seed=1)
-    trace = with_exact_load("philly", workload, generate("philly", workload))
+    workload = from_text("philly", {"jobs": "20000", "arrivals": "daily", "load": "0.7", "cluster_gpus": "1024"})
+    trace = with_exact_load(workload, generate("philly", workload))
     hours = np.bincount((trace.submit_ns // (3600 * NS_PER_S)) % 24, minlength=24) / (len(trace) / 24)
 
-    check_load(trace, 64, 0.7)
+    check_load(trace, 1024, 0.7)
     assert hours[21] > 1.6
     assert hours[3] < 0.8
 
@@ -87,8 +89,8 @@ def test_a_wrapped_trace_is_as_busy_at_the_beginning_as_at_the_end() -> None:
 
 
 def test_a_wrapped_philly_trace_is_busy_from_the_first_day() -> None:
-    workload = parameters_of("philly")(jobs=5_000, load=0.9, cluster_gpus=512, seed=2)
-    trace = with_exact_load("philly", workload, generate("philly", workload))
+    workload = from_text("philly", {"jobs": "5000", "load": "0.9", "cluster_gpus": "512"})
+    trace = with_exact_load(workload, generate("philly", workload))
     assert "is that of jobs which still run at the last submission" in offered_load(trace, 512).warning()
     warm = wrapped(trace)
     assert offered_load(warm, 512).warning() == ""
