@@ -95,7 +95,7 @@ _COUNTED = {
     "attained": "attained_gpu_ns",
     **{name: name for name in ("stops", "moves", "resizes", "failures")},
 }
-"""What a job has added up before a run begins, and the column of a result that has it."""
+"""Attributes of a job that add up over its life, and the columns of a result that have them."""
 
 
 def warm_starts(rule: Simulation, parts: Sequence[Part]) -> Iterator[WarmStart]:

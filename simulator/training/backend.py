@@ -53,6 +53,7 @@ from simulator.slowdown.profiles.papers import INTERFERENCE, paper_profiles
 from simulator.slowdown.registry import NONE, build
 from simulator.traces.trace import NS_PER_S, Trace
 from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
+from simulator.training.trained_range import range_of
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
     FIGURE: metrics.average_jct_s,
@@ -88,6 +89,11 @@ class SimulatorBackend:
     def gpus(self) -> tuple[int, ...]:
         """GPUs of every node."""
         return self.cluster.gpus
+
+    def trained_range(self) -> dict[str, tuple[float, float]]:
+        """Return the range of jobs, queues and clusters in training traces; empty if no trace is for training."""
+        with _as_training_errors():
+            return range_of(self.data_of.training, self.cluster)
 
     @property
     def notes(self) -> tuple[str, ...]:

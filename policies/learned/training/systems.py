@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from policies.learned.training.run.training_run import TrainingRun
     from policies.learned.weights.card import Setting
+    from policies.learned.weights.trained_range import TrainedRange
 
 TRAINED = "agent"
 """Name of trained agents where policies are named."""
@@ -158,6 +159,9 @@ class SimulationBackend(Protocol):
     def data_sha256(self) -> str:
         """Digest of the training data: traces or workloads and seeds, cluster, slowdown, profiles."""
 
+    def trained_range(self) -> TrainedRange:
+        """Return the range of jobs, queues and clusters in training traces, for the card."""
+
     @property
     def notes(self) -> tuple[str, ...]:
         """One line for each part of the user's data that is left out."""
@@ -214,6 +218,8 @@ class CardDetails:
     """Clusters that the system is trained for."""
     settings: Mapping[str, Setting] | None = None
     """The card's recipe, where a policy needs more than the recipe's fields to be made again."""
+    trained_range: TrainedRange | None = None
+    """The range of the training, where it uses more than one backend; None: that of the backend."""
 
 
 @dataclass(frozen=True, slots=True)

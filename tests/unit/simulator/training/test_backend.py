@@ -201,6 +201,19 @@ def test_beside_an_agent_all_begin_on_an_empty_cluster(tmp_path: Path) -> None:
     assert [each["carried"] for each in found.figures["fifo"]] == [0] * 5
 
 
+def test_the_range_of_training_traces_is_recorded(made: SimulatorBackend, tmp_path: Path) -> None:
+    found = made.trained_range()
+    assert found["gpus_per_job"] == (1.0, 4.0)
+    assert found["duration_s"] == (3600.0, 3600.0)
+    assert "load" not in found  # all jobs arrive at once
+    assert found["queue"] == (0.0, 16.0)
+    assert (found["nodes"], found["gpus_per_node"]) == ((2.0, 2.0), (4.0, 4.0))
+    path = trace_file(tmp_path / "mine.csv")
+    of_trace = simulator_backend(SETUP, SetupOverrides(traces=(str(path),))).trained_range()
+    assert 0.3 < of_trace["load"][0] <= of_trace["load"][1] < 3
+    assert simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True)).trained_range() == {}
+
+
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "large.csv", largest=8)
     data = of_files([str(path)], Cluster.uniform(1, 4), 50)
