@@ -35,7 +35,8 @@ def range_of(traces: Sequence[Trace], cluster: Cluster) -> dict[str, tuple[float
 
 def _of(trace: Trace, cluster: Cluster) -> dict[str, tuple[float, float]]:
     seconds = trace.duration_ns / NS_PER_S
-    load = offered_load(trace, cluster.num_gpus).load
+    offered = offered_load(trace, cluster.num_gpus).load
+    load = None if offered is None else round(offered, 3)
     return {
         GPUS_PER_JOB: (float(trace.num_gpus.min()), float(trace.num_gpus.max())),
         DURATION_S: (float(seconds.min()), float(seconds.max())),

@@ -21,6 +21,8 @@ NODES, GPUS_PER_NODE = "nodes", "gpus_per_node"
 QUANTITIES = (GPUS_PER_JOB, DURATION_S, LOAD, QUEUE, NODES, GPUS_PER_NODE)
 """Requested GPUs of a job; its run time alone, seconds; work over capacity; number of waiting jobs; number of nodes; their GPUs."""
 SLACK = 2.0
+MOST_CHARS = 200
+"""Length to which the remark is cut, as reasons are on the wire."""
 TrainedRange: TypeAlias = Mapping[str, tuple[float, float]]
 """Smallest and largest value by quantity; empty if they are not known, as in the cards of earlier versions."""
 
@@ -53,7 +55,8 @@ def outside(trained: TrainedRange, state: ClusterState) -> str:
         _shape("nodes", len(nodes), len(nodes), trained.get(NODES)),
         *([_shape("GPUs on a node", *_ends(nodes.gpus), trained.get(GPUS_PER_NODE))] if len(nodes) else []),
     )
-    return "; ".join(filter(None, parts))
+    text = "; ".join(filter(None, parts))
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 3]}..."
 
 
 def _jobs(

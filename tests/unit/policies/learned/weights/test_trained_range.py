@@ -96,6 +96,6 @@ def test_a_wrong_range_is_refused(wrong: object) -> None:
 def test_a_policy_says_that_it_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = HeadwayRl()
     state = cluster(NODES, jobs(5))
-    assert policy.decide(state).outside == ""  # the shipped card is of an earlier version, without a range
+    assert policy.decide(state).outside == "2 nodes (trained: 4 to 8)"
     monkeypatch.setattr(policy, "_trained", TRAINED)
     assert policy.decide(state).outside == "5 jobs wait (trained: up to 2)"
