@@ -83,6 +83,8 @@ class Decision:
     """Waiting jobs in the order in which the policy considers them; may be empty."""
     guard: str = ""
     """Reason why a rule decided in a learned policy's place; empty if the policy itself decided."""
+    outside: str = ""
+    """How the state leaves the range that the policy's weights were trained on; empty if it does not, or if that is not known."""
 
 
 @runtime_checkable

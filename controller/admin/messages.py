@@ -67,6 +67,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         fallbacks=counts.fallbacks,
         guarded=counts.guarded,
         guard=controller.decider.guard,
+        outside=controller.decider.outside,
         slurm_errors=controller.slurm_errors,
         last_error=health.last_error or controller.journal.notice or controller.decider.last_error,
         partitions=controller.settings.partitions,

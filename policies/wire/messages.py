@@ -73,6 +73,7 @@ def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
     message.reason.extend(text[:MAX_REASON_CHARS] for text in decision.reasons.values())
     message.queue.extend(decision.queue)
     message.guard = decision.guard[:MAX_REASON_CHARS]
+    message.outside = decision.outside[:MAX_REASON_CHARS]
     return message
 
 
@@ -113,9 +114,11 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
     _add_servers(message, job, allocation, len(state.nodes))
     queue = distinct_rows("queue", message.queue, num_jobs)
     check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
-    if len(message.guard) > MAX_REASON_CHARS:
-        refuse("guard", f"has {len(message.guard)} characters, more than {MAX_REASON_CHARS}")
-    return Decision(allocation, _decode_reasons(message, num_jobs), tuple(queue.tolist()), message.guard)
+    for name, text in (("guard", message.guard), ("outside", message.outside)):
+        if len(text) > MAX_REASON_CHARS:
+            refuse(name, f"has {len(text)} characters, more than {MAX_REASON_CHARS}")
+    reasons = _decode_reasons(message, num_jobs)
+    return Decision(allocation, reasons, tuple(queue.tolist()), message.guard, message.outside)
 
 
 def _add_servers(

@@ -70,8 +70,18 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same trace.")] = 0,
     cluster: Annotated[str | None, typer.Option(help="NxG: the cluster to which --load refers.")] = None,
     load: Annotated[
-        float | None, typer.Option(help="GPU time of arriving jobs, as a share of the cluster's GPU time.")
+        float | None,
+        typer.Option(
+            help="Work of the jobs over the cluster's capacity from the first to the last submission, exactly."
+        ),
     ] = None,
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm",
+            help="Begin as busy as the load says: what jobs would run after the end runs from the beginning, as jobs of their own.",
+        ),
+    ] = False,
     arrivals: Annotated[str | None, typer.Option(help="batch, even, uniform, poisson, bursty or daily.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -95,7 +105,18 @@ def generate(
             shown = "/".join(map(str, value)) if isinstance(value, tuple) else value
             typer.echo(f"{name}={'' if shown is None else shown}")
         return
-    _write(draw(like, workload), out)
+    trace = draw(like, workload)
+    if load is not None:
+        from simulator.traces.generators import with_exact_load
+
+        trace = with_exact_load(workload, trace)
+    if warm:
+        from simulator.traces.load import wrapped
+
+        trace = wrapped(trace)
+    if load is not None:
+        _say_load(trace, workload.cluster_gpus, load)
+    _write(trace, out)
 
 
 @app.command()
@@ -126,6 +147,15 @@ def describe(
         from simulator.traces.plot import plot as draw
 
         draw(trace, plot, total_gpus)
+
+
+def _say_load(trace: Trace, cluster_gpus: int, load: float) -> None:
+    """Check that the trace has that load, and print it on standard error."""
+    from simulator.traces.load import check_load
+
+    found = check_load(trace, cluster_gpus, load)
+    for line in filter(None, (found.text(), found.warning())):
+        typer.echo(line, err=True)
 
 
 def _write(trace: Trace, out: Path | None) -> None:

@@ -35,6 +35,10 @@ class JobSizes:
         fits = [gpus <= most and (layout == Layout.ANYWHERE or bool(parts[gpus])) for gpus in self.gpus]
         return np.array(fits, dtype=np.bool_)[self.of]
 
+    def always_possible(self) -> BoolColumn:
+        """Return which jobs would fit on the empty cluster by every rule of placement."""
+        return self.possible(Layout.CONSOLIDATED) & self.possible(Layout.ANYWHERE)
+
     def divide(self, pool: NodePool) -> None:
         """Set in the pool how each size is divided among the nodes that are up."""
         up = (gpus for gpus, is_up in zip(self._cluster.gpus, pool.up, strict=True) if is_up)

@@ -174,6 +174,22 @@ class Simulation:
         while self._loop.peek() < until and self.advance():
             self.decide()
 
+    def pause(self, at_ns: int) -> None:
+        """Go on until just before that instant: events at it are not handled, and the clock shows it."""
+        if self._undecided:
+            self.decide()
+        while self._loop.peek() < at_ns and self.advance():
+            self.decide()
+        self._loop.now = max(self._loop.now, at_ns)
+        self._active = None
+
+    def end_arrivals(self, rows: int) -> None:
+        """Let only the jobs of the first `rows` rows of the trace arrive."""
+        loop = self._loop
+        loop.num_jobs = min(rows, loop.num_jobs)
+        if loop.arrived >= loop.num_jobs:
+            loop.next_arrival = NEVER
+
     # Deciding from outside
 
     def state(self) -> ClusterState:
@@ -236,6 +252,7 @@ class Simulation:
         twin = copy.copy(self)
         twin._jobs = self._jobs.fork()
         twin._loop = self._loop.fork()
+        twin._loop.num_jobs = self._loop.num_jobs
         twin._loop.arrivals = twin._jobs.arrive
         twin._jobs.finished = twin._loop.finished
         twin._node_changes = self._node_changes.fork()

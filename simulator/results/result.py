@@ -6,7 +6,7 @@ A `Result` is plain data: it is sent between processes, and `results.metrics` co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
 
@@ -24,6 +24,8 @@ _LOGGED = {
     **{name: name for name in ("stops", "moves", "resizes", "failures")},
 }
 """Columns of the kernel's log, and the field of a result that each is."""
+_GIVEN = ("submit_ns", "num_gpus", "duration_ns")
+"""Columns that are the trace's."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,6 +118,9 @@ class Result:
     wall_s: float
     dropped: int = 0
     """Number of jobs that were dropped before the run because they can never fit on the cluster."""
+    carried: int = 0
+    """Number of jobs, the first rows, that waited or ran when the run began. They count as submitted then, with the work that was
+    left, and their other columns begin then too."""
     series: Series | None = None
     spans: Spans | None = None
     assumptions: Mapping[str, object] = field(default_factory=dict)
@@ -156,6 +161,7 @@ class Result:
             decision_ns=np.array(simulation.decision_ns, dtype=np.int64),
             wall_s=wall_s,
             dropped=dropped,
+            carried=0,
             series=_series(simulation),
             spans=_spans(simulation),
             assumptions=assumptions or {},
@@ -163,6 +169,34 @@ class Result:
 
     def __len__(self) -> int:
         return len(self.job_ids)
+
+    def take(self, rows: IntColumn) -> Self:
+        """Return the result of those rows only, without records; what belongs to the whole run stays."""
+        offset = self.placement_offset
+        lengths = np.diff(offset)[rows]
+        ends = np.cumsum(lengths)
+        parts = np.arange(int(lengths.sum())) + np.repeat(offset[:-1][rows] - (ends - lengths), lengths)
+        columns = {name: getattr(self, name)[rows] for name in (*_LOGGED.values(), *_GIVEN)}
+        places = rows.tolist()
+        taken: Self = replace(
+            self,
+            **columns,
+            job_ids=tuple(self.job_ids[row] for row in places),
+            model=tuple(self.model[row] for row in places),
+            user=tuple(self.user[row] for row in places),
+            placement_offset=np.concatenate(([0], ends)),
+            placement_node=self.placement_node[parts],
+            placement_gpus=self.placement_gpus[parts],
+            carried=0,
+            series=None,
+            spans=None,
+        )
+        return taken
+
+    @property
+    def submitted(self) -> Self:
+        """The result of the jobs that were submitted in the run: without those that were there when it began."""
+        return self.take(np.arange(self.carried, len(self))) if self.carried else self
 
     @property
     def done(self) -> BoolColumn:

@@ -58,6 +58,8 @@ ROWS = (
     Row("jobs", "jobs", count_text),
     Row("dropped", "dropped, too large", count_text),
     Row("finished", "finished", count_text, 1),
+    Row("carried", "there at the begin", count_text),
+    Row("carried_avg_s", "average time to finish these", time_text, -1),
     Row("avg_jct_s", "average JCT", time_text, -1),
     Row("p50_jct_s", "median JCT", time_text, -1),
     Row("p90_jct_s", "90th percentile of JCT", time_text, -1),

@@ -40,8 +40,9 @@ def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None
 
     Node changes after the last finish are left out: decisions at them would be counted and decide nothing.
     """
-    advance, decide, finished = simulation.advance, simulation.decide, simulation.finished.index
-    jobs = len(simulation.trace)
+    advance, decide, finished, loop = simulation.advance, simulation.decide, simulation.finished.index, simulation.loop
+    arrived, coming = loop.arrived, loop.num_jobs - loop.arrived
+    jobs = len(finished) + loop.num_waiting + len(loop.running) + coming
     left, due = CLOCK_EVERY, time.perf_counter() + REPORT_EVERY_S
     while len(finished) < jobs and advance():
         decide()
@@ -50,7 +51,7 @@ def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None
             left = CLOCK_EVERY
             if on_progress is not None and time.perf_counter() >= due:
                 due = time.perf_counter() + REPORT_EVERY_S
-                on_progress((simulation.loop.arrived + len(finished)) / (2 * jobs))
+                on_progress((loop.arrived - arrived + len(finished)) / (coming + jobs))
 
 
 def collect_seldom() -> None:
@@ -107,11 +108,20 @@ def bars() -> Progress:
     from rich.progress import (
         BarColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        """Expected time left, from the mean speed so far: rich's own column forgets it where reports come seldom."""
+
+        def render(self, task: Task) -> Text:
+            """Return hours, minutes and seconds, or dashes before the first report."""
+            return Text(time_left(task.elapsed, task.completed), style="progress.remaining")
 
     return Progress(
         TextColumn("{task.description}"),
@@ -119,8 +129,16 @@ def bars() -> Progress:
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeLeft(),
         console=Console(stderr=True),
         auto_refresh=False,
         transient=True,
     )
+
+
+def time_left(elapsed_s: float | None, share: float) -> str:
+    """Return the expected time until everything is done as H:MM:SS; dashes if nothing is known yet."""
+    if not elapsed_s or share <= 0:
+        return "-:--:--"
+    left = round(elapsed_s * max(1 - share, 0) / share)
+    return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

@@ -51,6 +51,12 @@ class Scenario:
         read_s = time.perf_counter() - begin
         return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
 
+    @classmethod
+    def on(cls, options: RunOptions, trace: Trace, cluster: Cluster) -> Scenario:
+        """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError."""
+        models_of(options.slowdown, options, cluster)
+        return cls(options, trace, cluster, _settings(options, cluster, trace, record=False), 0.0)
+
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
         """Return a simulation of that policy that has not begun, and the number of dropped jobs. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
@@ -58,6 +64,14 @@ class Scenario:
         # A policy that is defined by its rule sees no state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
         return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+
+    def under_rule(self, rule: str, policy: Policy) -> Simulation:
+        """Return a simulation of the rule that has not begun, whose copies may go on under `policy`.
+
+        Every job must fit on the cluster. Raises SimulatorError, PolicyError.
+        """
+        made, models = make_policy(rule, self.options, lenient=True), self.models(policy)
+        return Simulation(self.trace, self.cluster, made, self.settings, models, _profiles(self.options.profiles))
 
     def models(self, policy: Policy) -> list[SlowdownModel]:
         """Return new slowdown models for a run of that policy. Raises SimulatorError."""

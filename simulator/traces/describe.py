@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.traces.load import offered_load
 from simulator.traces.trace import NS_PER_S, Trace
 
 HOUR_NS = 3600 * NS_PER_S
@@ -105,7 +106,7 @@ def describe(trace: Trace, cluster_gpus: int | None = None) -> Statistics:
         with_limit=int((trace.limit_ns > 0).sum()),
         not_preemptible=int((~trace.preemptible).sum()),
         elastic=int((trace.min_gpus < trace.max_gpus).sum()),
-        load=None if cluster_gpus is None else _load(trace, work, cluster_gpus),
+        load=None if cluster_gpus is None else _load(trace, cluster_gpus),
     )
 
 
@@ -150,8 +151,11 @@ def _most(texts: Sequence[str]) -> dict[str, int]:
     return dict(counts.most_common(MOST_NAMED))
 
 
-def _load(trace: Trace, work: np.ndarray, cluster_gpus: int) -> Load:
+def _load(trace: Trace, cluster_gpus: int) -> Load:
     fits = trace.num_gpus <= cluster_gpus
     span_s = float(trace.submit_ns[-1] - trace.submit_ns[0]) / NS_PER_S
-    offered = float(work[fits].sum()) / (span_s * cluster_gpus) if span_s else None
+    offered = None
+    if span_s and fits.any():
+        # Jobs that do not fit are no work of this cluster, but their submissions belong to the span.
+        offered = offered_load(trace.take(fits), cluster_gpus).work_gpu_h * 3600 / (span_s * cluster_gpus)
     return Load(cluster_gpus, offered, int((~fits).sum()))

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from policies.api import Policy
+from policies.api import Policy, load_policy, parse_policy
 from policies.documents import parse_toml
 from policies.errors import TrainingError
 from policies.learned.training.agents import AgentInEnvironment, Scheduler
@@ -44,13 +45,15 @@ from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel, total_of
 from simulator.runs.progress import drive
+from simulator.runs.warm_starts import RULE, WarmStart, warm_starts
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles.files import load_profiles
 from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import INTERFERENCE, paper_profiles
 from simulator.slowdown.registry import NONE, build
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import DataSets, of_files, of_setup
+from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
+from simulator.training.trained_range import range_of
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
     FIGURE: metrics.average_jct_s,
@@ -64,6 +67,8 @@ FIGURES: dict[str, Callable[[Result], float | None]] = {
 _FORMER_BETA = (4.038714724804022, 0.0)
 """The papers' coefficients of PCIe in the digests of training data: a mean in which one model counted twice."""
 _RUN = "run "
+TestRun: TypeAlias = Callable[[Scheduler, str], Result]
+"""Runs a scheduler, under that name, on one test trace or a part of one."""
 
 
 @dataclass
@@ -76,12 +81,19 @@ class SimulatorBackend:
     profiles: ModelProfiles
     data: str
     data_sha256: str
+    warm_up: str = RULE
+    """Policy that runs the jobs before a part of a user's trace."""
     _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     @property
     def gpus(self) -> tuple[int, ...]:
         """GPUs of every node."""
         return self.cluster.gpus
+
+    def trained_range(self) -> dict[str, tuple[float, float]]:
+        """Return the range of jobs, queues and clusters in training traces; empty if no trace is for training."""
+        with _as_training_errors():
+            return range_of(self.data_of.training, self.cluster)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -149,19 +161,49 @@ class SimulatorBackend:
 
         Beside an agent whose environment has speeds of its own, the policies act in that environment too.
         """
-        traces = self.data_of.some_tests(seeds)
-        work = {
-            f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
-            for name, policy in _at_equal_speeds(policies).items()
-            for number, trace in enumerate(traces, 1)
-        }
         with _as_training_errors():
+            runs, says = self._test_runs(policies, seeds)
+            work = {
+                f"{name} on {number}. {trace}": partial(run, policy, name)
+                for name, policy in _at_equal_speeds(policies).items()
+                for number, (trace, run) in enumerate(runs, 1)
+            }
             found = in_parallel(
                 list(work), lambda label, _on_progress: metrics.summary(work[label]()), total_of(work, on_progress)
             )
         each = iter(found)
-        names = tuple(trace.name for trace in traces)
-        return Comparison(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
+        figures = {name: [next(each) for _ in runs] for name in policies}
+        return Comparison(tuple(trace for trace, _ in runs), figures, self.data_of.each or 1, says)
+
+    def _test_runs(self, policies: Mapping[str, Scheduler], seeds: int | None) -> tuple[list[tuple[str, TestRun]], str]:
+        """Return the runs of a comparison, by name, and how they begin and end."""
+        agents = any(isinstance(each, AgentInEnvironment) for each in policies.values())
+        if agents or not self.data_of.parts:
+            why = " (agents in environments begin so, and the policies beside them)" if self.data_of.parts else ""
+            says = f"each run begins on an empty cluster{why}, and ends when every job has finished"
+            return [(trace.name, partial(self._cold, trace)) for trace in self.data_of.some_tests(seeds)], says
+        chosen = self.data_of.parts[:seeds]
+        says = f"each run begins as full as {self.warm_up} has left the cluster by then, and ends when every job has finished"
+        return [
+            (each.name, partial(self._warm, start)) for each, start in zip(chosen, self._starts(chosen), strict=True)
+        ], says
+
+    def _starts(self, chosen: Sequence[TracePart]) -> Iterator[WarmStart]:
+        """Yield the start of each part; the rule runs each trace once."""
+        for trace, parts in groupby(chosen, key=lambda each: each.trace):
+            rule = load_policy(*parse_policy(self.warm_up))
+            simulation = Simulation(trace, self.cluster, rule, Settings(), self.models(), self.profiles)
+            yield from warm_starts(simulation, [each.part for each in parts])
+
+    def _cold(self, trace: Trace, policy: Scheduler, name: str) -> Result:
+        return self._result(policy, trace, name)
+
+    def _warm(self, start: WarmStart, policy: Scheduler, name: str) -> Result:
+        begin = time.perf_counter()
+        assert not isinstance(policy, AgentInEnvironment)
+        simulation = start.simulation(policy)
+        drive(simulation)
+        return start.result(simulation, name, time.perf_counter() - begin)
 
     def models(self) -> list[SlowdownModel]:
         """Return new slowdown models."""
@@ -243,7 +285,7 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
     profiles = load_profiles(overrides.profiles) if overrides.profiles else paper_profiles(*setup.papers)
     build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
     data = (
-        of_files(overrides.traces, cluster, setup.window, whole=overrides.whole)
+        of_files(overrides.traces, cluster, setup.window, whole=overrides.whole, windows_of_tests=overrides.windows)
         if overrides.traces
         else of_setup(setup, cluster)
     )
@@ -252,7 +294,7 @@ def _backend(setup: TrainingSetup, overrides: SetupOverrides) -> SimulatorBacken
         says += f" by the profiles of {overrides.profiles}"
     parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return SimulatorBackend(data, cluster, slowdown, profiles, says, digest)
+    return SimulatorBackend(data, cluster, slowdown, profiles, says, digest, overrides.warm_up)
 
 
 def _at_equal_speeds(policies: Mapping[str, Scheduler]) -> Mapping[str, Scheduler]:

@@ -2,7 +2,8 @@
 
 A workload gives a different trace for every seed, and the three sets have no seed in common. A user's trace is cut in time: the
 first 60 % of its jobs are for training, the next 20 % for validation, the last 20 % for tests. Each part is cut into windows of
-about as many jobs as an episode has; a window begins on an empty cluster.
+about as many jobs as an episode has. Those for training and validation begin on an empty cluster, as episodes do. To compare
+policies, the part for tests is run whole, or in windows that begin as full as the cluster was then (`TracePart`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any, overload
 import numpy as np
 
 from policies.learned.training.systems import TEST_SEEDS, TrainingSetup, WorkloadSpec
-from policies.rule import Layout
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
+from simulator.runs.warm_starts import WARM_UP, Part, parts_of
 from simulator.traces.files import first_bytes
 from simulator.traces.formats import FORMATS, load_log
 from simulator.traces.generators import from_text, generate
@@ -37,6 +38,19 @@ TESTS = 5
 _SACCT = b"JobIDRaw|"
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class TracePart:
+    """A part of a user's trace on which policies are compared; the jobs before it fill the cluster."""
+
+    trace: Trace
+    part: Part
+
+    @property
+    def name(self) -> str:
+        """Name of the trace, with the jobs of the part."""
+        return f"{self.trace.name}, {self.part.text()}"
+
+
 @dataclass(frozen=True)
 class DataSets:
     """Traces by purpose."""
@@ -51,6 +65,8 @@ class DataSets:
     """Remarks for the user: which jobs were left out."""
     each: int | None = None
     """Number of test traces of one seed; None for users' traces, which have no seeds."""
+    parts: Sequence[TracePart] = ()
+    """Parts of users' traces that `tests` are cut from, as policies are compared on them; empty for drawn traces."""
 
     def some_tests(self, seeds: int | None) -> Sequence[Trace]:
         """Return the test traces of so many seeds, or so many of the users' traces; None: `TESTS` seeds, or all users' traces."""
@@ -100,8 +116,14 @@ def of_setup(setup: TrainingSetup, cluster: Cluster) -> DataSets:
     return DataSets(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
 
 
-def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False) -> DataSets:
-    """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError."""
+def of_files(
+    texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False, windows_of_tests: bool = True
+) -> DataSets:
+    """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError.
+
+    Policies are compared on windows of each trace, or on one part of each without `windows_of_tests`.
+    """
+    compared: list[TracePart] = []
     training: list[Trace] = []
     validation: list[Trace] = []
     tests: list[Trace] = []
@@ -121,6 +143,9 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool
         jobs += len(trace)
         for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
             part.extend(windows(piece, window))
+        first = round(len(trace) * (WARM_UP if whole else TRAINING + VALIDATION))
+        count = round((len(trace) - first) / window) if windows_of_tests else 1
+        compared += [TracePart(trace, part) for part in parts_of(trace, first, count)]
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
     parts = (
         "all for tests"
@@ -128,7 +153,7 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool
         else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
     )
     says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
-    return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes))
+    return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes), parts=tuple(compared))
 
 
 def read_any(text: str) -> tuple[Trace, dict[str, int]]:
@@ -150,8 +175,7 @@ def read_any(text: str) -> tuple[Trace, dict[str, int]]:
 
 def possible(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
     """Return the jobs that every policy could place on the empty cluster, and the number of others."""
-    sizes = JobSizes(trace, cluster)
-    fits = sizes.possible(Layout.CONSOLIDATED) & sizes.possible(Layout.ANYWHERE)
+    fits = JobSizes(trace, cluster).always_possible()
     return trace.take(fits), int((~fits).sum())
 
 

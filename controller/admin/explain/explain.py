@@ -149,8 +149,14 @@ def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
     refusal = view.ledger.refusals.get(job.key)
     if refusal is not None and (away := _kept_off(refusal, view.state.time_s)):
         sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
-    reason = "" if view.result.decided is None else view.result.decided.plan.reasons.get(row, "")
-    return f"{sentence} The policy's reason: {reason}." if reason else sentence
+    decided = view.result.decided
+    reason = "" if decided is None else decided.plan.reasons.get(row, "")
+    if reason:
+        sentence = f"{sentence} The policy's reason: {reason}."
+    if decided is not None and (outside := decided.plan.outside):
+        facts["outside_trained_range"] = outside
+        sentence = f"{sentence} The policy's weights were not trained on such a state: {outside}."
+    return sentence
 
 
 def _starting(view: CycleView, job: SlurmJob, now_s: float) -> str:

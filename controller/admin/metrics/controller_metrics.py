@@ -75,6 +75,11 @@ class ControllerMetrics(Collector):
             "headway_policy_guarded", "Decisions of a rule in a learned policy's place", decider.counts.guarded
         )
         yield gauge(
+            "headway_policy_outside_trained_range",
+            "1 while the state is outside of the range that the policy's weights were trained on",
+            bool(decider.outside),
+        )
+        yield gauge(
             "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
         )
         if decider.spec is not None and decider.spec.learning is not None:

@@ -40,6 +40,11 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
         *learning_lines(status.policy.learning),
         ("decisions", _decisions_line(status)),
         *([("guard", f"a rule decides in the policy's place: {status.guard}")] if status.guard else []),
+        *(
+            [("trained range", f"the policy's weights were not trained on such a state: {status.outside}")]
+            if status.outside
+            else []
+        ),
         ("jobs", _jobs_line(status)),
         (
             "gpus",

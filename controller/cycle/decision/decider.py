@@ -140,6 +140,8 @@ class Decider:
         """Times of the first and the last of consecutive decisions that neither policy nor fallback made."""
         self.counts = DeciderCounts()
         self.last_error = ""
+        self.outside = ""
+        """How the last state leaves the range of the policy's training; empty if it does not, or if that is not known."""
         self.guard = ""
         """Reason why a rule made the last decision in the policy's place; empty if the policy itself or the fallback made it."""
 
@@ -222,9 +224,10 @@ class Decider:
         else:
             self._undecided = None
             self._note_guard(plan.guard)
+            self._note_outside(plan.outside)
             return Decided(plan, name, self._took_s(begun_s), "")
         self.counts.fallbacks += 1
-        self.guard = ""
+        self.guard = self.outside = ""
         self.last_error = problem
         decided = self._decide_by_fallback(state)
         if isinstance(decided, Rejection):
@@ -282,7 +285,7 @@ class Decider:
             await endpoint.close()
             raise
         old, self._server = self._server.endpoint, fresh
-        self._failures, self._rest_until_s, self.last_error, self.guard = 0, 0.0, "", ""
+        self._failures, self._rest_until_s, self.last_error, self.guard, self.outside = 0, 0.0, "", "", ""
         if not self._calls[id(old)]:
             await old.close()
         assert fresh.spec is not None, "it was described above"
@@ -343,6 +346,11 @@ class Decider:
             log.warning("policy_guarded", address=self.address, reason=reason)
         self.counts.guarded += bool(reason)
         self.guard = reason
+
+    def _note_outside(self, text: str) -> None:
+        if text and not self.outside:
+            log.warning("policy_outside_trained_range", address=self.address, state=text)
+        self.outside = text
 
     def _note_undecided(self) -> None:
         now_s = self._clock.monotonic()

@@ -67,6 +67,8 @@ class Plan:
     """Stops that are useful only together; those for the first jobs of the queue come first."""
     guard: str = ""
     """Reason why a rule decided in a learned policy's place; empty if the policy itself decided."""
+    outside: str = ""
+    """How the state leaves the range that the policy's weights were trained on; empty if it does not."""
 
     def first(self, most: int) -> Plan:
         """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""
@@ -158,7 +160,7 @@ def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64])
     waiting = tuple(queue[waits[queue]].tolist())
     given = decision.reasons.keys() - {start.row for start in starts}
     reasons = {row: decision.reasons[row][:_MAX_REASON] for row in given.intersection(waiting)} if given else {}
-    return Plan(starts, waiting, reasons, guard=decision.guard)
+    return Plan(starts, waiting, reasons, guard=decision.guard, outside=decision.outside)
 
 
 def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> None:
@@ -245,7 +247,7 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
     order = [row for row in decision.queue or state.pending.tolist() if row in known]
     queue = dict.fromkeys([*order, *waits])  # the policy may have left out jobs
     groups = _groups(state, waits.values(), stops)
-    return Plan(starts, tuple(queue), {**plan.reasons, **delayed}, stops, groups, decision.guard)
+    return Plan(starts, tuple(queue), {**plan.reasons, **delayed}, stops, groups, decision.guard, decision.outside)
 
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:

@@ -22,6 +22,7 @@ from policies.learned.contention_rl.preempting import too_slow
 from policies.learned.guard import guard_of
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
+from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
 from policies.placement.placement_text import nodes_text
@@ -63,8 +64,9 @@ class AgentAction:
 class ContentionAgent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
-    def __init__(self, encoding: Encoding, network: nn.Module) -> None:
-        """`network` maps a batch of observations to (logits of all actions, values)."""
+    def __init__(self, encoding: Encoding, network: nn.Module, trained: TrainedRange | None = None) -> None:
+        """`network` maps a batch of observations to (logits of all actions, values); `trained` is the range of its training."""
+        self.trained = trained or {}
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
@@ -84,7 +86,7 @@ class ContentionAgent:
             ) from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
-        return cls(encoding, network)
+        return cls(encoding, network, card.trained_range)
 
     def logits(self, observations: Tensor) -> Tensor:
         """Return the logits of all actions for a batch of observations."""
@@ -143,7 +145,8 @@ class RlBase:
         """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Raises
         EncoderError for unsupported clusters."""
         decision = self._decided(state)
-        return decision if self._guard is None else self._guard.checked(state, decision)
+        checked = decision if self._guard is None else self._guard.checked(state, decision)
+        return noted(self._agent.trained, state, checked)
 
     def _decided(self, state: ClusterState) -> Decision:
         stopped = too_slow(state, self._below) if self._below else None

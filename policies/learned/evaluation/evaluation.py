@@ -28,7 +28,7 @@ from policies.learned.training.systems import (
 
 METRICS = (
     *(FIGURE, "p90_jct_s", "avg_wait_s", "avg_service_s", "makespan_s", "utilization", "effectiveness"),
-    *("avg_contention_sensitivity", "preemptions"),
+    *("avg_contention_sensitivity", "preemptions", "p99_jct_s", "guarded_share", "carried_avg_s"),
 )
 """The figures that compare schedules, the most important first."""
 _JOBS = ("jobs", "finished")
@@ -57,7 +57,7 @@ class Evaluation:
     data: str
     traces: tuple[str, ...]
     seeds: int
-    """Number of independent seeds; windows, where traces are the user's."""
+    """Number of independent seeds; of runs, where traces are the user's."""
     figures: Mapping[str, Mapping[str, Mean | None]]
     """Means by policy and metric; None where a policy never started some jobs, or nothing was measured."""
     changes: Mapping[str, Mean | None]
@@ -65,6 +65,8 @@ class Evaluation:
     unfinished: Mapping[str, int]
     """Number of jobs that each policy never started."""
     notes: tuple[str, ...]
+    says: str = ""
+    """How the runs begin and end, in a sentence."""
 
 
 def evaluate(request: EvaluationRequest, on_progress: OnProgress) -> Evaluation:
@@ -84,6 +86,7 @@ def evaluate(request: EvaluationRequest, on_progress: OnProgress) -> Evaluation:
         {name: _change(comparison, name, first) for name in policies if name != first},
         {name: sum(_left(each) for each in comparison.figures[name]) for name in policies},
         backend.notes,
+        comparison.says,
     )
 
 
@@ -93,6 +96,7 @@ def as_json(answer: Evaluation) -> dict[str, object]:
         "data": answer.data,
         "traces": list(answer.traces),
         "seeds": answer.seeds,
+        "runs": answer.says,
         "policies": [
             {
                 "policy": name,

@@ -21,6 +21,7 @@ from policies.learned.headway_rl.initial_rule import initial_rule
 from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.learned.headway_rl.search import Assignment, Search
 from policies.learned.weights import weights
+from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
 from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
@@ -59,9 +60,13 @@ class HeadwayRl:
         contention-greedy. With `values=start`, jobs have the values of the rule that training began with, and the search its
         terms; `weights` has no effect then. A job is late when it has waited for `patience_s` and for `stretch` times its estimated
         duration. Raises WeightsError."""
+        self._trained: TrainedRange = {}
         if choice("values", values, (LEARNED, START)) == START:
             weights = initial_rule()
-        self._network = weights if isinstance(weights, ValueFunction) else load(weights)
+        if isinstance(weights, ValueFunction):
+            self._network = weights
+        else:
+            self._network, self._trained = load_with_range(weights)
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
         self._law = Law(choice("law", law, tuple(each.value for each in Law)))
@@ -76,6 +81,9 @@ class HeadwayRl:
 
     def decide(self, state: ClusterState) -> Decision:
         """Return the best assignment that is found; jobs that may not be stopped keep their placements."""
+        return noted(self._trained, state, self._decided(state))
+
+    def _decided(self, state: ClusterState) -> Decision:
         if not len(state.pending):
             return Decision(present_placements(state, state.running))
         head = head_of(state, self._patience.late(state))
@@ -150,6 +158,11 @@ class _Reasons:
 
 def load(folder: str = "") -> ValueFunction:
     """Load a network from the folder of a policy training, or from the weights that come with Headway. Raises WeightsError."""
+    return load_with_range(folder)[0]
+
+
+def load_with_range(folder: str) -> tuple[ValueFunction, TrainedRange]:
+    """Load a network as `load` does, and the range of its training from the card. Raises WeightsError."""
     place, name = weights.located(folder, SYSTEM, SYSTEM)
-    arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
-    return ValueFunction(arrays)
+    arrays, card = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
+    return ValueFunction(arrays), card.trained_range

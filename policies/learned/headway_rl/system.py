@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from policies.learned.headway_rl.features import ENCODER
 from policies.learned.headway_rl.policy import SYSTEM as NAME
-from policies.learned.headway_rl.recipe import Recipe, setup, train
+from policies.learned.headway_rl.recipe import Recipe, default_backends, setup, train
 from policies.learned.training.systems import CardDetails, SimulationBackend, TrainableSystem
+from policies.learned.weights.trained_range import merged
 
 
 def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries: all features are relative, so every cluster is supported."""
-    del recipe, backend
-    return CardDetails(encoder=ENCODER, shapes=("any",))
+    first, *others = default_backends(recipe)
+    used = [backend, *(others if backend.data_sha256 == first.data_sha256 else ())]
+    trained_range = merged(each.trained_range() for each in used)
+    return CardDetails(encoder=ENCODER, shapes=("any",), trained_range=trained_range)
 
 
 SYSTEM = TrainableSystem(

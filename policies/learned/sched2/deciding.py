@@ -13,6 +13,7 @@ from typing import Protocol
 from policies.api import Decision
 from policies.learned.guard import Guard
 from policies.learned.sched2.encoder import AgentView, Encoder
+from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState, Placement
 from policies.placement.best_fit import free_gpus
 from policies.placement.placement_text import nodes_text
@@ -36,6 +37,10 @@ class Sched2Agent(Protocol):
     """Chooses jobs. Invariant: equal views give equal actions."""
 
     @property
+    def trained(self) -> TrainedRange:
+        """Range of the training; empty if it is not known."""
+
+    @property
     def encoder(self) -> Encoder:
         """The encoder that turns a cluster state into the agent's observation."""
 
@@ -52,7 +57,8 @@ class AgentPolicy:
     def decide(self, state: ClusterState) -> Decision:
         """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
         decision = decide(self._agent, state)
-        return decision if self._guard is None else self._guard.checked(state, decision)
+        checked = decision if self._guard is None else self._guard.checked(state, decision)
+        return noted(self._agent.trained, state, checked)
 
 
 def decide(agent: Sched2Agent, state: ClusterState) -> Decision:

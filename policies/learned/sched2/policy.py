@@ -18,6 +18,7 @@ from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding, 
 from policies.learned.sched2.state.kinds import FEATURES, PAPER
 from policies.learned.sched2.state.state_columns import State
 from policies.learned.weights import weights
+from policies.learned.weights.trained_range import TrainedRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +34,9 @@ SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learn
 class QAgent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
-    def __init__(self, encoding: Encoding, network: Sched2Network) -> None:
+    def __init__(self, encoding: Encoding, network: Sched2Network, trained: TrainedRange | None = None) -> None:
+        """`trained` is the range of its training, if that is known."""
+        self.trained: TrainedRange = trained or {}
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
@@ -54,7 +57,7 @@ class QAgent:
             ) from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=made.state_dict())
         weights.fill(made, arrays)
-        return cls(replace(encoding, window=window) if window else encoding, made)
+        return cls(replace(encoding, window=window) if window else encoding, made, card.trained_range)
 
     def action(self, state: State, mask: Mask) -> int:
         """Return the possible action with the highest Q for a state of the environment."""

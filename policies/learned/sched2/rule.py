@@ -24,6 +24,7 @@ from policies.learned.sched2.state.features import Features
 from policies.learned.sched2.state.first_rule import first_rule
 from policies.learned.sched2.state.state_columns import State
 from policies.learned.weights import weights as stored
+from policies.learned.weights.trained_range import TrainedRange
 
 SYSTEM = "sched2-rule"
 WEIGHT = "rule"
@@ -35,8 +36,9 @@ Rule = npt.NDArray[np.float64]
 class RuleAgent:
     """Chooses by a rule."""
 
-    def __init__(self, encoding: Encoding, rule: Rule) -> None:
-        """`rule` has OF_JOB numbers."""
+    def __init__(self, encoding: Encoding, rule: Rule, trained: TrainedRange | None = None) -> None:
+        """`rule` has OF_JOB numbers; `trained` is the range of its search, if that is known."""
+        self.trained: TrainedRange = trained or {}
         self.encoder = Encoder(encoding)
         self._rule = rule
         self._features = Features(encoding.columns)
@@ -56,7 +58,7 @@ class RuleAgent:
         except (KeyError, TypeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe has no encoding ({error!r}); train again") from error
         chosen = first_rule() if kind == START else rule.astype(np.float64)
-        return cls(replace(encoding, window=window) if window else encoding, chosen)
+        return cls(replace(encoding, window=window) if window else encoding, chosen, card.trained_range)
 
     def choose(self, view: AgentView) -> AgentAction:
         """Return the rule's action."""

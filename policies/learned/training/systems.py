@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from policies.learned.training.run.training_run import TrainingRun
     from policies.learned.weights.card import Setting
+    from policies.learned.weights.trained_range import TrainedRange
 
 TRAINED = "agent"
 """Name of trained agents where policies are named."""
@@ -105,6 +106,10 @@ class SetupOverrides:
     """A file of profiles, such as `headway profile export` writes."""
     whole: bool = False
     """Traces are not cut: all of each is for tests, and nothing is left for training."""
+    windows: bool = True
+    """Policies are compared on windows of about as many jobs as an episode has, and not in one run of each trace."""
+    warm_up: str = "srtf"
+    """Policy that runs the jobs before the part of a trace on which others are compared, as NAME[:key=value,...]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class Comparison:
     """
     per_seed: int = 1
     """Number of consecutive traces that belong to one seed: only seeds are independent of each other."""
+    says: str = ""
+    """How the runs begin and end, in a sentence."""
 
 
 OnProgress = Callable[[float], None]
@@ -151,6 +158,9 @@ class SimulationBackend(Protocol):
     @property
     def data_sha256(self) -> str:
         """Digest of the training data: traces or workloads and seeds, cluster, slowdown, profiles."""
+
+    def trained_range(self) -> TrainedRange:
+        """Return the range of jobs, queues and clusters in training traces, for the card."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -189,8 +199,9 @@ class SimulationBackend(Protocol):
     def compare(self, policies: Mapping[str, Scheduler], seeds: int | None, on_progress: OnProgress) -> Comparison:
         """Run every policy, and every agent in its environment, on the same test traces, in processes.
 
-        Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` windows, none of them used in
-        training. None: five seeds, or all windows. Raises TrainingError.
+        Workloads give one trace for each of `seeds` test seeds; users' traces give at most `seeds` parts or windows, none of them
+        used in training. None: five seeds, or all of them. Runs of users' traces begin on the cluster as the policy `warm_up` of
+        the overrides left it; beside an agent, which cannot begin there, all begin on an empty cluster. Raises TrainingError.
         """
 
     def close(self) -> None:
@@ -207,6 +218,8 @@ class CardDetails:
     """Clusters that the system is trained for."""
     settings: Mapping[str, Setting] | None = None
     """The card's recipe, where a policy needs more than the recipe's fields to be made again."""
+    trained_range: TrainedRange | None = None
+    """The range of the training, where it uses more than one backend; None: that of the backend."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ def _card(request: TrainingRequest, system: TrainableSystem, recipe: Any, backen
         shapes=card_details.shapes,
         data=backend.data,
         data_sha256=backend.data_sha256,
+        trained_range=card_details.trained_range or backend.trained_range(),
     )
     # It is another network, so it must not be served as the system's own.
     return card if request.engine == HOUSE else replace(card, system=f"{system.name}-{request.engine}")

@@ -16,9 +16,11 @@ from typing import Any, TypeAlias
 from policies.documents import is_number, is_version, short
 from policies.errors import WeightsError
 from policies.learned.weights.renamed_fields import current_names
+from policies.learned.weights.trained_range import QUANTITIES, TrainedRange
 
 FORMAT = 1
 Setting: TypeAlias = bool | int | float | str
+_RANGE = "trained_range"
 _REMAKE = "train again, or take weights and card from one place and one version of Headway"
 
 
@@ -44,6 +46,8 @@ class ModelCard:
     """Digest of that data, made by `digest`."""
     versions: Mapping[str, str]
     """Versions of headway, python and torch."""
+    trained_range: TrainedRange = field(default_factory=dict)
+    """Smallest and largest value of each quantity in training traces; empty in cards of earlier versions."""
     results: Mapping[str, float] = field(default_factory=dict)
     """Validation results: figure -> value."""
     weights_sha256: str = ""
@@ -59,7 +63,9 @@ class ModelCard:
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        values |= {name: dict(values[name]) for name in ("recipe", "versions", "results")}
+        values |= {name: dict(values[name]) for name in ("recipe", "versions", _RANGE, "results")}
+        if not values[_RANGE]:
+            del values[_RANGE]  # so that earlier versions read the card
         return json.dumps({"format": values.pop("format"), **values}, indent=2, allow_nan=False) + "\n"
 
     @classmethod
@@ -71,16 +77,29 @@ class ModelCard:
             said = f"a card of format {_shortened(found)}" if found != FORMAT else f"format is {found!r}"
             raise WeightsError(f"{where}: {said}, this Headway reads {FORMAT}; {_REMAKE}")
         known = {each.name for each in fields(cls)}
+        values.setdefault(_RANGE, {})
         for name in sorted(values.keys() ^ known):
             fault = "there is no such key" if name in values else "missing"
             raise WeightsError(f"{where}: {short(name)}: {fault}; {_REMAKE}")
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if isinstance(values[_RANGE], dict):
+            values[_RANGE] = {
+                name: tuple(each) if isinstance(each, list) else each for name, each in values[_RANGE].items()
+            }
         _check(values, where, _REMAKE)
         return cls(**values | {"recipe": current_names(values["system"], values["recipe"])})
 
 
 def draft(
-    *, system: str, recipe: object, seed: int, encoder: str, shapes: Iterable[str], data: str, data_sha256: str
+    *,
+    system: str,
+    recipe: object,
+    seed: int,
+    encoder: str,
+    shapes: Iterable[str],
+    data: str,
+    data_sha256: str,
+    trained_range: TrainedRange | None = None,
 ) -> ModelCard:
     """Return the card of a training that begins. `recipe` is the recipe's dataclass, or a mapping."""
     return ModelCard(
@@ -92,6 +111,7 @@ def draft(
         data=data,
         data_sha256=data_sha256,
         versions=versions(),
+        trained_range=trained_range or {},
     )
 
 
@@ -182,6 +202,10 @@ def _is_table(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     return check
 
 
+def _is_range(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value)) and bool(value[0] <= value[1])
+
+
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
@@ -202,6 +226,10 @@ _FORMS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "data": ("a text", _is_text),
     "data_sha256": ("64 hexadecimal digits", _is_digest),
     "versions": ("a table of texts", _is_table(_is_text)),
+    _RANGE: (
+        f"a table of [smallest, largest] of {', '.join(QUANTITIES)}",
+        lambda value: _is_table(_is_range)(value) and isinstance(value, Mapping) and set(value) <= set(QUANTITIES),
+    ),
     "results": ("a table of finite numbers", _is_table(is_number)),
     "weights_sha256": ("64 hexadecimal digits", lambda value: value == "" or _is_digest(value)),
     "parameters": ("a whole number, 0 or more", _is_whole),

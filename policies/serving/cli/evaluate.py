@@ -17,10 +17,14 @@ _HOUR_S = 3600.0
 _COLUMNS = {
     "avg_jct_s": "average JCT, h",
     "p90_jct_s": "p90 JCT, h",
+    "p99_jct_s": "p99 JCT, h",
     "avg_wait_s": "average wait, h",
     "utilization": "GPUs busy, %",
     "avg_contention_sensitivity": "contention sensitivity",
 }
+_SHARES = ("utilization", "guarded_share")
+_IF_ANY = {"carried_avg_s": "jobs of before, h", "guarded_share": "by a guard, %"}
+"""Columns that are shown only if a policy has such a figure."""
 
 
 def evaluate(
@@ -33,7 +37,9 @@ def evaluate(
     ],
     weights: options.Weights = None,
     traces: options.Traces = None,
-    whole: options.Whole = False,
+    whole_trace: options.WholeTrace = False,
+    windows: options.Windows = False,
+    warm_up: options.WarmUp = options.WARM_UP,
     cluster: options.Cluster = None,
     slowdown: options.Slowdown = None,
     profiles: options.Profiles = None,
@@ -44,14 +50,17 @@ def evaluate(
 ) -> None:
     """Compare policies on the same traces. Prints means with 95 % intervals over seeds, and changes trace by trace.
 
-    JCT includes the time in the queue.
+    A trace is run from a warm cluster to its end: the last fifth of its jobs, which no training uses. JCT includes the time in the
+    queue.
     """
     from policies.errors import PolicyError
     from policies.learned.evaluation import evaluation
 
     request = evaluation.EvaluationRequest(
         policies=tuple(policies),
-        overrides=options.overrides(traces, cluster, slowdown, profiles, whole=whole),
+        overrides=options.overrides(
+            traces, cluster, slowdown, profiles, whole=whole_trace, windows=windows, warm_up=warm_up
+        ),
         weights=weights,
         system=system,
         settings=tuple(settings or ()),
@@ -92,23 +101,34 @@ def _print(answer: Evaluation) -> None:
     from rich.table import Table
 
     table = Table("policy", box=None, header_style="bold", title=answer.data, title_justify="left", title_style="")
-    for title in _COLUMNS.values():
+    columns = _COLUMNS | {
+        metric: title
+        for metric, title in _IF_ANY.items()
+        if any((mean := figures[metric]) is not None and mean.mean for figures in answer.figures.values())
+    }
+    for title in columns.values():
         table.add_column(title, justify="right", no_wrap=True)
     first = next(iter(answer.figures))
     table.add_column(f"JCT against {first}", justify="right", no_wrap=True)
     for name, figures in answer.figures.items():
-        cells = [_text(metric, figures[metric]) for metric in _COLUMNS]
+        cells = [_text(metric, figures[metric]) for metric in columns]
         table.add_row(name, *cells, "" if name == first else _share(answer.changes[name]))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
     for name, left in answer.unfinished.items():
         if left:
             typer.echo(f"{name} never started {left:,} jobs, so its figures are not valid")
-    over = "seeds or windows" if answer.seeds == len(answer.traces) else "seeds"
+    over = "seeds or runs" if answer.seeds == len(answer.traces) else "seeds"
     means = (
         f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"
     )
-    typer.echo(means if answer.seeds > 1 else "one seed or window: an interval needs at least two")
+    if answer.says:
+        typer.echo(answer.says)
+    typer.echo(
+        means
+        if answer.seeds > 1
+        else "one seed or run: an interval needs at least two; --windows makes several of a trace"
+    )
     for note in answer.notes:
         typer.echo(note, err=True)
 
@@ -116,7 +136,7 @@ def _print(answer: Evaluation) -> None:
 def _text(metric: str, mean: Mean | None) -> str:
     if mean is None:
         return "-"
-    unit, digits = (1 / _HOUR_S, 3) if metric.endswith("_s") else (100.0, 1) if metric == "utilization" else (1.0, 3)
+    unit, digits = (1 / _HOUR_S, 3) if metric.endswith("_s") else (100.0, 1) if metric in _SHARES else (1.0, 3)
     about = "" if mean.ci95 is None else f" ± {unit * mean.ci95:.{digits}f}"
     return f"{unit * mean.mean:,.{digits}f}{about}"
 

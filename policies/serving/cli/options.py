@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from policies.learned.training.systems import SetupOverrides
 
+WARM_UP = "srtf"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Traces = Annotated[
     list[str] | None,
@@ -57,11 +58,28 @@ Weights = Annotated[
         help="Folder of a policy training, for policies that have weights.", metavar="FOLDER", show_default="shipped"
     ),
 ]
-Whole = Annotated[
+WholeTrace = Annotated[
     bool,
     typer.Option(
+        "--whole-trace",
         "--whole",
-        help="Use the whole traces, not only the last fifth: for traces that were not trained on.",
+        help="Use all jobs of each trace, not only the last fifth: for traces that no training used. The first tenth of them fills "
+        "the cluster.",
+    ),
+]
+Windows = Annotated[
+    bool,
+    typer.Option(
+        "--windows",
+        help="Cut traces into windows of about as many jobs as the system's episodes, which give an interval; without it, each "
+        "trace is one run.",
+    ),
+]
+WarmUp = Annotated[
+    str,
+    typer.Option(
+        help="The policy that runs the jobs before, so that each run of a trace begins as full as the cluster was then.",
+        metavar="POLICY",
     ),
 ]
 SystemOf = Annotated[
@@ -72,7 +90,7 @@ SystemOf = Annotated[
 ]
 TestSeeds = Annotated[
     int | None,
-    typer.Option(min=1, max=1000, help="Test seeds of workloads; windows of traces.", show_default="5; all windows"),
+    typer.Option(min=1, max=1000, help="Test seeds of workloads; runs of traces.", show_default="5; all runs"),
 ]
 SystemName = Annotated[str, typer.Argument(metavar="SYSTEM", help="System to train; a wrong name lists all names.")]
 Out = Annotated[
@@ -110,13 +128,21 @@ def overrides(
     profiles: str | None,
     *,
     whole: bool = False,
+    windows: bool = True,
+    warm_up: str = WARM_UP,
 ) -> SetupOverrides:
     """Return what the user gave in place of the system's own workloads, cluster, slowdown and profiles."""
     from policies.learned.training.systems import SetupOverrides
 
     slowdowns = tuple(slowdown) if slowdown else None
     return SetupOverrides(
-        traces=tuple(traces or ()), cluster=cluster, slowdown=slowdowns, profiles=profiles, whole=whole
+        traces=tuple(traces or ()),
+        cluster=cluster,
+        slowdown=slowdowns,
+        profiles=profiles,
+        whole=whole,
+        windows=windows,
+        warm_up=warm_up,
     )
 
 

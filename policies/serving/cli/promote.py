@@ -34,7 +34,8 @@ def promote(
     undo: Undo = False,
     shipped: Shipped = False,
     traces: options.Traces = None,
-    whole: options.Whole = False,
+    whole_trace: options.WholeTrace = False,
+    warm_up: options.WarmUp = options.WARM_UP,
     cluster: options.Cluster = None,
     slowdown: options.Slowdown = None,
     profiles: options.Profiles = None,
@@ -57,7 +58,7 @@ def promote(
             return
         request = evaluation.EvaluationRequest(
             policies=(),
-            overrides=options.overrides(traces, cluster, slowdown, profiles, whole=whole),
+            overrides=options.overrides(traces, cluster, slowdown, profiles, whole=whole_trace, warm_up=warm_up),
             settings=tuple(settings or ()),
             seeds=seeds,
         )

@@ -188,10 +188,15 @@ class Decision(_message.Message):
     SERVER_NODE_FIELD_NUMBER: _builtins.int
     SERVER_COUNT_FIELD_NUMBER: _builtins.int
     GUARD_FIELD_NUMBER: _builtins.int
+    OUTSIDE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """ClusterSnapshot.sequence of the snapshot that it is based on."""
     guard: _builtins.str
     """Why a rule made this decision in a learned policy's place, at most 200 characters; empty if the policy itself did."""
+    outside: _builtins.str
+    """How the state leaves the range of jobs and clusters that the policy's weights were trained on, at most 200 characters; empty
+    if it does not, or if that range is not known.
+    """
     @_builtins.property
     def job(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows of the jobs that occupy a placement."""
@@ -243,10 +248,11 @@ class Decision(_message.Message):
         server_node: _abc.Iterable[_builtins.int] | None = ...,
         server_count: _abc.Iterable[_builtins.int] | None = ...,
         guard: _builtins.str = ...,
+        outside: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "job", b"job", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "job", b"job", "outside", b"outside", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,17 +1,20 @@
 """Workloads of the papers, drawn from their distributions: one module per paper, with its parameters and `generate`.
-Imports `errors` and `traces/trace`; of other packages `policies`.
+Imports `errors`, `traces/load` and `traces/trace`; of other packages `policies`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from simulator.errors import TraceError
-from simulator.traces.generators.workload import Workload
-from simulator.traces.trace import Trace
+from simulator.traces.generators.workload import Workload, by_hours, nanoseconds, without_hours
+from simulator.traces.load import at_load, check_load, offered_load
+from simulator.traces.trace import NS_PER_S, Trace
 
 _PARAMETERS = {
     "contention-rl": "ContentionRL",
@@ -37,6 +40,24 @@ def generate(like: str, workload: Workload | None = None) -> Trace:
     parameters = parameters_of(like)
     make: Callable[[Any], Trace] = _module(like).generate
     return make(parameters() if workload is None else workload)  # type: ignore[call-arg] # every generator gives the defaults
+
+
+def with_exact_load(workload: Workload, trace: Trace) -> Trace:
+    """Return the trace of that workload with exactly its load; the draws alone give it in the mean over seeds. Raises TraceError.
+
+    Submissions move closer together or farther apart; those that follow the hours of a day still do.
+    """
+    load, gpus = workload.load, workload.cluster_gpus
+    if load is None:
+        return trace
+    found = offered_load(trace, gpus)
+    if workload.arrivals != "daily" or found.load is None:
+        return at_load(trace, gpus, load)
+    even_s = without_hours(trace.submit_ns / NS_PER_S)
+    scale = without_hours(np.array([found.span_s * found.load / load]))[0] / even_s[-1]
+    moved = replace(trace, submit_ns=nanoseconds(by_hours(even_s * scale)))
+    check_load(moved, gpus, load)
+    return moved
 
 
 def from_text(like: str, texts: Mapping[str, str]) -> Workload:

@@ -41,7 +41,8 @@ class Workload:
     gap_cv: float = 2.0
     """Coefficient of variation of `bursty` gaps; 1 is Poisson."""
     load: float | None = None
-    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`."""
+    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`. The load of one trace
+    differs from it as drawn gaps differ from their mean; `with_exact_load` removes the difference."""
     cluster_gpus: int = 32
     """GPUs of the cluster to which `load` refers; no job may be larger."""
 
@@ -145,12 +146,27 @@ def submits(rng: np.random.Generator, workload: Workload, gap_s: float) -> Float
 
 def by_hours(even_s: FloatColumn) -> FloatColumn:
     """Return even arrival times moved to follow the hours of a day: each waits until the day's cumulative rate reaches it."""
-    shares = np.array(BY_HOUR) / np.mean(BY_HOUR)
-    brought = np.concatenate(([0.0], np.cumsum(shares))) * HOUR_S
+    return _within_days(even_s, _brought(), _hours())
+
+
+def without_hours(times_s: FloatColumn) -> FloatColumn:
+    """Return the even arrival times that `by_hours` has moved to these."""
+    return _within_days(times_s, _hours(), _brought())
+
+
+def _hours() -> FloatColumn:
+    return np.asarray(np.arange(25) * HOUR_S, dtype=np.float64)
+
+
+def _brought() -> FloatColumn:
+    """Return the cumulative rate at the begin of each hour and at the end of the day, in seconds of the mean rate."""
+    return np.concatenate(([0.0], np.cumsum(np.array(BY_HOUR) / np.mean(BY_HOUR)))) * HOUR_S
+
+
+def _within_days(times_s: FloatColumn, before: FloatColumn, after: FloatColumn) -> FloatColumn:
     day_s = 24 * HOUR_S
-    days = np.floor(even_s / day_s)
-    within = np.interp(even_s - days * day_s, brought, np.arange(25) * HOUR_S)
-    return np.asarray(days * day_s + within, dtype=np.float64)
+    days = np.floor(times_s / day_s)
+    return np.asarray(days * day_s + np.interp(times_s - days * day_s, before, after), dtype=np.float64)
 
 
 def nanoseconds(seconds: npt.NDArray[np.floating]) -> IntColumn:

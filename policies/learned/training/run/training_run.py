@@ -203,7 +203,8 @@ class TrainingRun:
         settings = {
             "better": self.early.better,
             "patience": self.early.patience,
-            "card": json.loads(self.card.to_json()),
+            # The range follows from the data, and trainings of earlier versions do not have it.
+            "card": json.loads(replace(self.card, trained_range={}).to_json()),
         }
         path = self.folder / "settings.json"
         if not self._resume:

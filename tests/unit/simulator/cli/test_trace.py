@@ -37,6 +37,19 @@ def test_a_workload_is_generated(tmp_path: Path) -> None:
     assert (len(trace), set(trace.num_gpus)) == (24, {2, 4})
 
 
+def test_the_load_of_a_generated_trace_is_checked_and_printed(tmp_path: Path) -> None:
+    words = ("--like", "philly", "--jobs", "400", "--cluster", "16x8", "--load", "0.9")
+    result = run("generate", *words, "--out", tmp_path / "t.csv")
+    assert "load 0.900 on 128 GPUs" in result.stderr
+    assert "--warm begins as busy as the load says" in result.stderr
+    described = json.loads(run("describe", tmp_path / "t.csv", "--cluster", "16x8", "--json").stdout)
+    assert described["load"]["offered"] == pytest.approx(0.9, rel=1e-3)
+    warm = run("generate", *words, "--warm", "--out", tmp_path / "w.csv")
+    assert "load 0.900 on 128 GPUs" in warm.stderr
+    assert "--warm" not in warm.stderr
+    assert len(read_trace(tmp_path / "w.csv")) > 400
+
+
 def test_parameters_are_shown() -> None:
     shown = run("generate", "--like", "philly", "--cluster", "2000x8", "--load", "0.8", "--show").stdout.splitlines()
     assert {"jobs=10000", "cluster_gpus=16000", "load=0.8", "arrivals=poisson"} <= set(shown)

@@ -19,7 +19,7 @@ from policies.model import ClusterState
 from policies.selection import present_placements
 from simulator.agents.policy_agent import PolicyAgent
 from simulator.cluster.cluster import Cluster
-from simulator.envs import ELASTIC
+from simulator.envs import CONTENTION, ELASTIC
 from simulator.results.metrics import average_jct_s
 from simulator.slowdown.profiles.files import save_profiles
 from simulator.slowdown.profiles.model_profiles import ModelProfile
@@ -165,6 +165,53 @@ def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     assert its.notes == ()
     changed = trace_file(tmp_path / "mine.csv", jobs=101)
     assert simulator_backend(SETUP, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
+
+
+@pytest.mark.parametrize(
+    ("overrides", "names"),
+    [
+        ({"windows": False}, ["mine, jobs 81 to 100"]),
+        ({"windows": False, "whole": True}, ["mine, jobs 11 to 100"]),
+        ({"whole": True}, [f"mine, jobs {begin} to {end}" for begin, end in ((11, 32), (33, 55), (56, 78), (79, 100))]),
+    ],
+)
+def test_policies_are_compared_from_a_warm_cluster(tmp_path: Path, overrides: dict[str, Any], names: list[str]) -> None:
+    path = trace_file(tmp_path / "mine.csv")
+    its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), warm_up="fifo-skip", **overrides))
+    found = its.compare({name: load_policy(name) for name in ("fifo-skip", "fewest-gpus")}, None, lambda _share: None)
+
+    assert list(found.traces) == names
+    assert "begins as full as fifo-skip has left the cluster" in found.says
+    fifo, fewest = found.figures["fifo-skip"], found.figures["fewest-gpus"]
+    assert [each["jobs"] for each in fifo] == [each["finished"] for each in fewest]
+    assert [each["carried"] for each in fifo] == [each["carried"] for each in fewest]
+    assert max(each["carried"] or 0 for each in fifo) > 0
+    assert [each["avg_jct_s"] for each in fifo] != [each["avg_jct_s"] for each in fewest]
+
+
+def test_beside_an_agent_all_begin_on_an_empty_cluster(tmp_path: Path) -> None:
+    path = trace_file(tmp_path / "mine.csv")
+    its = simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True))
+    agent = AgentInEnvironment(UniformAgent(), CONTENTION, {"candidates": 4, "split": "packed", "nodes": "rules"})
+    try:
+        found = its.compare({"fifo": load_policy("fifo"), "uniform": agent}, None, lambda _share: None)
+    finally:
+        its.close()
+    assert "empty cluster (agents in environments begin so" in found.says
+    assert [each["carried"] for each in found.figures["fifo"]] == [0] * 5
+
+
+def test_the_range_of_training_traces_is_recorded(made: SimulatorBackend, tmp_path: Path) -> None:
+    found = made.trained_range()
+    assert found["gpus_per_job"] == (1.0, 4.0)
+    assert found["duration_s"] == (3600.0, 3600.0)
+    assert "load" not in found  # all jobs arrive at once
+    assert found["queue"] == (0.0, 16.0)
+    assert (found["nodes"], found["gpus_per_node"]) == ((2.0, 2.0), (4.0, 4.0))
+    path = trace_file(tmp_path / "mine.csv")
+    of_trace = simulator_backend(SETUP, SetupOverrides(traces=(str(path),))).trained_range()
+    assert 0.3 < of_trace["load"][0] <= of_trace["load"][1] < 3
+    assert simulator_backend(SETUP, SetupOverrides(traces=(str(path),), whole=True)).trained_range() == {}
 
 
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:

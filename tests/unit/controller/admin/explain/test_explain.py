@@ -109,6 +109,16 @@ def test_a_policy_of_another_package_is_named_with_its_reason():
     )
 
 
+def test_a_state_outside_of_the_range_of_the_policys_training_is_shown():
+    shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1)
+    beyond = "1 of 2 jobs request 8 GPUs (trained: 1 to 4)"
+    decided = replace(shot.result.decided, plan=replace(shot.result.decided.plan, outside=beyond))
+    shot.result = replace(shot.result, decided=decided)
+    found = explain(shot, "9", NOW_S)
+    assert found.sentence.endswith(f" The policy's weights were not trained on such a state: {beyond}.")
+    assert found.facts["outside_trained_range"] == beyond
+
+
 def test_the_fallback_is_named_with_the_reason_why_it_decides():
     shot = scene(held(1, {"n1": 8}), job("9"), by="fallback:fifo", problem="policy server x: no answer", nodes=1)
     found = explain(shot, "9", NOW_S)

@@ -91,6 +91,16 @@ async def test_a_decision_of_the_policys_guard_is_counted(folder):
     assert value(registry, "headway_policy_guarded_total") == 1
 
 
+async def test_a_state_outside_of_the_trained_range_is_shown(folder):
+    world = world_in(folder)
+    world.endpoint.outside = "1 of 1 jobs request 1 GPUs (trained: 2 to 4)"
+    registry = make_registry(world)
+    assert value(registry, "headway_policy_outside_trained_range") == 0
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    assert value(registry, "headway_policy_outside_trained_range") == 1
+
+
 # --- the cluster
 
 

@@ -24,6 +24,7 @@ class FakeEndpoint:
     address: str = "unix:///fake"
     placement: Placement = field(default_factory=lambda: Placement((0,), (1,)))
     guard: str = ""
+    outside: str = ""
     away: bool = False
     sick: bool = False
     num_calls: int = 0
@@ -42,7 +43,7 @@ class FakeEndpoint:
     async def decide(self, state, deadline_s):
         self.num_calls += 1
         self._answer()
-        return Decision({0: self.placement}, guard=self.guard)
+        return Decision({0: self.placement}, guard=self.guard, outside=self.outside)
 
     async def learn(self, outcomes):
         self._answer()
@@ -104,6 +105,25 @@ async def test_the_reason_of_a_guard_is_not_that_of_another_policys_decision(sta
         endpoint.away = True
         await tested.decide(state)
     assert (tested.counts.guarded, tested.guard) == (1, "")
+
+
+@pytest.mark.parametrize("how", ["fallback", "swap", "inside"])
+async def test_a_state_outside_of_the_trained_range_is_noted_as_long_as_it_is(state, how):
+    endpoint = FakeEndpoint(outside="1 of 1 jobs request 4 GPUs (trained: 1 to 2)")
+    tested = decider(endpoint)
+    decided = await tested.decide(state)
+    assert decided.plan.outside == tested.outside == "1 of 1 jobs request 4 GPUs (trained: 1 to 2)"
+    assert tested.counts.guarded == 0
+    match how:
+        case "swap":
+            await tested.use(FakeEndpoint(), state)
+        case "fallback":
+            endpoint.away = True
+            await tested.decide(state)
+        case _:
+            endpoint.outside = ""
+            await tested.decide(state)
+    assert tested.outside == ""
 
 
 async def test_the_fallback_decides_when_it_is_away(state):

@@ -1,0 +1,94 @@
+"""A leaderboard that has been run, as JSON, Markdown and text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from simulator.leaderboard.grid import Cell, GridOptions
+from simulator.leaderboard.perform import Run
+from simulator.leaderboard.standings import METHOD, Standings
+from simulator.leaderboard.tables import TextTable, not_significant, tables
+from simulator.runs.report.page import versions
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """The results of a leaderboard, and the command that makes it again."""
+
+    options: GridOptions
+    cells: Sequence[Cell]
+    runs: Sequence[Run]
+    command: str
+
+    @property
+    def standings(self) -> Standings:
+        """The figures."""
+        return Standings(self.runs, self.options.policies)
+
+    def says(self) -> str:
+        """Return how the runs begin and end, in a sentence."""
+        count, rule = self.options.windows, self.options.warm_up
+        runs = "one run of each trace" if count == 1 else f"{count} windows of each trace"
+        return (
+            f"{runs}, from a cluster as full as {rule} has left it by then (the first tenth of the jobs, or all that were "
+            f"submitted before a window) until every job has finished; slowdown {', '.join(self.options.slowdown)}"
+        )
+
+    def notes(self) -> list[str]:
+        """Return remarks about single policies: jobs that were left, decisions of a fallback."""
+        left = [
+            f"{policy} left {count:,} jobs unfinished, so it has no figures"
+            for policy, count in self.standings.unfinished.items()
+            if count
+        ]
+        return left + [f"{run.policy} on {run.trace}: {run.note}" for run in self.runs if run.note]
+
+    def tables(self) -> list[TextTable]:
+        """Return all tables."""
+        return tables(self.standings, self.cells)
+
+    def as_json(self) -> str:
+        """Return one JSON object with every run, mean, pair and load."""
+        standings = self.standings
+        found = {
+            "command": self.command,
+            "versions": versions(),
+            "runs_are": self.says(),
+            "method": METHOD,
+            "policies": [asdict(each) for each in standings.table()],
+            "unfinished": standings.unfinished,
+            "blocks": standings.num_blocks,
+            "pairs": [
+                {"metric": metric, "policy": policy, "other": other, **ratio.as_json()}
+                for metric, policy, other, ratio in standings.pairs()
+            ],
+            "loads": [
+                {"trace": cell.trace, "cluster": cell.cluster, "named": cell.load, "load": cell.offered.load}
+                | asdict(cell.offered)
+                | {"jobs": len(cell.scenario.trace), "dropped": cell.dropped, "estimates": cell.estimates}
+                for cell in self.cells
+            ],
+            "runs": [asdict(run) for run in self.runs],
+        }
+        return json.dumps(found, indent=1, allow_nan=False)
+
+    def markdown(self) -> str:
+        """Return the tables without the single runs, for documents."""
+        parts = [_markdown(table) for table in self.tables() if table.title != "Runs"]
+        if lines := not_significant(self.standings):
+            parts.append("Differences that are not significant:\n\n" + "".join(f"- {line}\n" for line in lines))
+        parts += [f"{note}\n" for note in self.notes()]
+        parts += [f"{METHOD}\n", f"Runs: {self.says()}.\n", f"```sh\n{self.command}\n```\n"]
+        return "\n".join(parts)
+
+
+def _markdown(table: TextTable) -> str:
+    head = _line(table.head) + "\n" + _line(["---"] * table.names + ["---:"] * (len(table.head) - table.names))
+    note = f"{table.note}\n\n" if table.note else ""
+    return f"### {table.title}\n\n{note}{head}\n" + "".join(_line(row) + "\n" for row in table.rows)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
