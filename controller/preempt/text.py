@@ -26,6 +26,11 @@ def event_text(preemption: Preemption) -> str:
     return texts[stage]
 
 
+def stop_text(preemption: Preemption) -> str:
+    """Return why the job is stopped, for the job's own log."""
+    return f"{_BY[preemption.cause]} ({preemption.why}){constraint_text(preemption.constraint)}"
+
+
 def why_text(preemption: Preemption, now_s: float) -> str:
     """Return a sentence about the newest preemption of a job, with a blank before it."""
     by = f"{_BY[preemption.cause]} ({preemption.why})"
