@@ -44,7 +44,7 @@ class AuditTrail:
         self._audit.record(UNKNOWN, "preemption-end", f"{row.stage.value}{problem}", job_id=row.job_id, details=details)
 
     def note_reload(self, before: ControllerSettings, after: ControllerSettings, waiting: list[str]) -> None:
-        """Record a reload. `waiting`: keys whose change needs a restart. A signal does not tell who has sent it."""
+        """Record a reload. `waiting`: keys whose change needs a restart. A signal does not tell its sender."""
         changed = {
             name: [_shown(getattr(before, name)), _shown(getattr(after, name))]
             for name in ControllerSettings.model_fields

@@ -17,7 +17,7 @@ _MOST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """What is noted of one job since it was submitted, or requeued, last."""
+    """Note on one job since it was submitted, or requeued, last."""
 
     key: JobKey
     time_s: float

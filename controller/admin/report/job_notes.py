@@ -34,6 +34,8 @@ _MOST_REASON = 80
 _LONGEST_S = 120.0
 """Time between two cycles that is counted at most: a controller that was away did not see why jobs waited."""
 _SAVE_EVERY_S = 600.0
+_SAVED_AT_ONCE = 500
+"""Jobs that wait or run, and whose notes one cycle writes: a few milliseconds."""
 
 Steps = Callable[[SlurmJob], int | None]
 """Returns the steps that a job has done; None: not known."""
@@ -54,6 +56,8 @@ class JobNotes:
         self._unsaved: set[JobKey] = set()
         self._before_s: float | None = None
         self._saved_s = 0.0
+        self._due: list[JobKey] = []
+        """Jobs that are neither starting nor ending, and whose notes the next cycles write."""
 
     def waits_of(self, key: JobKey) -> dict[str, float]:
         """Return why that job has waited, in seconds by reason."""
@@ -75,8 +79,9 @@ class JobNotes:
         changes = result.changes
         done = {job.key for job in (*changes.started, *changes.ended)} | {former.key for former, _ in changes.requeued}
         if now_s - self._saved_s > _SAVE_EVERY_S:
-            self._saved_s, done = now_s, done | self._unsaved
-        self._save(done, now_s)
+            self._saved_s, self._due = now_s, list(self._unsaved)
+        self._save(done.union(self._due[:_SAVED_AT_ONCE]), now_s)
+        del self._due[:_SAVED_AT_ONCE]
         self._forget(observation.jobs.keys())
 
     def _load(self, keys: Iterable[JobKey]) -> None:
@@ -125,4 +130,4 @@ def reason_of(found: Standing) -> str:
         return _BY_ROLE.get(found.role, "")
     if found.obstacle in _BY_OBSTACLE:
         return _BY_OBSTACLE[found.obstacle]
-    return found.why.partition(";")[0].partition(" (")[0][:_MOST_REASON] or _OTHER
+    return found.why.partition(";")[0].partition(" (")[0].removeprefix("waits ")[:_MOST_REASON] or _OTHER

@@ -1,4 +1,4 @@
-"""Answers the call GetReport: who may see which job, and what became of it."""
+"""Answers the call GetReport: which jobs a user may see, and what became of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from controller.admin.report.job_notes import JobNotes
 from controller.admin.report.sources import gather, known
 from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError
+from controller.base.text import without_job_ids
 from controller.slurm.accounting import Accounting
 from protos.headway.v1 import admin_pb2
 
@@ -40,7 +41,8 @@ class Reports:
             sources = await gather(self._viewer, found, self._notes, self._accounting)
         except JournalError as error:
             raise CallRefused(Reason.JOURNAL_FAILED, str(error)) from error
-        return job_report(sources, view, lambda raw_id: self._id_of(view, raw_id, user if private else None))
+        message = job_report(sources, view, lambda raw_id: self._id_of(view, raw_id, user if private else None))
+        return _without_others(message) if private else message
 
     def _unknown_text(self, view: CycleView, job_id: str) -> str:
         tasks = view.tasks(job_id)
@@ -59,3 +61,12 @@ class Reports:
             return job_id
         job = view.find(job_id)
         return job_id if job is not None and job.user == only_of else ""
+
+
+def _without_others(message: admin_pb2.JobSummary) -> admin_pb2.JobSummary:
+    """Remove the ids of other jobs from the reasons."""
+    for run in message.runs:
+        run.reason = without_job_ids(run.reason)
+    for stop in message.stops:
+        stop.why, stop.problem = without_job_ids(stop.why), without_job_ids(stop.problem)
+    return message

@@ -24,7 +24,7 @@ _CLOCKS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is known of one job."""
+    """All that is known of one job."""
 
     job_id: str
     now_s: float

@@ -47,7 +47,7 @@ class ReportedStop(Message):
     cost_s: float | None = maybe_real(6)
     """Time from the save to the first step of the next run, seconds."""
     problem: str = text(7)
-    """What was lost, or went wrong; empty = nothing."""
+    """Loss, or failure, of this stop; empty = none."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ReportedNeighbour(Message):
 
 @dataclass(frozen=True)
 class JobSummary(Message):
-    """What became of a job, in all its runs."""
+    """Report on a job, in all its runs."""
 
     job_id: str = text(1)
     user: str = text(2)

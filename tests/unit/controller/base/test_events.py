@@ -1,4 +1,4 @@
-"""The event log: what is kept, what a restart keeps, and who is told."""
+"""The event log: what is kept, what a restart keeps, and what listeners get."""
 
 from __future__ import annotations
 

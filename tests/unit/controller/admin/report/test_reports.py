@@ -1,4 +1,4 @@
-"""`headway report`: what became of a job, and who may know it."""
+"""`headway report`: what became of a job, and which users may know it."""
 
 from __future__ import annotations
 
