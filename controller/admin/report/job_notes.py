@@ -78,11 +78,14 @@ class JobNotes:
                 self._note_wait(key, why, passed_s)
         changes = result.changes
         done = {job.key for job in (*changes.started, *changes.ended)} | {former.key for former, _ in changes.requeued}
+        gone = set(changes.gone)
         if now_s - self._saved_s > _SAVE_EVERY_S:
             self._saved_s, self._due = now_s, list(self._unsaved)
+            # Also those that went in a cycle that failed: it called no listener.
+            gone |= (self._waits.keys() | self._steps.keys()) - observation.jobs.keys()
         self._save(done.union(self._due[:_SAVED_AT_ONCE]), now_s)
         del self._due[:_SAVED_AT_ONCE]
-        self._forget(observation.jobs.keys())
+        self._forget(gone)
 
     def _load(self, keys: Iterable[JobKey]) -> None:
         """Go on from the notes of the controller before."""
@@ -116,8 +119,7 @@ class JobNotes:
         else:
             self._unsaved.difference_update(kept)
 
-    def _forget(self, present: Iterable[JobKey]) -> None:
-        gone = (self._waits.keys() | self._steps.keys()) - set(present)
+    def _forget(self, gone: set[JobKey]) -> None:
         for key in gone:
             self._waits.pop(key, None)
             self._steps.pop(key, None)
