@@ -8,11 +8,13 @@ only the controller's user can open. The name of that second connection contains
 from __future__ import annotations
 
 import asyncio
+import pwd
 import re
 import secrets
 import socket
 from pathlib import Path
 
+from controller.base.audit import UNKNOWN, Caller
 from policies.serving.peers import peer_credentials
 from policies.serving.relay import Side, stop_accepting
 from policies.serving.runtime.listen import remove
@@ -21,7 +23,7 @@ from policies.serving.runtime.tasks.task_groups import Handlers
 MOST = 256
 """Maximum number of connections of all users."""
 MOST_A_USER = 16
-"""Maximum number of connections of one user."""
+"""Maximum number of connections of one user, where all users may connect."""
 _LABEL = re.compile(r"unix-abstract:headway-uid-(\d+)-")
 
 
@@ -31,12 +33,26 @@ def uid_of(peer: str) -> int | None:
     return int(found[1]) if found else None
 
 
-class Front:
-    """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `MOST_A_USER` of one user."""
+async def caller_of(peer: str) -> Caller:
+    """Return the user at the other end of a connection, by its name. Looking up a user's name may take a while."""
+    uid = uid_of(peer)
+    return UNKNOWN if uid is None else Caller(uid, await asyncio.to_thread(_name, uid))
 
-    def __init__(self, inner: Path) -> None:
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OSError):
+        return ""
+
+
+class Front:
+    """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `most_a_user` of one user."""
+
+    def __init__(self, inner: Path, most_a_user: int = MOST_A_USER) -> None:
         """`inner` is gRPC's socket; its folder or its mode keeps other users out."""
         self._inner = inner
+        self._most_a_user = most_a_user
         self._sides: set[Side] = set()
         self._opening = Handlers("admin-front")
         self._listener: socket.socket | None = None
@@ -80,7 +96,7 @@ class Front:
 
     def _enter(self, outer: Side) -> None:
         uid = outer.number = peer_credentials(outer.transport.get_extra_info("socket"))[1]
-        if len(self._sides) > MOST or sum(side.number == uid for side in self._sides) > MOST_A_USER:
+        if len(self._sides) > MOST or sum(side.number == uid for side in self._sides) > self._most_a_user:
             outer.end()
             return
         outer.wait()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import grpc
@@ -28,6 +30,23 @@ _CODES = {
     Reason.PROFILES_UNREADABLE: grpc.StatusCode.INTERNAL,
     Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+
+
+class CallRefused(Exception):  # noqa: N818 - it is an answer, and no fault
+    """The call is refused, for that reason; the text is for the user."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@asynccontextmanager
+async def refusing(context: admin_pb2_grpc._ServicerContext) -> AsyncIterator[None]:
+    """End the call as refused when the code within raises CallRefused."""
+    try:
+        yield
+    except CallRefused as error:
+        await refuse(context, error.reason, str(error))
 
 
 async def refuse(context: admin_pb2_grpc._ServicerContext, reason: Reason, text: str) -> NoReturn:

@@ -5,10 +5,9 @@
   every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
   it answers no call about jobs.
 
-There are two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: the socket that
-the kernel let a caller open decides which calls it may make. Both are for users logged in on the controller's machine. A Front
-accepts the
-connections of status.sock, so that no user can occupy the connections of the others.
+The socket that the kernel let a caller open decides which calls it may make. Both are for users logged in on the controller's
+machine. A Front accepts the connections of each: gRPC does not tell a server which user is at the other end of a Unix socket, and
+the audit log has to name that user. The Front of status.sock also keeps users from occupying the connections of others.
 """
 
 from __future__ import annotations
@@ -19,20 +18,24 @@ from pathlib import Path
 
 import grpc.aio
 
-from controller.admin.front import Front
+from controller.admin.front import MOST, Front
 from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
+from controller.admin.report.job_notes import JobNotes
+from controller.admin.report.reports import Reports
 from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
+from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
+from controller.slurm.accounting import Accounting
 from policies.serving.runtime.strict_requests import StrictRequests
 from policies.serving.runtime.tasks.task_groups import task_group
 from protos.headway.v1 import admin_pb2_grpc
 
-_INNER_SOCKET = "status-grpc.sock"
-"""gRPC's own socket behind the Front; mode 0600."""
+_INNER_ADMIN, _INNER_STATUS = "admin-grpc.sock", "status-grpc.sock"
+"""gRPC's own sockets behind the Fronts; mode 0600."""
 _MAX_CALLS = 4096
 """Maximum number of calls at once: as many as all users' connections may have."""
 _GRACE_S = 0.5
@@ -55,22 +58,31 @@ async def serve_admin(
     *,
     measurement: Measurement | None = None,
     contention: ContentionService | None = None,
+    audit: AuditLog | None = None,
+    notes: JobNotes | None = None,
+    accounting: Accounting | None = None,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
-    `group` may read (empty: every user may). Raises ConfigurationError when a socket is in use or cannot be made.
+    `group` may read (empty: every user may). Requests for changes are recorded in `audit`; `notes` and
+    `accounting` are for reports.
+    Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
-    viewer = Viewer(controller, measurement, contention)
-    private = AdminService(viewer, may_change=True, everybody=False)
-    public = AdminService(viewer, may_change=False, everybody=group_number is None)
+    viewer = Viewer(controller, measurement, contention, audit)
+    reports = Reports(viewer, notes, accounting)
+    private = AdminService(viewer, reports, may_change=True, everybody=False, audit=audit)
+    public = AdminService(viewer, reports, may_change=False, everybody=group_number is None, audit=audit)
     servers: list[grpc.aio.Server] = []
-    front = Front(folder / _INNER_SOCKET)
+    # The few users that may open admin.sock need no limit of their own.
+    fronts = Front(folder / _INNER_ADMIN, MOST), Front(folder / _INNER_STATUS)
     try:
-        servers.append(await _serve(private, folder / ADMIN_SOCKET, 0o600, None))
-        servers.append(await _serve(public, folder / _INNER_SOCKET, 0o600, None))
-        bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, front.listen)
-        await front.start()
+        bind(folder / ADMIN_SOCKET, 0o600, None, fronts[0].listen)
+        bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, fronts[1].listen)
+        servers.append(await _serve(private, folder / _INNER_ADMIN))
+        servers.append(await _serve(public, folder / _INNER_STATUS))
+        for front in fronts:
+            await front.start()
         yield
     finally:
         try:
@@ -78,16 +90,19 @@ async def serve_admin(
                 for server in servers:
                     ending.create_task(_stop(server))
         finally:
-            await front.close()
+            try:
+                await fronts[0].close()
+            finally:
+                await fronts[1].close()
 
 
 async def _stop(server: grpc.aio.Server) -> None:
     await server.stop(_GRACE_S)
 
 
-async def _serve(service: AdminService, path: Path, mode: int, group: int | None) -> grpc.aio.Server:
+async def _serve(service: AdminService, path: Path) -> grpc.aio.Server:
     server = grpc.aio.server(interceptors=(StrictRequests(),), maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
     admin_pb2_grpc.add_AdminServicer_to_server(service, server)
-    bind(path, mode, group, server.add_insecure_port)
+    bind(path, 0o600, None, server.add_insecure_port)
     await server.start()
     return server

@@ -4,43 +4,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc.aio
 
+from controller.admin.changes import Changes
+from controller.admin.event_messages import events_of, past_events
 from controller.admin.explain.advice_text import with_advice
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
-from controller.admin.front import uid_of
-from controller.admin.messages import (
-    decision_records,
-    explanation,
-    policy_info,
-)
-from controller.admin.preemption_messages import (
-    MOST,
-    InvalidPreemptionError,
-    check_place,
-    check_size,
-    constraint_of,
-    preemption_list,
-    preemption_record,
-    preemption_text,
-    save_limit_of,
-)
+from controller.admin.front import caller_of, uid_of
+from controller.admin.messages import decision_records, explanation, policy_info
+from controller.admin.preemption_messages import MOST, preemption_list, preemption_text
 from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
 from controller.admin.protocol import ADMIN_SOCKET, LISTENING, Reason
-from controller.admin.refusal import refuse
+from controller.admin.refusal import refuse, refusing
+from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
-from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
+from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
-from controller.observe.resize import ResizeError
 from controller.profiles.reader import ProfileReader, ProfileStoreError
-from controller.state.preemption import Cause
-from policies.errors import PolicyError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only
@@ -48,7 +33,6 @@ if TYPE_CHECKING:  # a class of the type stubs only
 
 T = TypeVar("T")
 
-_JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
 _MAX_WATCHERS = 128
 _MAX_WATCHERS_A_USER = 8
 
@@ -56,9 +40,13 @@ _MAX_WATCHERS_A_USER = 8
 class AdminService(admin_pb2_grpc.AdminServicer):
     """Answers the calls of one socket. Invariant: only UsePolicy and Preempt change anything, where `may_change` is set."""
 
-    def __init__(self, viewer: Viewer, *, may_change: bool, everybody: bool) -> None:
-        """`everybody`: any user of the machine can open the socket."""
+    def __init__(
+        self, viewer: Viewer, reports: Reports, *, may_change: bool, everybody: bool, audit: AuditLog | None = None
+    ) -> None:
+        """`everybody`: any user of the machine can open the socket. Without `audit` no request is recorded."""
         self._viewer = viewer
+        self._reports = reports
+        self._changes = Changes(viewer, audit, allowed=may_change)
         self._controller = viewer.controller
         self._may_change = may_change
         self._everybody = everybody
@@ -79,7 +67,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """Explain one job."""
         await self._check_private(context)
         job_id = request.job_id
-        await _check_id(context, job_id)
+        await self._check_id(context, job_id)
         view = await self._view(context)
         controller = self._controller
         found = explain(view, job_id, controller.clock.now(), self._past(view, job_id))
@@ -97,6 +85,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         answer.facts.update(facts)
         return answer
 
+    async def GetReport(self, request: admin_pb2.GetReportRequest, context: _Context) -> admin_pb2.JobSummary:
+        """Report what became of one job."""
+        caller = await caller_of(context.peer())
+        async with refusing(context):
+            if self._everybody and self._controller.facts is None:
+                raise self._viewer.not_ready()
+            private = self._everybody and self._private()
+            return await self._reports.report(request.job_id, caller.user, private=private)
+
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Return the policy that decides. Its server is called first, because another process may have replaced it."""
         await self._controller.decider.refresh()
@@ -104,51 +101,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def UsePolicy(self, request: admin_pb2.UsePolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
-        if not self._may_change:
-            await refuse(
-                context,
-                Reason.ADMIN_ONLY,
-                f"only root and the controller's user may change the policy, through {ADMIN_SOCKET}",
-            )
-        try:
-            await self._controller.use_policy(request.address)
-        except PolicyUnavailableError as error:
-            await refuse(context, Reason.POLICY_UNUSABLE, f"{error}; the policy stays as it was")
-        except PolicyError as error:
-            await refuse(context, Reason.INVALID_ADDRESS, str(error))
-        return policy_info(self._controller.decider)
+        async with refusing(context):
+            return await self._changes.use_policy(request, await caller_of(context.peer()))
 
     async def Preempt(self, request: admin_pb2.PreemptRequest, context: _Context) -> admin_pb2.PreemptionRecord:
         """Request a job to save, and then stop it."""
-        if not self._may_change:
-            await refuse(
-                context,
-                Reason.ADMIN_ONLY,
-                f"only root and the controller's user may preempt jobs, through {ADMIN_SOCKET}",
-            )
-        await _check_id(context, request.job_id)
-        view = await self._view(context)
-        job = view.find(request.job_id)
-        if job is None:
-            await refuse(
-                context, Reason.UNKNOWN_JOB, f"Slurm does not know job {request.job_id}; `squeue` lists job ids"
-            )
-        try:
-            constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
-            check_size(constraint, view, job)
-            check_place(constraint, view, job)
-            found = self._controller.preemptions.begin(
-                job, Cause.OPERATOR, "by hand", constraint, force=request.force, within_s=within_s
-            )
-        except InvalidPreemptionError as error:
-            await refuse(context, Reason.INVALID_PREEMPTION, str(error))
-        except PreemptionRefusedError as error:
-            await refuse(context, Reason.NOT_PREEMPTIBLE, str(error))
-        except ResizeError as error:
-            await refuse(context, Reason.NOT_RESIZABLE, str(error))
-        except JournalError as error:
-            await refuse(context, Reason.JOURNAL_FAILED, str(error))
-        return preemption_record(found)
+        caller = await caller_of(context.peer())
+        async with refusing(context):
+            return self._changes.preempt(request, caller)
 
     async def ListPreemptions(
         self, request: admin_pb2.ListPreemptionsRequest, context: _Context
@@ -170,7 +130,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
         """Return the measurements of one job."""
         measurement = await self._measurement(context)
-        await _check_id(context, request.job_id)
+        await self._check_id(context, request.job_id)
         view, job_id = await self._view(context), request.job_id
         job = view.find(job_id)
         raw_id = job.raw_id if job is not None else None
@@ -237,8 +197,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.Event]:
-        """Yield events from now on."""
+        """Yield past and coming events, as requested."""
         await self._check_private(context)
+        if request.job_id:
+            await self._check_id(context, request.job_id)
         watchers, uid = self._viewer.watchers, uid_of(context.peer())
         if not self._may_change and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
             most = f"{_MAX_WATCHERS_A_USER} calls of one user, {_MAX_WATCHERS} of all"
@@ -249,33 +211,27 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
         watchers[uid] += 1
         try:
-            with self._controller.events.listen() as events:
+            with self._controller.events.listen() as coming:
+                # Nothing is awaited between the two, so that no event is lost, and none comes twice.
+                past = past_events(self._controller.events, request)
                 # The first metadata show the caller that the call was accepted, however long no event comes.
                 await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(((LISTENING, "1"),))
-                while True:
-                    event = await events.get()
-                    yield admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text)
+                async for event in events_of(past, coming, self._controller.clock, request):
+                    yield event
         finally:
             watchers[uid] -= 1
 
     async def _view(self, context: _Context) -> CycleView:
-        view = self._viewer.view()
-        if view is None:
-            await self._abort_not_ready(context)
-        return view
-
-    async def _abort_not_ready(self, context: _Context) -> NoReturn:
-        problem = self._controller.health.last_error or "Slurm has not answered yet; try again in a moment"
-        text = f"the controller is running, but has not read the cluster yet: {problem}"
-        await refuse(context, Reason.NOT_READY, text)
+        async with refusing(context):
+            return self._viewer.require_view()
 
     async def _check_private(self, context: _Context) -> None:
         """Refuse the call when Slurm hides jobs from other users and every user can open this socket."""
         if not self._everybody:
             return
-        facts = self._controller.facts
-        if facts is None:
-            await self._abort_not_ready(context)
+        if self._controller.facts is None:
+            async with refusing(context):
+                raise self._viewer.not_ready()
         if self._private():
             await refuse(
                 context,
@@ -283,6 +239,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
                 "of `admin_group` in controller.toml may see them",
             )
+
+    async def _check_id(self, context: _Context, job_id: str) -> None:
+        async with refusing(context):
+            self._viewer.check_id(job_id)
 
     def _private(self) -> bool:
         """Return whether Slurm hides jobs from other users; True while it is not known."""
@@ -305,13 +265,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return ""
         age_s = controller.clock.now() - controller.health.snapshot_time_s
         return f" As of {age_s:.0f} s ago: Slurm has not answered since."
-
-
-async def _check_id(context: _Context, job_id: str) -> None:
-    if not _JOB_ID.fullmatch(job_id):
-        await refuse(
-            context, Reason.INVALID_JOB_ID, f"{job_id[:40]!r} is not a job id; give an id such as 123 or 123_4"
-        )
 
 
 async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:

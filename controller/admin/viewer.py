@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 
 from controller.admin.explain.advice_text import advice_messages
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.messages import agents_status, cluster, queue_entries, status
 from controller.admin.profile_messages import Running, now
+from controller.admin.protocol import Reason
+from controller.admin.refusal import CallRefused
+from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
@@ -16,6 +20,7 @@ from controller.profiles.current import ContentionByRun
 from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import admin_pb2
 
+_JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
 _LINES_AT_ONCE = 100
 
 
@@ -30,13 +35,15 @@ class Viewer:
         controller: ControllerView,
         measurement: Measurement | None = None,
         contention: ContentionService | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """Without agents nothing is measured; without `contention` there is no advice."""
+        """Without agents nothing is measured; without `contention` there is no advice, without `audit` no record of requests."""
         self.controller = controller
         self.measurement = measurement
         self.contention = contention
+        self.audit = audit
         self.watchers: Counter[int | None] = Counter()
-        """Number of WatchEvents calls by uid; None: through admin.sock."""
+        """Number of WatchEvents calls by uid."""
         self._view: CycleView | None = None
         self._cluster = admin_pb2.Status()
         self._queue: tuple[CycleView, admin_pb2.Queue] | None = None
@@ -50,11 +57,32 @@ class Viewer:
             self._cluster = cluster(self._view)
         return self._view
 
+    def require_view(self) -> CycleView:
+        """Return the view of the last good cycle. Raises CallRefused before the first."""
+        view = self.view()
+        if view is None:
+            raise self.not_ready()
+        return view
+
+    def not_ready(self) -> CallRefused:
+        """Return the refusal of a call before the first good cycle."""
+        problem = self.controller.health.last_error or "Slurm has not answered yet; try again in a moment"
+        return CallRefused(Reason.NOT_READY, f"the controller is running, but has not read the cluster yet: {problem}")
+
+    def check_id(self, job_id: str) -> None:
+        """Raise CallRefused if the text is no job id."""
+        if not _JOB_ID.fullmatch(job_id):
+            text = f"{job_id[:40]!r} is not a job id; give an id such as 123 or 123_4"
+            raise CallRefused(Reason.INVALID_JOB_ID, text)
+
     def status(self) -> admin_pb2.Status:
         """Return the status; without jobs and nodes before the first cycle."""
         self.view()
         message = status(self.controller, VERSION)
         message.MergeFrom(self._cluster)
+        message.troubles.extend(
+            filter(None, (self.controller.events.trouble, self.audit.trouble if self.audit else ""))
+        )
         message.advice.extend(advice_messages(self.contention))
         names = [node.name for node in self._cluster.nodes]
         message.agents.CopyFrom(agents_status(self.measurement, names, self.controller.clock.now()))

@@ -157,6 +157,9 @@ class ControllerSettings(BaseModel):
     """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
     controller's user, on admin.sock."""
+    audit_file: Annotated[Path | None, AT_START] = None
+    """File of the audit log, one JSON object a line; none = audit.jsonl in state_dir. Its folder must exist, and the controller's
+    user must be able to write there. At 4 MiB it is renamed to NAME.1, and the newest five files are kept."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
@@ -222,6 +225,16 @@ class ControllerSettings(BaseModel):
     def journal_path(self) -> Path:
         """The journal's SQLite file."""
         return self.state_dir / "journal.sqlite"
+
+    @property
+    def events_path(self) -> Path:
+        """The file of the newest events."""
+        return self.state_dir / "events.jsonl"
+
+    @property
+    def audit_path(self) -> Path:
+        """The file of the audit log."""
+        return self.state_dir / "audit.jsonl" if self.audit_file is None else self.audit_file
 
     @property
     def profiles_path(self) -> Path:

@@ -1,17 +1,25 @@
-"""Events for users and operators: a bounded list of the newest, and a stream to each present listener."""
+"""Events for users and operators: a bounded list of the newest, a file of them, and a stream to each present listener."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from controller.base.clock import Clock
+from controller.base.json_lines import JsonLines
 
-_KEPT = 500
+KEPT = 20_000
+"""Number of events that can be asked for: about 10 MB of memory."""
 _BACKLOG = 1000
+_FILE_BYTES = 4 << 20
+_FILES = 2
+"""The present file of events and the one before: at most 8 MiB, which hold about `KEPT` events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +33,52 @@ class LoggedEvent:
     text: str
 
 
-class EventLog:
-    """The newest events. Invariant: adding never waits; a listener that falls a thousand events behind loses the oldest."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A choice of events. Times are in seconds since the Unix epoch."""
 
-    def __init__(self, clock: Clock) -> None:
+    since_s: float = -math.inf
+    until_s: float = math.inf
+    job_id: str = ""
+    """Events of this job, of all tasks of this array, or (empty) of everything."""
+
+    def has(self, event: LoggedEvent) -> bool:
+        """Return whether the event is one of them."""
+        if not self.since_s <= event.time_s < self.until_s:
+            return False
+        return not self.job_id or event.job_id == self.job_id or event.job_id.startswith(f"{self.job_id}_")
+
+
+def events_file(path: Path) -> JsonLines:
+    """Return the file of a controller's events, by which a restarted controller knows the former ones."""
+    return JsonLines(path, max_bytes=_FILE_BYTES, files=_FILES, mode=0o600)
+
+
+class EventLog:
+    """The newest events. Invariant: adding never waits for a listener; one that falls a thousand events behind loses the oldest."""
+
+    def __init__(self, clock: Clock, file: JsonLines | None = None) -> None:
+        """Read the newest events of `file`, and write later ones into it; None: they are lost when the program ends."""
         self._clock = clock
-        self._recent: deque[LoggedEvent] = deque(maxlen=_KEPT)
+        self._file = file
+        self._recent: deque[LoggedEvent] = deque(maxlen=KEPT)
         self._listeners: set[asyncio.Queue[LoggedEvent]] = set()
+        if file is not None:
+            self._recent.extend(found for line in file.read() if (found := _decode(line)) is not None)
+
+    @property
+    def trouble(self) -> str:
+        """A sentence while events cannot be written; empty when they can."""
+        if self._file is None or not self._file.problem:
+            return ""
+        return f"events cannot be written to {self._file.path}: {self._file.problem}; a restart forgets them"
 
     def add(self, kind: str, job_id: str, text: str) -> None:
         """Add an event, and send it to all listeners."""
         event = LoggedEvent(self._clock.now(), kind, job_id, text)
         self._recent.append(event)
+        if self._file is not None:
+            self._file.append(asdict(event))
         for queue in self._listeners:
             if queue.full():
                 queue.get_nowait()
@@ -45,6 +87,10 @@ class EventLog:
     def recent(self, job_id: str | None = None) -> list[LoggedEvent]:
         """Return the newest events of one job, or of all jobs, oldest first."""
         return [event for event in self._recent if job_id is None or event.job_id == job_id]
+
+    def past(self, wanted: Wanted) -> list[LoggedEvent]:
+        """Return those of the newest events that are wanted, oldest first."""
+        return [event for event in self._recent if wanted.has(event)]
 
     @contextmanager
     def listen(self) -> Iterator[asyncio.Queue[LoggedEvent]]:
@@ -55,3 +101,11 @@ class EventLog:
             yield queue
         finally:
             self._listeners.discard(queue)
+
+
+def _decode(line: dict[str, Any]) -> LoggedEvent | None:
+    """Return the event of a line of the file; None when it is none."""
+    match line:
+        case {"time_s": int() | float() as time_s, "kind": str(kind), "job_id": str(job_id), "text": str(text)}:
+            return LoggedEvent(float(time_s), kind, job_id, text)
+    return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
+
+_JOB_IDS = re.compile(r"\bjobs? \d+(?:_\d+)?(?:(?:, | and )\d+(?:_\d+)?(?! more))*")
 
 
 def duration(seconds: float) -> str:
@@ -46,6 +49,11 @@ def clip(text: str | bytes, limit: int = 400) -> str:
     """Return text that others wrote so that it is safe and short enough for an error message."""
     shown = repr(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)[1:-1]
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
+
+
+def without_job_ids(text: str) -> str:
+    """Return the text with "another job" and "other jobs" in place of ids, for users who may not see the jobs of others."""
+    return _JOB_IDS.sub(lambda found: "other jobs" if found[0].startswith("jobs") else "another job", text)
 
 
 def listed(names: Iterable[str], most: int = 5, number: int | None = None) -> str:

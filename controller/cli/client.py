@@ -146,6 +146,10 @@ class AdminClient:
         """Explain one job."""
         return self._call(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
 
+    def report(self, job_id: str) -> admin_pb2.JobSummary:
+        """Report what became of one job."""
+        return self._call(self._stub.GetReport, admin_pb2.GetReportRequest(job_id=job_id), _STORE_DEADLINE_S)
+
     def policy(self) -> admin_pb2.PolicyInfo:
         """Return the policy that decides."""
         return self._call(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
@@ -182,12 +186,14 @@ class AdminClient:
             raise self._failure(error) from error
         return found
 
-    def events(self) -> Iterator[admin_pb2.Event]:
-        """Yield events as they happen, until the controller ends."""
+    def events(self, request: admin_pb2.WatchEventsRequest) -> Iterator[admin_pb2.Event]:
+        """Yield the events that the request wants. Without an end in the request, they end only with the controller."""
         try:
-            yield from self._stub.WatchEvents(admin_pb2.WatchEventsRequest())
+            yield from self._stub.WatchEvents(request)
         except grpc.RpcError as error:
             raise self._failure(error) from error
+        if request.past_only or request.HasField("until_s"):
+            return
         raise CallError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
 
     def _call(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:

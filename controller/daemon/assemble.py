@@ -11,22 +11,26 @@ import structlog
 
 from controller.admin.metrics.exporter import serve_metrics
 from controller.admin.metrics.metered_client import MeteredClient
+from controller.admin.report.job_notes import JobNotes
 from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.agents.topology import load_topology
+from controller.base.audit import AuditLog
 from controller.base.clock import RealClock
 from controller.base.config import RESTART_KEYS, ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
+from controller.base.events import EventLog, events_file
 from controller.contention.measurement import measure
 from controller.contention.service import judge_contention
 from controller.cycle.decision.decider import Decider
+from controller.daemon.audit_trail import AuditTrail
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.stop_signals import stop_signals
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
-from controller.slurm.select import open_client
+from controller.slurm.select import open_accounting, open_client
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import load_policy
@@ -56,17 +60,20 @@ async def run_controller(path: Path) -> None:
         )
         wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
         HoldFolder(settings.holds_path).make()
-        controller = Controller(settings, client, decider, journal, clock, connect=connect)
-        await _serve_beside(stack, controller)
+        events = EventLog(clock, events_file(settings.events_path))
+        audit = AuditLog(clock, settings.audit_path)
+        trail = AuditTrail(audit)
+        controller = Controller(settings, client, decider, journal, clock, connect=connect, events=events, audit=trail)
+        await _serve_beside(stack, controller, audit)
         notifier = Notifier()
-        stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier)))
+        stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier, trail)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)
         await controller.run(wake, notifier)
         notifier.stopping()
     log.info("stopped")
 
 
-async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
+async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog) -> None:
     """Start the services around the cycles: agents, measurement, preemptions, the contention threshold, Admin and metrics."""
     settings, tasks, knowledge = controller.settings, controller.tasks, controller.knowledge
     window_s = settings.agents_window_s
@@ -82,6 +89,8 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
         )
     )
     await stack.enter_async_context(run_preemptions(controller.preemptions, agents, tasks))
+    notes = JobNotes(controller.journal.job_notes, controller.preemptions.steps_done)
+    controller.listeners.append(notes.note)
     contention = await stack.enter_async_context(judge_contention(controller, window_s, agents, tasks))
     await stack.enter_async_context(
         serve_admin(
@@ -90,19 +99,24 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller) -> None:
             settings.admin_group,
             measurement=measurement,
             contention=contention,
+            audit=audit,
+            notes=notes,
+            accounting=open_accounting(settings),
         )
     )
     stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement))
 
 
-def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
+def _reload(path: Path, controller: Controller, notifier: Notifier, trail: AuditTrail) -> None:
     """Apply the settings that can change while running; a bad file changes nothing."""
     notifier.reloading()
     try:
         fresh = load_settings(path)
     except HeadwayError as error:
         log.error("reload_refused", problem=str(error))
+        trail.note_refused_reload(str(error))
     else:
+        before = controller.settings
         fixed = [key for key in RESTART_KEYS if getattr(fresh, key) != getattr(controller.settings, key)]
         if fixed:
             log.warning("reload_needs_restart", keys=sorted(fixed))
@@ -110,6 +124,7 @@ def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
         settings = fresh.model_copy(update=kept)
         set_up_logging(settings.log_level, settings.log_format)
         controller.reload(settings)
+        trail.note_reload(before, settings, sorted(fixed))
         log.info("reloaded", path=str(path))
     notifier.ready()
 

@@ -19,6 +19,7 @@ from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.cycle.view.health import CycleListener, Health
 from controller.cycle.view.result import CycleResult
+from controller.daemon.audit_trail import AuditTrail
 from controller.daemon.heartbeat import Heartbeat
 from controller.daemon.lessons import OutcomeQueue
 from controller.daemon.pacing.intervals import Intervals
@@ -60,15 +61,18 @@ class Controller:
         journal: Journal,
         clock: Clock,
         connect: Callable[[str], PolicyEndpoint],
+        events: EventLog | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
-        """`connect` makes an endpoint from an address, for `headway policy use`."""
+        """`connect` makes an endpoint from an address, for `headway policy use`. Without `events` they are not kept on disk,
+        without `audit` no request is recorded."""
         self.settings = settings
         self.client = client
         self.decider = decider
         self.journal = journal
         self.clock = clock
         self.ledger: Ledger = journal.load_ledger()
-        self.events = EventLog(clock)
+        self.events = EventLog(clock) if events is None else events
         journal.notify(lambda text: self.events.add("error", "", text))
         self.health = Health(started_s=clock.now(), begun_at_s=clock.monotonic())
         self.last: CycleResult | None = None
@@ -79,6 +83,9 @@ class Controller:
         )
         self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now)
         self.outcomes = OutcomeQueue()
+        self._audit = audit
+        if audit is not None:
+            self.preemptions.listeners.append(audit.note_preemption)
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
             self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
@@ -200,6 +207,8 @@ class Controller:
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
         self._partitions.note(self.settings.partitions, snapshot)
+        if self._audit is not None:
+            self._audit.note_holds(holds, snapshot)
         self._broken_off += 1
         await let_others_run()
         result = await self._cycle.run(snapshot, holds)

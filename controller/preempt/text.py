@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.base.text import count, duration
+from controller.base.text import count, duration, without_job_ids
 from controller.preempt.preemptibility import Preemptibility
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
@@ -24,6 +24,11 @@ def event_text(preemption: Preemption) -> str:
         Stage.OVER: f"ended: {preemption.problem}",
     }
     return texts[stage]
+
+
+def stop_text(preemption: Preemption) -> str:
+    """Return why the job is stopped, for the job's own log. It names no other job: Slurm may keep jobs private."""
+    return f"{_BY[preemption.cause]} ({without_job_ids(preemption.why)}){constraint_text(preemption.constraint)}"
 
 
 def why_text(preemption: Preemption, now_s: float) -> str:

@@ -9,6 +9,7 @@ import structlog
 
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, SlurmUnavailableError
+from controller.slurm.accounting import Accounting
 from controller.slurm.client import SlurmClient
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess
@@ -77,6 +78,20 @@ def command_line_client(settings: ControllerSettings) -> CommandLineClient:
         ),
         clock,
     )
+
+
+def open_accounting(settings: ControllerSettings) -> Accounting | None:
+    """Return the reader of Slurm's accounting; None for the embedded Slurm, which has none."""
+    if settings.slurm_client == "embedded":
+        return None
+    environment = slurm_environment(settings, Clockface.secret()) | {"SLURM_TIME_FORMAT": "%s"}
+    runner = ProcessRunner(
+        bin_dir=settings.slurm_bin,
+        environment=environment,
+        timeout_s=settings.slurm_timeout_s,
+        max_output_bytes=1 << 24,
+    )
+    return Accounting(runner)
 
 
 def slurm_environment(settings: ControllerSettings, clock: Clockface) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from controller.slurm.client import Failures, JobKey
+from controller.state.job_note_table import JobNoteTable, prune_job_notes
 from controller.state.journal_file import JournalFile
 from controller.state.journal_rows import (
     RowError,
@@ -57,6 +58,10 @@ _ENCODERS: dict[str, Callable[[Any], str | int]] = {
 }  # fmt: skip
 _JOB_COLUMNS = ", ".join(("job_id", "submit_time_s", *_DECODERS))
 _RUN_COLUMNS = "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state"
+_PLACED = (
+    "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
+    " FROM placed JOIN decision ON decision.id = placed.decision"
+)
 _NAMED = 20
 """Maximum number of damaged rows that the log reports one by one."""
 
@@ -130,6 +135,7 @@ class Journal:
         """True when the ledger is complete, so that a file written from it lacks nothing."""
         self._logged: set[str] = set()
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
+        self.job_notes = JobNoteTable(self._file.read, self._file.writing)
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -297,11 +303,16 @@ class Journal:
 
     def decisions_of(self, key: JobKey, limit: int = 20) -> list[PlacedEntry]:
         """Return the decisions on a job, newest first."""
+        return self._decisions("job_id = ? AND submit_time_s = ?", (*encode_key(key), limit))
+
+    def decisions_of_id(self, job_id: str, since_s: float, limit: int = 50) -> list[PlacedEntry]:
+        """Return the decisions since then on a job of that id, whatever its submit time was; newest first."""
+        return self._decisions("job_id = ? AND time_s >= ?", (job_id, since_s, limit))
+
+    def _decisions(self, where: str, values: tuple[object, ...]) -> list[PlacedEntry]:
         rows = self._file.read(
-            "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
-            " FROM placed JOIN decision ON decision.id = placed.decision"
-            " WHERE job_id = ? AND submit_time_s = ? ORDER BY decision.id DESC LIMIT ?",
-            (*encode_key(key), limit),
+            f"{_PLACED} WHERE {where} ORDER BY decision.id DESC LIMIT ?",
+            values,
         )
         sound = well_typed(rows, "number", "number", "text", "text", "number", "text", "text", "text")
         return [PlacedEntry(DecisionEntry(*row[:6]), row[6], row[7]) for row in sound]
@@ -368,6 +379,7 @@ class Journal:
                 (older_than_s, MAX_RUNS - 1),
             )
             prune_preemptions(db, older_than_s)
+            prune_job_notes(db, older_than_s)
 
 
 def _facts(ledger: Ledger) -> dict[str, dict[JobKey, Any]]:

@@ -23,7 +23,12 @@ from controller.state.journal_schema import JOURNAL, TABLES, TAKEN_FROM, UNSURE
 
 log = structlog.get_logger(__name__)
 
-_ORDER = {"job": ("job_id", "submit_time_s"), "run": ("job_id", "submit_time_s"), "note": ("name",)}
+_ORDER = {
+    "job": ("job_id", "submit_time_s"),
+    "run": ("job_id", "submit_time_s"),
+    "job_note": ("job_id", "submit_time_s"),
+    "note": ("name",),
+}
 """Keys of the tables without a rowid; other tables are read by rowid."""
 _EFFECT = "jobs whose request is not known start on the nodes that Headway last chose for them"
 _NAMED = 5

@@ -35,6 +35,10 @@ CREATE TABLE IF NOT EXISTS run (
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
 CREATE INDEX IF NOT EXISTS run_end ON run (end_time_s);
+CREATE TABLE IF NOT EXISTS job_note (
+    job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, time_s REAL NOT NULL, waits TEXT NOT NULL, steps INTEGER,
+    PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS job_note_time ON job_note (time_s);
 CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
     + PREEMPTION_SCHEMA
@@ -46,11 +50,12 @@ JOURNAL = Schema(
     statements=split_statements(SCHEMA),
     migrations={1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",)},
 )
-TABLES = ("job", "preemption", "run", "decision", "placed", "intent")
+TABLES = ("job", "preemption", "run", "decision", "placed", "intent", "job_note")
 """Order in which rows of another file are copied: first those that Slurm cannot provide again."""
 
 MAX_INTENTS = 500_000
 MAX_RUNS = 500_000
+MAX_JOB_NOTES = 500_000
 """Maximum number of rows; the oldest are dropped, whatever their age. Preemptions have a maximum of their own."""
 
 UNSURE = "unsure"

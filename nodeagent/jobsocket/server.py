@@ -130,10 +130,10 @@ class JobSocket:
         found = self._connections.get(connection)
         return found is not None and self._send(found, frames.profile_request(found.next_seq, steps))
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str = "") -> bool:
         """Request that a process saves, and then pauses for at most `still_s`. Return True when the request was sent."""
         found = self._connections.get(connection)
-        return found is not None and self._send(found, frames.save_request(found.next_seq, save_id, still_s))
+        return found is not None and self._send(found, frames.save_request(found.next_seq, save_id, still_s, why))
 
     def request_go_on(self, connection: int, save_id: str) -> bool:
         """Request that a process which paused for this save trains on. Return True when the request was sent."""

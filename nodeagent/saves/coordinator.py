@@ -44,6 +44,8 @@ class SaveRequest:
     """Time until the save must be complete."""
     still_s: float
     """Longest pause of the ranks after it."""
+    why: str = ""
+    """Why the job is to be stopped, for the job's own log; empty = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class SaveAnswer:
 class JobRequests(Protocol):
     """Sends requests to processes of jobs. The methods return False when the request could not be sent."""
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str) -> bool:
         """Request that a process saves and pauses."""
         ...
 
@@ -217,7 +219,7 @@ class SaveCoordinator:
         reconnected = rank.connection != process.connection
         if reconnected or now_ns - rank.requested_ns >= _REPEAT_NS:
             rank.connection, rank.requested_ns = process.connection, now_ns
-            self._requests.request_save(process.connection, save.request.id, save.request.still_s)
+            self._requests.request_save(process.connection, save.request.id, save.request.still_s, save.request.why)
         return None
 
     def _take_answer(self, connection: int, frame: Saved, now_ns: int) -> None:

@@ -117,7 +117,7 @@ class ControllerReporter:
                 problem = self._agent.request_profile(job.job_id, command.profile.steps)
             case "save":
                 save = command.save
-                request = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s)
+                request = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s, save.why)
                 if not (problem := self._agent.request_save(request)):
                     return  # answered when the outcome is known
             case "go_on":

@@ -31,6 +31,8 @@ from nodeagent.wire.strict_msgpack import unpack_map
 
 VERSION = 1
 MAX_FRAME_BYTES = 65_536
+MAX_WHY = 200
+"""Longest reason of a save that is passed on to the job, in characters."""
 KINDS = frozenset(
     {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv", "other"},
 )
@@ -270,9 +272,9 @@ def profile_request(seq: int, steps: int) -> bytes:
     return _pack(seq, "profile", steps=steps)
 
 
-def save_request(seq: int, save_id: str, still_s: float) -> bytes:
-    """Request a save at the next step boundary, and a pause of at most `still_s` seconds after it."""
-    return _pack(seq, "save", id=save_id, still_s=float(still_s))
+def save_request(seq: int, save_id: str, still_s: float, why: str = "") -> bytes:
+    """Request a save at the next step boundary, and a pause of at most `still_s` seconds after it. `why` is for people."""
+    return _pack(seq, "save", id=save_id, still_s=float(still_s), why=why[:MAX_WHY])
 
 
 def go_on_request(seq: int, save_id: str) -> bytes:

@@ -11,7 +11,7 @@ import typer
 from policies.serving.runtime.version import version_option
 from slurm.cli.compare import compare
 from slurm.cli.fidelity import fidelity
-from slurm.cli.minicluster import down, status, up
+from slurm.cli.minicluster import down, exec_on, restart, status, up
 from slurm.cli.signals import end_on_signals
 
 app = typer.Typer(
@@ -21,8 +21,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (up, down, status, compare, fidelity):
+for command in (up, down, status, restart, compare, fidelity):
     app.command()(command)
+# Options behind the host are those of the command that is run.
+app.command("exec", context_settings={"allow_interspersed_args": False})(exec_on)
 
 
 @app.callback()

@@ -1,8 +1,9 @@
-"""headway-minicluster up, down and status."""
+"""headway-minicluster up, down, status, restart and exec."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -150,6 +151,49 @@ def status(
         typer.echo("No mini-cluster is up.")
     for reason in reasons:
         typer.echo(f"No mini-cluster can be booted: {reason}")
+
+
+def restart(
+    daemon: Annotated[
+        str, typer.Argument(metavar="DAEMON", help="slurmctld, slurmdbd, or a node (n1) for its slurmd.")
+    ],
+    name: Name = "headway",
+    as_json: Json = False,
+) -> None:
+    """Restart a daemon as systemctl would, and wait until it answers; jobs continue. A daemon that was killed is started."""
+    from slurm.minicluster.cluster import MiniCluster
+
+    cluster = MiniCluster.attach(name)
+    began = time.monotonic()
+    cluster.restart(daemon)
+    seconds = round(time.monotonic() - began, 3)
+    typer.echo(
+        json.dumps({"name": name, "daemon": daemon, "restart_s": seconds})
+        if as_json
+        else f"{daemon} of mini-cluster {name} answers after {seconds:.1f} s."
+    )
+
+
+def exec_on(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="A node (n1), or ctl for the host of slurmctld.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The command, with its own options.")],
+    name: Name = "headway",
+    user: Annotated[str | None, typer.Option(help="Run it as this user.", show_default="root")] = None,
+) -> None:
+    """Run a command on a host as after a login, outside any job; its exit status is that of the command."""
+    from slurm.errors import CommandError
+    from slurm.minicluster.cluster import MiniCluster
+
+    # The parser stops at the host, so that a "--" behind it is still there.
+    argv = command[1:] if command[0] == "--" else command
+    if not argv:
+        raise typer.BadParameter("give a command behind --")
+    cluster = MiniCluster.attach(name)
+    words = cluster.words_on(host, *argv, user=user)
+    try:
+        os.execvpe(words[0], words, {**os.environ, **cluster.env})  # noqa: S606 - the terminal and signals are the command's
+    except OSError as error:
+        raise CommandError(f"{words[0]}: cannot be run: {error.strerror}") from error
 
 
 def _print_status(cluster: ClusterStatus) -> None:

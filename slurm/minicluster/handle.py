@@ -120,10 +120,15 @@ class RunningCluster:
         self, host: str, *argv: str, user: str | None = None, timeout: float = 60.0, check: bool = True, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a node (or on "ctl", the host of slurmctld) as after a login, outside any job."""
+        words = self.words_on(host, *argv, user=user)
+        return run(*words, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
+
+    def words_on(self, host: str, *argv: str, user: str | None = None) -> tuple[str, ...]:
+        """Return the command line that runs a command on a host, as that user. Raises NotRunningError."""
         words = self._hosts.entering(host)
         if user is not None:
             words += ("setpriv", f"--reuid={user}", f"--regid={Identity.of(user).gid}", "--init-groups", "--")
-        return run(*words, *argv, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
+        return (*words, *argv)
 
     def start_on(self, host: str, *argv: str, log: Path, env: Mapping[str, str] | None = None) -> None:
         """Start a program in the background of a host; it ends with the host, if not before."""
@@ -165,12 +170,30 @@ class RunningCluster:
 
     def stop_slurmctld(self) -> None:
         """Let slurmctld save its state and end, as `systemctl stop` does. Raises BootError when it does not end."""
-        ref = self._hosts.daemon("slurmctld")
+        self._stop("slurmctld", CONTROLLER)
+
+    def _stop(self, daemon: str, host: str) -> None:
+        ref = self._hosts.daemon(daemon)
         ref.send(signal.SIGTERM)
         if not ref.wait_gone(DAEMON_TIMEOUT_S):
-            raise BootError(
-                f"slurmctld: process {ref.pid} does not end: {namespaces.tail(self.files.log_of(CONTROLLER))}"
+            raise BootError(f"{daemon}: process {ref.pid} does not end: {namespaces.tail(self.files.log_of(host))}")
+
+    def restart(self, daemon: str) -> None:
+        """End a daemon as `systemctl restart` does, if it runs, and start it: "slurmctld", "slurmdbd", or a node's slurmd by its
+        name. Jobs continue. Returns when it answers. Raises NotRunningError, BootError."""
+        start = {"slurmctld": self.start_slurmctld, "slurmdbd": self.start_slurmdbd}
+        if daemon not in start and daemon not in self.node_names:
+            raise NotRunningError(f"{daemon}: give slurmctld, slurmdbd or one of {', '.join(self.node_names)}")
+        if daemon == "slurmdbd" and self._hosts.find(daemon) is None:
+            raise NotRunningError(
+                "slurmdbd does not run: `headway-minicluster up --accounting` boots a cluster with it"
             )
+        if self._hosts.find(daemon) is not None:
+            self._stop(daemon, CONTROLLER if daemon in start else daemon)
+        if daemon in start:
+            start[daemon]()
+        else:
+            self.start_slurmd(daemon)
 
     def start_slurmctld(self, timeout: float = DAEMON_TIMEOUT_S) -> None:
         """Start slurmctld and wait until it answers. Raises BootError with its log."""

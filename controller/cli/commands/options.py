@@ -39,3 +39,17 @@ SocketPath = Annotated[
     Path | None,
     typer.Option("--socket", help="Use this socket of the controller, and read no settings file.", show_default=False),
 ]
+_WHEN = 'How long ago ("90s", "15m", "1h", "2d"), or a local time ("14:30", "YYYY-MM-DD 14:30").'
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help=f"Begin with the past. {_WHEN}", show_default=False)
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="WHEN", help="End before then, now or later.", show_default=False)
+]
+EventsOf = Annotated[
+    str,
+    typer.Option(
+        "--job", metavar="JOBID", help="Only events of this job, or of all tasks of this array.", show_default=False
+    ),
+]
+NoFollow = Annotated[bool, typer.Option("--no-follow", help="Print the events that there are, and end.")]

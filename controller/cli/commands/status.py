@@ -1,9 +1,10 @@
-"""`headway status`, `queue`, `why` and `events`: what the controller does, and why."""
+"""`headway status`, `queue`, `why`, `report` and `events`: what the controller does, and why."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,9 +12,25 @@ from typing import TYPE_CHECKING
 import typer
 
 from controller.cli.commands.call import connected, show
-from controller.cli.commands.options import Config, JobId, Json, Limit, Me, QueueState, SocketPath, States, User
+from controller.cli.commands.options import (
+    Config,
+    EventsOf,
+    JobId,
+    Json,
+    Limit,
+    Me,
+    NoFollow,
+    QueueState,
+    Since,
+    SocketPath,
+    States,
+    Until,
+    User,
+)
+from controller.cli.commands.times import time_of
 from controller.cli.render.jobs import show_explanation, show_queue
 from controller.cli.render.json_output import plain, write_json
+from controller.cli.render.report import show_report
 from controller.cli.render.status import show_event, show_status
 
 if TYPE_CHECKING:
@@ -74,10 +91,38 @@ def why(
         show(client.why(job_id), as_json, show_explanation)
 
 
-def events(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
-    """Print events as they happen, until Ctrl-C. With --json, one object per line."""
+def report(
+    job_id: JobId,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Report what became of a job: how long it waited and why, where it ran, its steps, what its stops and other jobs cost it."""
+    with connected(config, socket, as_json) as client:
+        show(client.report(job_id), as_json, show_report)
+
+
+def events(
+    since: Since = None,
+    until: Until = None,
+    job: EventsOf = "",
+    no_follow: NoFollow = False,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Print events as they happen, until Ctrl-C; with --since, --until or --no-follow also past ones. With --json, one
+    object per line."""
+    from protos.headway.v1 import admin_pb2
+
+    now_s = time.time()
+    request = admin_pb2.WatchEventsRequest(job_id=job, past_only=no_follow)
+    if since is not None or until is not None or no_follow:
+        request.since_s = 0.0 if since is None else time_of(since, now_s)
+    if until is not None:
+        request.until_s = time_of(until, now_s)
     with suppress(KeyboardInterrupt), connected(config, socket, as_json) as client:
-        for event in client.events():
+        for event in client.events(request):
             if as_json:
                 write_json(plain(event))
             else:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from controller.cli.doctor.agents import agent_findings
+from controller.cli.doctor.audit import audit_findings
 from controller.cli.doctor.folders import folder_findings
 from controller.cli.doctor.journal import journal_findings, space_findings
 from controller.cli.doctor.loaded_conf import loaded_findings
@@ -30,6 +31,7 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
         *slurm_findings(settings, seen, host, slurm_user),
         *(loaded_findings(facts, host) if facts else ()),
         *folder_findings(settings, host, slurm_user, seen.slurm is None),
+        *audit_findings(settings, seen, host, slurm_user),
         *journal_findings(settings, host),
         *space_findings(settings, facts, host),
         *machine_findings(settings, seen, host, slurm_user),

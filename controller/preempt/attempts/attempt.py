@@ -11,6 +11,7 @@ from functools import partial
 from controller.agents.commands import AgentCommands, PendingCommand
 from controller.preempt.attempts.checkpoint_quorum import may_pass, problem, saved_step
 from controller.preempt.reports.silent_nodes import KEPT_OFF_S
+from controller.preempt.text import stop_text
 from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from policies.serving.runtime.tasks.backoff import Backoff
 from protos.headway.v1 import agent_pb2
@@ -73,7 +74,7 @@ class PreemptionAttempt:
         def make() -> agent_pb2.AgentCommand:
             left_s = max(deadline - clock(), 0.0)
             return agent_pb2.AgentCommand(
-                job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=quiesce_s)
+                job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=quiesce_s, why=stop_text(row))
             )
 
         # A repeated request does not prolong the pause of ranks that have saved for the one before.

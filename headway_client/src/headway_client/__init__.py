@@ -16,6 +16,7 @@ from headway_client.answers.profiles import (
     StepSplit,
     WindowNeighbour,
 )
+from headway_client.answers.reports import JobSummary, ReportedNeighbour, ReportedRun, ReportedStop, ReportedWait
 from headway_client.answers.slowdown_rows import LocalityRow, ModelRow, PairRow, ScalingRow, SlowdownRows, StepRow
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import (
@@ -79,6 +80,7 @@ __all__ = [
     "InvalidRequestError",
     "JobMeasurements",
     "JobState",
+    "JobSummary",
     "JobWindow",
     "LocalityRow",
     "ModelRow",
@@ -102,6 +104,10 @@ __all__ = [
     "QueueEntry",
     "Reason",
     "RefusedError",
+    "ReportedNeighbour",
+    "ReportedRun",
+    "ReportedStop",
+    "ReportedWait",
     "ScalingRow",
     "SilentNode",
     "SkewedNode",

@@ -11,14 +11,17 @@ from headway_client.answers.jobs import Event, Explanation, Queue
 from headway_client.answers.message import Message
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
 from headway_client.answers.profiles import JobMeasurements, ProfileList
+from headway_client.answers.reports import JobSummary
 from headway_client.answers.requests import (
     EmptyRequest,
     ExportProfilesRequest,
     GetProfileRequest,
+    GetReportRequest,
     ListPreemptionsRequest,
     ListProfilesRequest,
     PreemptRequest,
     UsePolicyRequest,
+    WatchEventsRequest,
     WhyRequest,
 )
 from headway_client.answers.slowdown_rows import SlowdownRows
@@ -93,6 +96,11 @@ def why(job_id: JobId) -> Call[Explanation]:
     return Call("Why", WhyRequest(str(job_id)), Explanation)
 
 
+def report(job_id: JobId) -> Call[JobSummary]:
+    """Report on one job."""
+    return Call("GetReport", GetReportRequest(str(job_id)), JobSummary, timeout_s=_STORE_S)
+
+
 def policy() -> Call[PolicyInfo]:
     """The policy that decides."""
     return Call("GetPolicy", EmptyRequest(), PolicyInfo)
@@ -103,9 +111,12 @@ def use_policy(address: str) -> Call[PolicyInfo]:
     return Call("UsePolicy", UsePolicyRequest(address), PolicyInfo, admin=True, timeout_s=_POLICY_S)
 
 
-def events() -> Call[Event]:
-    """Events from now on."""
-    return Call("WatchEvents", EmptyRequest(), Event)
+def events(
+    since_s: float | None = None, until_s: float | None = None, job_id: JobId = "", *, past_only: bool = False
+) -> Call[Event]:
+    """Past events since then, if that is given or only those are wanted, and coming ones."""
+    begin_s = 0.0 if since_s is None and past_only else since_s
+    return Call("WatchEvents", WatchEventsRequest(begin_s, until_s, str(job_id), past_only), Event)
 
 
 def preempt(

@@ -3,7 +3,7 @@
 isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
-Preempt and those about profiles (PERMISSION_DENIED: the server does not know the calling user). See docs/operations.md.
+Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
 the reasons.
 """
@@ -519,6 +519,290 @@ class Explanation(_message.Message):
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 
 @_typing.final
+class GetReportRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """"123", or "123_4" for a task of an array."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
+
+@_typing.final
+class JobSummary(_message.Message):
+    """What became of a job, in all its runs. Times are seconds since the Unix epoch; what is left out is not known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SLURM_STATE_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_S_FIELD_NUMBER: _builtins.int
+    END_TIME_S_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    SERVICE_S_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    STOPS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    STEPS_PER_S_FIELD_NUMBER: _builtins.int
+    CONTENTION_LOSS_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    IDLE_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    user: _builtins.str
+    name: _builtins.str
+    state: _builtins.str
+    """A state of Explanation: waiting, starting, yielded, running, ineligible, unmanaged or ended; and Slurm's own state."""
+    slurm_state: _builtins.str
+    submit_time_s: _builtins.float
+    """Its first submission."""
+    end_time_s: _builtins.float
+    wait_s: _builtins.float
+    """Time since the submission in which it did not run, and time in which it did, seconds."""
+    service_s: _builtins.float
+    gpu_hours: _builtins.float
+    steps: _builtins.int
+    """Steps of all runs, and the mean speed over the measured windows."""
+    steps_per_s: _builtins.float
+    contention_loss: _builtins.float
+    """Share of its speed that it lost to jobs beside it, from 0 to 1, over the windows in which its speed alone is known."""
+    idle_gpu_hours: _builtins.float
+    """Time of its GPUs in which they were idle, hours."""
+    hint: _builtins.str
+    """One sentence for its user when something was wasted; empty = nothing known."""
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedWait]:
+        """Longest first."""
+
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedRun]:
+        """Oldest first; the newest 50."""
+
+    @_builtins.property
+    def stops(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedStop]: ...
+    @_builtins.property
+    def beside(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedNeighbour]:
+        """The jobs beside it, the most costly first; at most 10."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A sentence for each thing that is not known, and why."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        user: _builtins.str = ...,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        slurm_state: _builtins.str = ...,
+        submit_time_s: _builtins.float = ...,
+        end_time_s: _builtins.float | None = ...,
+        wait_s: _builtins.float = ...,
+        service_s: _builtins.float = ...,
+        gpu_hours: _builtins.float | None = ...,
+        waits: _abc.Iterable[Global___ReportedWait] | None = ...,
+        runs: _abc.Iterable[Global___ReportedRun] | None = ...,
+        stops: _abc.Iterable[Global___ReportedStop] | None = ...,
+        steps: _builtins.int | None = ...,
+        steps_per_s: _builtins.float | None = ...,
+        contention_loss: _builtins.float | None = ...,
+        beside: _abc.Iterable[Global___ReportedNeighbour] | None = ...,
+        idle_gpu_hours: _builtins.float | None = ...,
+        hint: _builtins.str = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "idle_gpu_hours", b"idle_gpu_hours", "steps", b"steps", "steps_per_s", b"steps_per_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "beside", b"beside", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "hint", b"hint", "idle_gpu_hours", b"idle_gpu_hours", "job_id", b"job_id", "missing", b"missing", "name", b"name", "runs", b"runs", "service_s", b"service_s", "slurm_state", b"slurm_state", "state", b"state", "steps", b"steps", "steps_per_s", b"steps_per_s", "stops", b"stops", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__contention_loss: _TypeAlias = _typing.Literal["contention_loss"]  # noqa: Y015
+    _WhichOneofArgType__contention_loss: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss"]  # noqa: Y015
+    _WhichOneofReturnType__end_time_s: _TypeAlias = _typing.Literal["end_time_s"]  # noqa: Y015
+    _WhichOneofArgType__end_time_s: _TypeAlias = _typing.Literal["_end_time_s", b"_end_time_s"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_hours: _TypeAlias = _typing.Literal["gpu_hours"]  # noqa: Y015
+    _WhichOneofArgType__gpu_hours: _TypeAlias = _typing.Literal["_gpu_hours", b"_gpu_hours"]  # noqa: Y015
+    _WhichOneofReturnType__idle_gpu_hours: _TypeAlias = _typing.Literal["idle_gpu_hours"]  # noqa: Y015
+    _WhichOneofArgType__idle_gpu_hours: _TypeAlias = _typing.Literal["_idle_gpu_hours", b"_idle_gpu_hours"]  # noqa: Y015
+    _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
+    _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
+    _WhichOneofReturnType__steps_per_s: _TypeAlias = _typing.Literal["steps_per_s"]  # noqa: Y015
+    _WhichOneofArgType__steps_per_s: _TypeAlias = _typing.Literal["_steps_per_s", b"_steps_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__contention_loss) -> _WhichOneofReturnType__contention_loss | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time_s) -> _WhichOneofReturnType__end_time_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_hours) -> _WhichOneofReturnType__gpu_hours | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_gpu_hours) -> _WhichOneofReturnType__idle_gpu_hours | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_per_s) -> _WhichOneofReturnType__steps_per_s | None: ...
+
+Global___JobSummary: _TypeAlias = JobSummary  # noqa: Y015
+
+@_typing.final
+class ReportedWait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHY_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    wait_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        why: _builtins.str = ...,
+        wait_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wait_s", b"wait_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportedWait: _TypeAlias = ReportedWait  # noqa: Y015
+
+@_typing.final
+class ReportedRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_S_FIELD_NUMBER: _builtins.int
+    END_S_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SLURM_STATE_FIELD_NUMBER: _builtins.int
+    start_s: _builtins.float
+    end_s: _builtins.float
+    """Left out = it still runs."""
+    placement: _builtins.str
+    """"n1:8,n2:4", or only nodes where the GPUs are not known."""
+    policy: _builtins.str
+    """Who placed it, and the reason; empty = not known."""
+    reason: _builtins.str
+    slurm_state: _builtins.str
+    """Slurm's state at its end; empty = not known."""
+    def __init__(
+        self,
+        *,
+        start_s: _builtins.float | None = ...,
+        end_s: _builtins.float | None = ...,
+        placement: _builtins.str = ...,
+        policy: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        slurm_state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_s", b"_end_s", "_start_s", b"_start_s", "end_s", b"end_s", "start_s", b"start_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_s", b"_end_s", "_start_s", b"_start_s", "end_s", b"end_s", "placement", b"placement", "policy", b"policy", "reason", b"reason", "slurm_state", b"slurm_state", "start_s", b"start_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_s: _TypeAlias = _typing.Literal["end_s"]  # noqa: Y015
+    _WhichOneofArgType__end_s: _TypeAlias = _typing.Literal["_end_s", b"_end_s"]  # noqa: Y015
+    _WhichOneofReturnType__start_s: _TypeAlias = _typing.Literal["start_s"]  # noqa: Y015
+    _WhichOneofArgType__start_s: _TypeAlias = _typing.Literal["_start_s", b"_start_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_s) -> _WhichOneofReturnType__end_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_s) -> _WhichOneofReturnType__start_s | None: ...
+
+Global___ReportedRun: _TypeAlias = ReportedRun  # noqa: Y015
+
+@_typing.final
+class ReportedStop(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    TIME_S_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COST_S_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the preemption."""
+    cause: _builtins.str
+    """operator, threshold or policy; and a sentence."""
+    why: _builtins.str
+    time_s: _builtins.float
+    step: _builtins.int
+    """Steps done at the checkpoint from which it went on."""
+    cost_s: _builtins.float
+    """Time from the save to the first step of the next run, seconds."""
+    problem: _builtins.str
+    """What was lost, or went wrong; empty = nothing."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        cause: _builtins.str = ...,
+        why: _builtins.str = ...,
+        time_s: _builtins.float = ...,
+        step: _builtins.int | None = ...,
+        cost_s: _builtins.float | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_step", b"_step", "cost_s", b"cost_s", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_step", b"_step", "cause", b"cause", "cost_s", b"cost_s", "number", b"number", "problem", b"problem", "step", b"step", "time_s", b"time_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_s: _TypeAlias = _typing.Literal["cost_s"]  # noqa: Y015
+    _WhichOneofArgType__cost_s: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s"]  # noqa: Y015
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_s) -> _WhichOneofReturnType__cost_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___ReportedStop: _TypeAlias = ReportedStop  # noqa: Y015
+
+@_typing.final
+class ReportedNeighbour(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Empty = jobs that the caller may not see."""
+    windows: _builtins.int
+    """Windows with that job, and the mean share of its speed that the reported job lost in them."""
+    loss: _builtins.float
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        windows: _builtins.int = ...,
+        loss: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "loss", b"loss", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportedNeighbour: _TypeAlias = ReportedNeighbour  # noqa: Y015
+
+@_typing.final
 class DecisionRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -714,16 +998,42 @@ Global___UsePolicyRequest: _TypeAlias = UsePolicyRequest  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
+    """Times are seconds since the Unix epoch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PAST_ONLY_FIELD_NUMBER: _builtins.int
+    since_s: _builtins.float
+    """Begin with the events since then, as far as they are kept; left out = only from now on."""
+    until_s: _builtins.float
+    """End before this time, now or later; left out = no end."""
+    job_id: _builtins.str
+    """Only events of this job, "123" or "123_4"; "123" of an array includes its tasks. Empty = all events."""
+    past_only: _builtins.bool
+    """End after the past events."""
     def __init__(
         self,
+        *,
+        since_s: _builtins.float | None = ...,
+        until_s: _builtins.float | None = ...,
+        job_id: _builtins.str = ...,
+        past_only: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "_until_s", b"_until_s", "since_s", b"since_s", "until_s", b"until_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "_until_s", b"_until_s", "job_id", b"job_id", "past_only", b"past_only", "since_s", b"since_s", "until_s", b"until_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__since_s: _TypeAlias = _typing.Literal["since_s"]  # noqa: Y015
+    _WhichOneofArgType__since_s: _TypeAlias = _typing.Literal["_since_s", b"_since_s"]  # noqa: Y015
+    _WhichOneofReturnType__until_s: _TypeAlias = _typing.Literal["until_s"]  # noqa: Y015
+    _WhichOneofArgType__until_s: _TypeAlias = _typing.Literal["_until_s", b"_until_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_s) -> _WhichOneofReturnType__since_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_s) -> _WhichOneofReturnType__until_s | None: ...
 
 Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 

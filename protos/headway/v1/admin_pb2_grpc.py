@@ -49,6 +49,11 @@ class AdminStub:
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.WhyRequest.SerializeToString,
                 response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.Explanation.FromString,
                 _registered_method=True)
+        self.GetReport = channel.unary_unary(
+                '/headway.v1.Admin/GetReport',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.FromString,
+                _registered_method=True)
         self.GetPolicy = channel.unary_unary(
                 '/headway.v1.Admin/GetPolicy',
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
@@ -113,6 +118,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReport(self, request, context):
+        """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
+        all jobs get the reports of their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetPolicy(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -128,7 +141,8 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Sends events from now on, until the caller cancels.
+        """Sends past and coming events, as the request says; without fields, from now on, until the caller cancels. The controller keeps the
+        newest 20,000 events.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,6 +201,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Why,
                     request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.WhyRequest.FromString,
                     response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.Explanation.SerializeToString,
+            ),
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.SerializeToString,
             ),
             'GetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPolicy,
@@ -310,6 +329,33 @@ class Admin:
             '/headway.v1.Admin/Why',
             protos_dot_headway_dot_v1_dot_admin__pb2.WhyRequest.SerializeToString,
             protos_dot_headway_dot_v1_dot_admin__pb2.Explanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/GetReport',
+            protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
-Preempt and those about profiles (PERMISSION_DENIED: the server does not know the calling user). See docs/operations.md.
+Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
 the reasons.
 """
@@ -40,13 +40,19 @@ class AdminStub:
     GetQueue: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetQueueRequest, _admin_pb2.Queue]
     Why: _grpc.UnaryUnaryMultiCallable[_admin_pb2.WhyRequest, _admin_pb2.Explanation]
     """NOT_FOUND when the controller does not know the job."""
+    GetReport: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetReportRequest, _admin_pb2.JobSummary]
+    """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
+    all jobs get the reports of their own.
+    """
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyInfo]
     UsePolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UsePolicyRequest, _admin_pb2.PolicyInfo]
     """Swaps the policy, after Describe, a health check and a dry-run decision on the current snapshot. If one of them fails, the old
     policy stays, and the call returns FAILED_PRECONDITION with the reason.
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.Event]
-    """Sends events from now on, until the caller cancels."""
+    """Sends past and coming events, as the request says; without fields, from now on, until the caller cancels. The controller keeps the
+    newest 20,000 events.
+    """
     ListProfiles: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProfilesRequest, _admin_pb2.ProfileList]
     """Measurements of jobs by the agents, for each kind: user, script, model and shape. This call and the next two return
     FAILED_PRECONDITION if no agents are served (`agents_address` in controller.toml).
@@ -68,13 +74,19 @@ class AdminAsyncStub(AdminStub):
     GetQueue: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetQueueRequest, _admin_pb2.Queue]  # type: ignore[assignment]
     Why: _aio.UnaryUnaryMultiCallable[_admin_pb2.WhyRequest, _admin_pb2.Explanation]  # type: ignore[assignment]
     """NOT_FOUND when the controller does not know the job."""
+    GetReport: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetReportRequest, _admin_pb2.JobSummary]  # type: ignore[assignment]
+    """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
+    all jobs get the reports of their own.
+    """
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyInfo]  # type: ignore[assignment]
     UsePolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.UsePolicyRequest, _admin_pb2.PolicyInfo]  # type: ignore[assignment]
     """Swaps the policy, after Describe, a health check and a dry-run decision on the current snapshot. If one of them fails, the old
     policy stays, and the call returns FAILED_PRECONDITION with the reason.
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.Event]  # type: ignore[assignment]
-    """Sends events from now on, until the caller cancels."""
+    """Sends past and coming events, as the request says; without fields, from now on, until the caller cancels. The controller keeps the
+    newest 20,000 events.
+    """
     ListProfiles: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProfilesRequest, _admin_pb2.ProfileList]  # type: ignore[assignment]
     """Measurements of jobs by the agents, for each kind: user, script, model and shape. This call and the next two return
     FAILED_PRECONDITION if no agents are served (`agents_address` in controller.toml).
@@ -113,6 +125,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """NOT_FOUND when the controller does not know the job."""
 
     @_abc_1.abstractmethod
+    def GetReport(
+        self,
+        request: _admin_pb2.GetReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.JobSummary, _abc.Awaitable[_admin_pb2.JobSummary]]:
+        """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
+        all jobs get the reports of their own.
+        """
+
+    @_abc_1.abstractmethod
     def GetPolicy(
         self,
         request: _admin_pb2.GetPolicyRequest,
@@ -135,7 +157,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.Event], _abc.AsyncIterator[_admin_pb2.Event]]:
-        """Sends events from now on, until the caller cancels."""
+        """Sends past and coming events, as the request says; without fields, from now on, until the caller cancels. The controller keeps the
+        newest 20,000 events.
+        """
 
     @_abc_1.abstractmethod
     def ListProfiles(

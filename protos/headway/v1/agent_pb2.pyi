@@ -1546,19 +1546,23 @@ class SaveRequest(_message.Message):
 
     WITHIN_S_FIELD_NUMBER: _builtins.int
     STILL_S_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     within_s: _builtins.float
     """Time limit from the receipt; after it the answer is a problem."""
     still_s: _builtins.float
     """Longest pause of the ranks, from the start of the save: then they train on by themselves."""
+    why: _builtins.str
+    """Why the job is to be stopped, for the job's own log; the agent passes on the first 200 characters."""
     def __init__(
         self,
         *,
         within_s: _builtins.float = ...,
         still_s: _builtins.float = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["still_s", b"still_s", "within_s", b"within_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["still_s", b"still_s", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

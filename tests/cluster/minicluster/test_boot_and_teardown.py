@@ -178,5 +178,25 @@ def test_the_command_line_shows_a_cluster_from_its_boot_to_its_end(name: str) ->
     assert (cluster["phase"], cluster["nodes"]["n2"]) == ("broken", "crashed")
     attached.boot_node("n2")
 
+    # a daemon is restarted and keeps its jobs; a command runs on a host, with its own options and exit status
+    before = attached.slurmctld_pid
+    attached.run("sbatch", "--hold", "--wrap", "true")
+    assert call("restart", "slurmctld")["daemon"] == "slurmctld"
+    assert attached.slurmctld_pid != before
+    assert "JobHeldUser" in attached.run("squeue", "--noheader", "--format=%r").stdout
+    attached.kill_slurmd("n1")
+    assert call("restart", "n1")["daemon"] == "n1"
+    assert attached.slurmd_pid("n1")
+
+    def on(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*CLI, *words], capture_output=True, text=True, check=False)
+
+    assert on("exec", "--name", name, "n1", "--", "uname", "-n").stdout == "n1\n"
+    assert on("exec", "--name", name, "n2", "sh", "-c", "exit 7").returncode == 7
+    assert on("exec", "--name", name, "n9", "--", "true").returncode == 1
+    unknown = on("restart", "--name", name, "slurmrestd")
+    assert (unknown.returncode, "give slurmctld, slurmdbd or one of n1, n2" in unknown.stderr) == (1, True)
+    assert "up --accounting" in on("restart", "--name", name, "slurmdbd").stderr
+
     assert call("down") == {"name": name, "down": True}
     assert traces(name) == []

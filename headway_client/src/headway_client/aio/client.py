@@ -17,6 +17,7 @@ from headway_client.answers.jobs import Explanation, Queue
 from headway_client.answers.message import Message
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
 from headway_client.answers.profiles import JobMeasurements, ProfileList
+from headway_client.answers.reports import JobSummary
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import PolicyInfo, Status
@@ -79,6 +80,10 @@ class AsyncClient:
         """Explain one job."""
         return await self._ask(calls.why(job_id))
 
+    async def report(self, job_id: JobId) -> JobSummary:
+        """Report what became of a job: how long it waited and why, where it ran, and what its stops and other jobs cost it."""
+        return await self._ask(calls.report(job_id))
+
     async def policy(self) -> PolicyInfo:
         """Return the policy that decides."""
         return await self._ask(calls.policy())
@@ -125,11 +130,23 @@ class AsyncClient:
         """Return everything measured since then, as rows for fitting."""
         return await self._ask(calls.export_profiles(since_s, racks or {}))
 
-    def events(self, *, idle_s: float | None = None) -> AsyncEventStream:
-        """Return events from the moment when the stream is entered. The iteration stops after `idle_s` seconds without one."""
+    def events(
+        self,
+        *,
+        since_s: float | None = None,
+        until_s: float | None = None,
+        job_id: JobId = "",
+        past_only: bool = False,
+        idle_s: float | None = None,
+    ) -> AsyncEventStream:
+        """Return events from the moment when the stream is entered, and before them the past ones since `since_s`.
+
+        See `Client.events` for the arguments.
+        """
         check_limits(idle_s)
         self._check_open()
-        call, limit_s = calls.events(), limit_of(calls.events(), self._timeout_s)
+        call = calls.events(since_s, until_s, job_id, past_only=past_only)
+        limit_s = limit_of(call, self._timeout_s)
         return AsyncEventStream(self._find_for_events, call, limit_s, self._max_bytes, idle_s, self._streams)
 
     async def wait(

@@ -22,10 +22,27 @@ class WhyRequest(Message):
 
 
 @dataclass(frozen=True)
+class GetReportRequest(Message):
+    """Report what became of one job."""
+
+    job_id: str = text(1)
+
+
+@dataclass(frozen=True)
 class UsePolicyRequest(Message):
     """Let another policy server decide."""
 
     address: str = text(1)
+
+
+@dataclass(frozen=True)
+class WatchEventsRequest(Message):
+    """Send events. Times are seconds since the Unix epoch."""
+
+    since_s: float | None = maybe_real(1)
+    until_s: float | None = maybe_real(2)
+    job_id: str = text(3)
+    past_only: bool = flag(4)
 
 
 @dataclass(frozen=True)

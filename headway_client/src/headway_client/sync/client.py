@@ -14,6 +14,7 @@ from headway_client.answers.jobs import Explanation, Queue
 from headway_client.answers.message import Message
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
 from headway_client.answers.profiles import JobMeasurements, ProfileList
+from headway_client.answers.reports import JobSummary
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import PolicyInfo, Status
@@ -82,6 +83,10 @@ class Client:
         """Explain one job."""
         return self._ask(calls.why(job_id))
 
+    def report(self, job_id: JobId) -> JobSummary:
+        """Report what became of a job: how long it waited and why, where it ran, and what its stops and other jobs cost it."""
+        return self._ask(calls.report(job_id))
+
     def policy(self) -> PolicyInfo:
         """Return the policy that decides."""
         return self._ask(calls.policy())
@@ -132,11 +137,23 @@ class Client:
         """Return everything measured since then (seconds since the Unix epoch), as rows for fitting. `racks`: node → rack."""
         return self._ask(calls.export_profiles(since_s, racks or {}))
 
-    def events(self, *, idle_s: float | None = None) -> EventStream:
-        """Listen to events from now on. The iteration stops after `idle_s` seconds without one; None: never."""
+    def events(
+        self,
+        *,
+        since_s: float | None = None,
+        until_s: float | None = None,
+        job_id: JobId = "",
+        past_only: bool = False,
+        idle_s: float | None = None,
+    ) -> EventStream:
+        """Listen to events from now on, or first give the past ones since `since_s`; of one job, or of everything.
+
+        Times are seconds since the Unix epoch. The iteration stops before `until_s`, after the past events if `past_only`, or after
+        `idle_s` seconds without an event; else never.
+        """
         check_limits(idle_s)
         self._check_open()
-        call = calls.events()
+        call = calls.events(since_s, until_s, job_id, past_only=past_only)
         stream = EventStream(self._address.find(admin=False), call, self._max_bytes, idle_s, self._streams)
         stream.open(limit_of(call, self._timeout_s))
         return stream

@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, Optional, Union
 import torch
 
 from ..hook import process
-from . import earlier_job
+from . import earlier_job, job_log
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
@@ -216,12 +216,16 @@ class Run:
     def _restore(self, loaded: Optional[LoadedCheckpoint], number: int) -> None:
         self._number = number
         self._loaded = loaded
+        count = os.environ.get("SLURM_RESTART_COUNT", "0")
+        restarts = int(count) if count.isdecimal() else 0
         if loaded is not None:
             restore_into(loaded, self._objects, self._ranks)
             self.start = self._next = loaded.manifest.step
             self._writer.note_restored(loaded.manifest.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
-        elif self._ranks.rank == 0 and os.environ.get("SLURM_RESTART_COUNT", "0").strip("0"):
+            if self._ranks.rank == 0 and restarts:
+                job_log.write_line(job_log.again_line(self.start, restarts + 1))
+        elif self._ranks.rank == 0 and restarts:
             _log.warning(
                 "Slurm has started this job again, but there is no checkpoint in %s: the run begins at step 0.",
                 self._where,

@@ -185,7 +185,7 @@ class AgentClient:
         elif frame.get("type") == "profile":
             self._windows.request(frame.get("steps"))
         elif frame.get("type") == "save":
-            self._save_requests.receive_save(frame.get("id"), frame.get("still_s"))
+            self._save_requests.receive_save(frame.get("id"), frame.get("still_s"), frame.get("why"))
         elif frame.get("type") == "go_on":
             self._save_requests.receive_go_on(frame.get("id"))
 

@@ -46,10 +46,12 @@ ENDED = "its training has ended"
 class SaveRequest:
     """A request of the agent for a save, after which all ranks pause."""
 
-    def __init__(self, request_id: str, pause_ms: int) -> None:
+    def __init__(self, request_id: str, pause_ms: int, why: str = "") -> None:
         self.id = request_id
         self.key = request_key(request_id)
         self.pause_ms = pause_ms
+        self.why = why
+        """Why the job is to be stopped, for people; empty = the agent does not say."""
         self.answered_by: Optional[Answering] = None
         """The save that answers it; None = none has begun."""
         self.answered = False
@@ -84,7 +86,7 @@ class SaveRequests:
 
     # ---- called by our own thread
 
-    def receive_save(self, request_id: Any, pause_s: Any) -> None:
+    def receive_save(self, request_id: Any, pause_s: Any, why: Any = "") -> None:
         """Take a save frame. Values that no agent would send are ignored."""
         if not isinstance(request_id, str) or not 0 < len(request_id) <= _MAX_ID_CHARS:
             return
@@ -95,7 +97,8 @@ class SaveRequests:
         if self.current is not None and self.current.id == request_id:
             self.current.set_answered(answered=False)
             return
-        self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1))
+        reason = why[:_MAX_ID_CHARS] if isinstance(why, str) else ""
+        self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1), reason)
         if self.run is not None:
             self.run.accept(request)
 

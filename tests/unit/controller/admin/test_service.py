@@ -2,7 +2,9 @@
 
 import asyncio
 import grp
+import json
 import os
+import pwd
 import socket
 import stat
 import sys
@@ -19,6 +21,7 @@ from controller.admin.front import uid_of
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.serve import serve_admin
 from controller.admin.sockets import bind, group_id
+from controller.base.audit import AuditLog
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
@@ -53,10 +56,10 @@ async def asking(path):
 
 
 @asynccontextmanager
-async def served(world, group=""):
+async def served(world, group="", audit=None):
     """Stubs of the two sockets: (admin, status)."""
     async with (
-        serve_admin(world, world.folder, group),
+        serve_admin(world, world.folder, group, audit=audit),
         asking(world.folder / "admin.sock") as admin,
         asking(world.folder / "status.sock") as status,
     ):
@@ -250,6 +253,59 @@ async def test_a_policy_that_is_not_fit_changes_nothing(folder):
         assert await admin.GetPolicy(pb.GetPolicyRequest()) == before
 
 
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_the_audit_log_names_the_user_the_request_and_its_outcome(folder):
+    # given a controller with an audit log
+    world = world_in(folder)
+    world.endpoint.away = True
+    new = FakeEndpoint(address="unix:///new")
+    world.new_endpoints |= {"unix:///new": new}
+    async with served(world, audit=AuditLog(world.clock, folder / "audit.jsonl")) as (admin, status):
+        # when policies and preemptions are requested, with and without success
+        await admin.UsePolicy(pb.UsePolicyRequest(address="unix:///new"))
+        await refused(admin.UsePolicy(pb.UsePolicyRequest(address="nowhere")))
+        new.away = True
+        key = world.sbatch(gpus_per_node=8, user="ann")
+        await world.go_on(2)
+        await refused(admin.Preempt(pb.PreemptRequest(job_id=key.job_id, gpus=4, avoid=["n9"])))
+        await admin.Preempt(pb.PreemptRequest(job_id=key.job_id, force=True))
+        await refused(status.Preempt(pb.PreemptRequest(job_id="x" * 500, away=True)))
+    # then each is a line, with the user as the kernel knows it
+    name = pwd.getpwuid(os.getuid()).pw_name
+    found = lines_of(folder / "audit.jsonl")
+    assert {(line["uid"], line["user"]) for line in found} == {(os.getuid(), name)}
+    assert [(line["action"], line["job_id"], line["job_user"], line["details"]) for line in found] == [
+        ("policy-use", "", "", {"address": "unix:///new"}),
+        ("policy-use", "", "", {"address": "nowhere"}),
+        ("resize", key.job_id, "ann", {"avoid": ["n9"], "gpus": 4}),
+        ("preempt", key.job_id, "ann", {"force": True}),
+        ("move", "x" * 40, "", {"away": True}),
+    ]
+    outcomes = [line["outcome"] for line in found]
+    assert outcomes[0] == "done: policy fake decides"
+    assert outcomes[1].startswith("refused (policy-unusable): nowhere: unreachable")
+    assert outcomes[2].startswith("refused (invalid-preemption): no managed node is called n9")
+    assert outcomes[3] == "begun as preemption 1"
+    assert outcomes[4].startswith("refused (admin-only): ")
+    assert mode(folder / "audit.jsonl") == 0o640
+
+
+async def test_a_full_disk_stops_no_request_and_is_in_the_status(folder):
+    world = world_in(folder)
+    world.new_endpoints |= {"unix:///new": FakeEndpoint(address="unix:///new")}
+    async with served(world, audit=AuditLog(world.clock, folder / "nowhere" / "audit.jsonl")) as (admin, _):
+        assert not (await admin.GetStatus(pb.GetStatusRequest())).troubles
+        assert (await admin.UsePolicy(pb.UsePolicyRequest(address="unix:///new"))).serving
+        (trouble,) = (await admin.GetStatus(pb.GetStatusRequest())).troubles
+        assert trouble.endswith("audit.jsonl: No such file or directory; requests are in the log only")
+        (folder / "nowhere").mkdir()
+        await admin.UsePolicy(pb.UsePolicyRequest(address="unix:///new"))
+        assert not (await admin.GetStatus(pb.GetStatusRequest())).troubles
+
+
 async def test_status_sock_changes_nothing_for_any_caller(folder):
     world = world_in(folder)
     world.new_endpoints["unix:///new"] = FakeEndpoint(address="unix:///new")
@@ -273,6 +329,48 @@ async def test_events_come_as_they_happen(folder):
         event = await asyncio.wait_for(call.read(), DEADLINE_S)
         assert (event.kind, event.job_id, event.text) == ("placed", "7", "n1:8 by srtf")
         call.cancel()
+
+
+async def events_in(call):
+    """Texts of the events of a call that ends."""
+    async with asyncio.timeout(DEADLINE_S):
+        return [event.text async for event in call]
+
+
+async def test_past_events_come_first_and_an_end_is_an_end(folder):
+    world = world_in(folder)
+    await world.turn()
+    begun_s = world.clock.now()
+    for number in range(3):
+        world.events.add("placed", "7" if number else "8", f"event {number}")
+        await world.clock.advance(10.0)
+    async with served(world) as (_, status):
+        ask = pb.WatchEventsRequest
+        assert await events_in(status.WatchEvents(ask(since_s=0, past_only=True))) == ["event 0", "event 1", "event 2"]
+        assert await events_in(status.WatchEvents(ask(since_s=0, job_id="8", past_only=True))) == ["event 0"]
+        assert await events_in(status.WatchEvents(ask(since_s=begun_s + 5, until_s=begun_s + 15))) == ["event 1"]
+        assert await events_in(status.WatchEvents(ask(past_only=True))) == []
+        # past and coming events, each once
+        call = status.WatchEvents(ask(since_s=begun_s + 15, job_id="7"))
+        await asyncio.wait_for(call.initial_metadata(), DEADLINE_S)
+        world.events.add("placed", "9", "of another job")
+        world.events.add("placed", "7", "event 3")
+        texts = [(await asyncio.wait_for(call.read(), DEADLINE_S)).text for _ in range(2)]
+        assert texts == ["event 2", "event 3"]
+        call.cancel()
+        code, _ = await refused(status.WatchEvents(ask(job_id="x")).read())
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_events_end_at_the_time_that_was_given(folder):
+    world = world_in(folder)
+    await world.turn()
+    async with served(world) as (_, status):
+        call = status.WatchEvents(pb.WatchEventsRequest(until_s=world.clock.now() + 1.0))
+        await asyncio.wait_for(call.initial_metadata(), DEADLINE_S)
+        world.events.add("placed", "7", "in time")
+        assert await events_in(call) == ["in time"]
+    assert world.events._listeners == set()
 
 
 async def test_watchers_are_let_go_when_they_leave_and_when_the_controller_ends(folder):

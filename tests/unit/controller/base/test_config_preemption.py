@@ -63,7 +63,7 @@ def test_contradictory_settings_are_refused_with_the_remedy(tmp_path: Path, text
 class Nobody:
     """Mail without a job to go to."""
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str) -> bool:
         return False
 
     def request_go_on(self, connection: int, save_id: str) -> bool:

@@ -19,6 +19,7 @@ import pytest
 
 from controller.admin.serve import serve_admin
 from controller.cli.render.json_output import plain
+from controller.cli.render.report import show_report
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
@@ -161,6 +162,47 @@ async def test_why_shows_sentence_numbers_and_decisions(folder):
     assert re.fullmatch(r"submit time +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", submitted)
 
 
+async def test_report_shows_what_became_of_a_job(folder):
+    async with cluster(folder) as (_, where):
+        runs, waits, as_json, unknown = await asyncio.gather(
+            headway("report", "1", *where),
+            headway("report", "2", *where),
+            headway("report", "1", "--json", *where),
+            headway("report", "99", *where),
+        )
+    lines = dict(line.split(None, 1) for line in runs.out.splitlines() if line)
+    assert lines["job"] == "1 big?[31m[red] of ann"
+    assert lines["state"].startswith("running (RUNNING), submitted ")
+    assert "n1:8,n2:8,n3:8,n4:8  fallback:fifo" in runs.out
+    assert "note: its speed is not known: no node agents report to this controller" in runs.out
+    assert "STARTED" not in waits.out
+    assert set(as_json.json) == set(pb.JobSummary.DESCRIPTOR.fields_by_name)
+    assert (as_json.json["user"], as_json.json["end_time_s"]) == ("ann", None)
+    assert unknown.code == 1
+    assert unknown.err.startswith(
+        "headway: neither Slurm nor Headway's journal knows job 99: Headway has not scheduled it"
+    )
+
+
+def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
+    message = pb.JobSummary(
+        job_id="7", user="ann", name="bert", state="ended", slurm_state="COMPLETED", submit_time_s=1e9, end_time_s=1e9 + 9000,
+        wait_s=1000, service_s=8000, gpu_hours=17.8, steps=43200, steps_per_s=5.4, contention_loss=0.25, idle_gpu_hours=2.0,
+        hint="it lost 25% of its speed",
+        waits=[pb.ReportedWait(why="for GPUs", wait_s=900), pb.ReportedWait(why="for nothing", wait_s=0.2)],
+        runs=[pb.ReportedRun(end_s=1e9 + 100, placement="n1", slurm_state="PREEMPTED")],
+        stops=[pb.ReportedStop(number=4, cause="threshold", why="slow", time_s=1e9, step=48, cost_s=41)],
+        beside=[pb.ReportedNeighbour(job_id="8", windows=3, loss=0.5), pb.ReportedNeighbour(windows=3, loss=0.4)],
+    )  # fmt: skip
+    show_report(message)
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line)
+    assert lines["waited"] == "17 min: 15 min for GPUs"
+    assert lines["ran"] == "2 h 13 min, 17.8 GPU hours; 1 stop cost 41 s"
+    assert lines["trained"] == "at least 43200 steps, 5.4 steps/s on average"
+    assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
+    assert (lines["idle"], lines["hint"]) == ("2 GPU hours", "it lost 25% of its speed")
+
+
 async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):
     async with cluster(folder) as (_, where):
         narrow, wide = await asyncio.gather(on_terminal(80, "queue", *where), on_terminal(160, "queue", *where))
@@ -243,6 +285,23 @@ async def test_events_are_printed_as_they_happen(folder):
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+
+async def test_past_events_are_printed_and_the_program_ends(folder):
+    async with cluster(folder) as (world, where):
+        world.events.add("started", "7", "n1:8")
+        world.events.add("ended", "8", "COMPLETED")
+        ours, none, until, wrong = await asyncio.gather(
+            headway("events", "--no-follow", "--job", "7", "--json", *where),
+            headway("events", "--no-follow", "--since", "0s", "--job", "7", *where),
+            headway("events", "--until", "2001-01-01", *where),
+            headway("events", "--since", "tomorrow", *where),
+        )
+    assert (ours.code, ours.json["text"], ours.json["job_id"]) == (0, "n1:8", "7")
+    assert (until.code, until.err) == (0, "")
+    assert (none.code, none.err) == (0, "")
+    assert wrong.code == 2
+    assert "'tomorrow' is no time; give how long ago it was" in wrong.err
 
 
 async def test_events_end_with_the_controller(folder):

@@ -193,7 +193,7 @@ def test_an_agent_that_gives_no_reason_excuses_nothing() -> None:
 class _Nobody:
     """Carries frames to no job."""
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str) -> bool:
         raise AssertionError("nobody is there to be asked")
 
     def request_go_on(self, connection: int, save_id: str) -> bool:

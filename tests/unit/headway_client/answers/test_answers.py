@@ -158,6 +158,17 @@ async def test_measurements(folder: Path, connected: MakeClient, monkeypatch: py
         assert caught.value.reason is Reason.NOTHING_MEASURED
 
 
+async def test_a_report_on_a_job(folder: Path, connected: MakeClient) -> None:
+    async with cluster(folder), connected(folder / "status.sock") as client:
+        found = await client.report(1)
+        assert (found.job_id, found.user, found.state, found.end_time_s) == ("1", "ann", JobState.RUNNING, None)
+        (run,) = found.runs
+        assert run.placement == "n1:8,n2:8,n3:8,n4:8"
+        with pytest.raises(NotFoundError) as caught:
+            await client.report(99)
+        assert caught.value.reason is Reason.UNKNOWN_JOB
+
+
 async def test_events_come_as_they_happen(folder: Path, connected: MakeClient) -> None:
     async with cluster(folder) as world, connected(folder / "status.sock") as client:
         following = await client.listen()
@@ -167,6 +178,20 @@ async def test_events_come_as_they_happen(folder: Path, connected: MakeClient) -
         parked = await asyncio.wait_for(following(), DEADLINE_S)
         assert (placed.kind, placed.job_id, placed.text) == (EventKind.PLACED, "7", "n1:8 by srtf")
         assert (parked.kind, parked.kind.known, parked.time_s) == ("parked", False, world.clock.now())
+
+
+async def test_past_events_come_first_and_alone_if_only_they_are_wanted(folder: Path, connected: MakeClient) -> None:
+    async with cluster(folder) as world, connected(folder / "status.sock") as client:
+        world.events.add("placed", "7", "earlier")
+        world.events.add("placed", "8", "of another job")
+        following = await client.listen(job_id=7, past_only=True)
+        assert (await asyncio.wait_for(following(), DEADLINE_S)).text == "earlier"
+        assert await asyncio.wait_for(following(), DEADLINE_S) is None
+        following = await client.listen(since_s=0.0, job_id="7")
+        world.events.add("started", "7", "later")
+        assert [(await asyncio.wait_for(following(), DEADLINE_S)).text for _ in range(2)] == ["earlier", "later"]
+        following = await client.listen(since_s=world.clock.now() + 60.0, until_s=world.clock.now(), job_id="7")
+        assert await asyncio.wait_for(following(), DEADLINE_S) is None
 
 
 async def test_events_stop_after_so_long_without_one(folder: Path, connected: MakeClient) -> None:

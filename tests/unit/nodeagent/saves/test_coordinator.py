@@ -32,7 +32,7 @@ class Desk:
         self.jobs = JobRegistry()
         self.saves = SaveCoordinator(self.jobs, self, self.answers.append, round((self.now_s - ago_s) * S))
 
-    def request_save(self, connection, save_id, still_s):
+    def request_save(self, connection, save_id, still_s, why):
         self.posted.append(("save", connection, save_id))
         return True
 

@@ -32,7 +32,7 @@ S = 1_000_000_000
 class Nobody:
     """Sends requests to no process."""
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str) -> bool:
         return True
 
     def request_go_on(self, connection: int, save_id: str) -> bool:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...hook.save_requests import SaveRequest, SaveRequests, answer
+from .. import job_log
 
 _log = logging.getLogger("headway_job")
 _SLICE_S = 0.05
@@ -44,6 +45,8 @@ class Pause:
         self.begun_ns = time.monotonic_ns()
         self.length_ns = pause_ms * 1_000_000
         self.outcome: Optional[SaveOutcome] = None
+        self.why = ""
+        """Why the job is to be stopped; empty = this rank does not know."""
         self.over = False
 
     def attach(self, request: SaveRequest) -> None:
@@ -51,11 +54,17 @@ class Pause:
         elapsed_ns = time.monotonic_ns() - self.begun_ns
         self.length_ns = max(self.length_ns, elapsed_ns + request.pause_ms * 1_000_000)
         self.key = request.key
+        self.why = request.why or self.why
         request.answer_by(self)
 
     def note_outcome(self, outcome: SaveOutcome) -> None:
         """Note how its save ended."""
         self.outcome = outcome
+
+    @property
+    def saved(self) -> bool:
+        """True once its save is complete on all ranks."""
+        return self.outcome is not None and not self.outcome.problem
 
     def end(self) -> None:
         """Note that the training continues."""
@@ -160,10 +169,13 @@ class PauseControl:
             "the job and start it again later. If it does not stop the job, the training continues by itself.",
             pause.step,
         )
-        why = "an exception was raised"
+        why, told = "an exception was raised", False
         try:
             with _watch_sigterm() as received:
                 while not (why := self._resume_reason(pause, received)):
+                    if self._rank == 0 and not told and pause.saved:
+                        told = True  # before the loop waits again: the job may be stopped at any moment
+                        job_log.write_line(job_log.stop_line(pause.step, pause.why))
                     self._requests.keep_client_running()
                     self._wake.wait(_SLICE_S)
                     self._wake.clear()
@@ -172,6 +184,8 @@ class PauseControl:
             self._pause = None
             self._requests.wake_client()
             _log.info("The training continues after step %d: %s.", pause.step, why)
+            if told:
+                job_log.write_line(job_log.go_on_line(pause.step, why))
 
     def stop_saving(self, why: str) -> None:
         """Save no more. From here on, every request is answered with the reason."""

@@ -60,9 +60,9 @@ class LossyPost:
         self._jobs = jobs
         self._ranks = ranks
 
-    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+    def request_save(self, connection: int, save_id: str, still_s: float, why: str) -> bool:
         [rank] = [one.rank for one in self._jobs.training_processes(JOB, 0) if one.connection == connection]
-        return rank not in self._ranks and self._post.request_save(connection, save_id, still_s)
+        return rank not in self._ranks and self._post.request_save(connection, save_id, still_s, why)
 
     def request_go_on(self, connection: int, save_id: str) -> bool:
         return self._post.request_go_on(connection, save_id)
@@ -102,10 +102,12 @@ class Node:
             agent.stop()
             await running
 
-    def ask(self, save_id: str = "", within_s: float = 60.0, still_s: float = 120.0, restart: int = 0) -> str:
+    def ask(
+        self, save_id: str = "", within_s: float = 60.0, still_s: float = 120.0, restart: int = 0, why: str = ""
+    ) -> str:
         """Request that the job saves and pauses, and return the id of the request."""
         save_id = save_id or f"p{next(self._numbers)}.1"
-        assert self.agent.request_save(SaveRequest(save_id, JOB, restart, within_s, still_s)) == ""
+        assert self.agent.request_save(SaveRequest(save_id, JOB, restart, within_s, still_s, why)) == ""
         self.asked.touch()
         return save_id
 

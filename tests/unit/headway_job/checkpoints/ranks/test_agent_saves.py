@@ -93,6 +93,36 @@ async def test_all_ranks_pause_at_one_step_and_continue_with_the_same_losses(
         assert ended.losses(rank) == pytest.approx(whole.losses(rank), abs=1e-6)
 
 
+def lines_of(log: str) -> list[str]:
+    return [line.removeprefix("headway: ") for line in log.splitlines() if line.startswith("headway: ")]
+
+
+async def test_the_jobs_own_log_has_a_line_when_it_is_stopped_goes_on_and_runs_again(
+    node: Node, job: Job, fork_server: ForkServer
+) -> None:
+    # given a job that is asked to save, to be stopped for a reason
+    started = await job.begin()
+    save = node.ask(why="the contention threshold (1.74 times slower\x1b beside job 8)")
+    step = (await node.answer(save)).step
+    # then one rank writes one line before it is stopped
+    why = "the contention threshold (1.74 times slower? beside job 8)"
+    stopped = f"step {step} is saved; the scheduler now stops this job, and starts it again later: {why}"
+    assert [lines_of(log) for log in started.so_far().logs] == [[stopped], []]
+    # and another one when it is not stopped after all
+    node.go_on(save)
+    ended = await asyncio.to_thread(started.wait)
+    called_off = (
+        f"the job trains on after step {step}: the scheduler has cancelled its request, and the job stays where it is"
+    )
+    assert lines_of(ended.logs[0])[1:] == [called_off]
+    # and when Slurm starts it again, one with the step at which it goes on
+    again = await asyncio.to_thread(fork_server.run, "restarted", 2, folder=job.folder)
+    assert [lines_of(log) for log in again.logs] == [
+        [f"this is start 2 of the job; it trains on after step {step}"],
+        [],
+    ]
+
+
 async def test_the_controller_gets_the_state_of_checkpoints_at_once(node: Node, job: Job) -> None:
     started = await job.begin()
     await until(lambda: node.heard.checkpoint == CheckpointReport((0, 1), None, None, False), "both registered")

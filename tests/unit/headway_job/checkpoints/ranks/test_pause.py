@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from headway_job.checkpoints import job_log
 from headway_job.checkpoints.ranks import pause as pause_module
 from headway_job.checkpoints.ranks.pause import PauseControl, SaveOutcome
 from headway_job.hook.save_requests import ENDED, NOT_REGISTERED, SaveRequests, request_key
@@ -59,6 +62,37 @@ def rank() -> Rank:
     rank = Rank()
     rank.run.register(20)
     return rank
+
+
+def test_the_line_in_the_jobs_log_is_written_once_and_by_the_first_rank_alone(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (0, 1):
+        rank.run._rank = number
+        rank.requests.receive_save("p1.1", 0.3, "an operator (by hand)" if number == 0 else "x" * 9000)
+        rank.save()
+        rank.run.pause_training()
+    stop, go_on = capsys.readouterr().err.splitlines()
+    assert stop == (
+        "headway: step 40 is saved; the scheduler now stops this job, and starts it again later: an operator (by hand)"
+    )
+    assert go_on == "headway: the job trains on after step 40: the job was not stopped within 0.3 s"
+
+
+def test_a_request_with_a_reason_that_is_no_text_is_a_request(rank: Rank) -> None:
+    for reason in (None, 5, b"x", ["y"]):
+        rank.requests.receive_save(f"p1.{reason!r}", 30.0, reason)
+        assert rank.requests.current is not None and rank.requests.current.why == ""
+    rank.requests.receive_save("p2.1", 30.0, "y" * 9000)
+    assert rank.requests.current is not None and len(rank.requests.current.why) == 255
+
+
+def test_a_job_whose_standard_error_is_closed_or_missing_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        job_log.write_line("step 40 is saved")
 
 
 def test_a_second_request_extends_the_pause(rank: Rank) -> None:

@@ -1,0 +1,83 @@
+"""Speed of a job over its whole life, from the windows in which agents measured it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from controller.profiles.reader import ProfileReader
+from controller.profiles.windows import RunShape, Throughput, Trained
+
+_MOST_WINDOWS = 5000
+"""Newest windows that are read. The store keeps all of the last six hours, and thins out older ones."""
+_OTHERS_ALONE = 200
+"""Newest windows of jobs of the same kind, without neighbours, from which the speed alone is taken if the job had none."""
+_MOST_BESIDE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A job that shared links or hosts with the reported one."""
+
+    raw_id: int
+    windows: int
+    loss: float
+    """Mean share of its speed that the reported job lost in these windows, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Means over the measured windows."""
+
+    steps_per_s: float
+    loss: float | None
+    """Share of its speed lost to other jobs, from 0 to 1; None: its speed alone is not known."""
+    beside: tuple[Beside, ...]
+    """The most costly first: by the sum of losses."""
+    idle_share: float
+    """Share of its GPUs that were idle, from 0 to 1."""
+
+
+def speed_of(store: ProfileReader, raw_id: int) -> Speed | None:
+    """Return the speed of the job with Slurm's number `raw_id`; None if it was not measured. For a thread beside the loop."""
+    windows = store.throughputs_of(raw_id, _MOST_WINDOWS)
+    if not windows:
+        return None
+    alone = _alone(store, windows)
+    losses = [(window, loss) for window in windows if (loss := _loss(window, alone)) is not None]
+    beside: dict[int, list[float]] = defaultdict(list)
+    for window, loss in losses:
+        for other in window.neighbours:
+            beside[other.run.job_id].append(loss)
+    costly = sorted(beside.items(), key=lambda item: -sum(item[1]))[:_MOST_BESIDE]
+    return Speed(
+        steps_per_s=fmean(window.steps_per_s for window in windows),
+        loss=fmean(loss for _, loss in losses) if losses else None,
+        beside=tuple(Beside(job_id, len(found), fmean(found)) for job_id, found in costly),
+        idle_share=sum(window.idle_gpus for window in windows) / max(sum(window.shape.gpus for window in windows), 1),
+    )
+
+
+_AloneByKind = dict[tuple[Trained, RunShape], float | None]
+
+
+def _loss(window: Throughput, alone: _AloneByKind) -> float | None:
+    """Return the share of its speed that the job lost in that window; None where its speed alone is not known."""
+    if window.alone:
+        return 0.0
+    speed = alone[window.trained, window.shape]
+    return max(1.0 - window.steps_per_s / speed, 0.0) if speed else None
+
+
+def _alone(store: ProfileReader, windows: list[Throughput]) -> _AloneByKind:
+    """Return the speed without neighbours by kind and shape: the job's own, else that of others of its kind; None: not known."""
+    own: dict[tuple[Trained, RunShape], list[float]] = {(window.trained, window.shape): [] for window in windows}
+    for window in windows:
+        if window.alone:
+            own[window.trained, window.shape].append(window.steps_per_s)
+    found: _AloneByKind = {}
+    for (trained, shape), speeds in own.items():
+        others = [] if speeds else [each for job in store.alone(trained, shape, _OTHERS_ALONE).values() for each in job]
+        found[trained, shape] = median(speeds or others) if speeds or others else None
+    return found

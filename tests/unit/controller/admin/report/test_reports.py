@@ -1,0 +1,184 @@
+"""`headway report`: what became of a job, and which users may know it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.admin.protocol import Reason
+from controller.admin.refusal import CallRefused
+from controller.admin.report.job_notes import FOR_GPUS, JobNotes
+from controller.admin.report.reports import Reports
+from controller.admin.viewer import Viewer
+from controller.base.errors import SlurmUnavailableError
+from controller.slurm.accounting import AccountedRun
+from protos.headway.v1 import admin_pb2
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+from tests.unit.controller.worlds.measured import measured_world, share_nodes
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path, for sockets."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+class Accounts:
+    """Slurm's accounting."""
+
+    def __init__(self, *runs: AccountedRun, away: bool = False) -> None:
+        self._runs, self._away = list(runs), away
+
+    async def runs(self, job_id: str) -> list[AccountedRun]:
+        if self._away:
+            raise SlurmUnavailableError("sacct: no answer")
+        return self._runs
+
+
+def reports_of(world: ControllerWorld, accounting: Accounts | None = None) -> Reports:
+    notes = JobNotes(world.journal.job_notes, world.preemptions.steps_done)
+    world.listeners.append(notes.note)
+    return Reports(Viewer(world, world.measurement), notes, accounting)  # type: ignore[arg-type]
+
+
+async def refusal(work: object) -> CallRefused:
+    with pytest.raises(CallRefused) as caught:
+        await work  # type: ignore[misc]
+    return caught.value
+
+
+async def test_a_job_that_has_waited_run_and_ended(folder: Path) -> None:
+    # given a job that waits for a minute, and runs for another
+    world = world_in(folder)
+    world.endpoint.away = True
+    reports = reports_of(world)
+    world.sbatch(60.0, gpus_per_node=8, nodes=4)
+    await world.go_on(3)
+    key = world.sbatch(100.0, gpus_per_node=8, user="ann", name="bert")
+    await world.go_on(30)
+    waits = await reports.report(key.job_id, "", private=False)
+    await world.go_on(60)
+    runs = await reports.report(key.job_id, "", private=False)
+    await world.go_on(100)
+    await world.clock.advance(2000.0)
+    await world.turn()
+    ended = await reports.report(key.job_id, "", private=False)
+    # then each report has what is known by then
+    assert (waits.user, waits.name, waits.state, list(waits.runs)) == ("ann", "bert", "waiting", [])
+    assert waits.wait_s == pytest.approx(30.0, abs=3.0)
+    assert (waits.waits[0].why, not waits.HasField("end_time_s")) == (FOR_GPUS, True)
+    (run,) = runs.runs
+    assert (runs.state, run.placement, run.policy, run.HasField("end_s")) == ("running", "n1:8", "fallback:fifo", False)
+    assert run.reason
+    (run,) = ended.runs
+    assert (ended.state, ended.slurm_state, run.slurm_state, run.placement) == (
+        "ended",
+        "COMPLETED",
+        "COMPLETED",
+        "n1:8",
+    )
+    assert run.end_s - run.start_s == pytest.approx(100.0, abs=2.0)
+    assert ended.service_s == pytest.approx(100.0, abs=2.0)
+    assert ended.gpu_hours == pytest.approx(100.0 * 8 / 3600, rel=0.05)
+    assert ended.wait_s == pytest.approx(58.0, abs=5.0)
+    assert ended.waits[0].wait_s == pytest.approx(ended.wait_s, abs=6.0)
+    assert ended.missing == ["its speed is not known: no node agents report to this controller"]
+    assert not ended.hint
+
+
+async def test_speed_contention_and_steps_come_from_the_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, second = await share_nodes(world, fleet)
+        reports = reports_of(world)
+        found = await reports.report(first.job_id, "", private=False)
+        assert found.steps_per_s == pytest.approx(4.5)  # a window alone at 6 steps/s, and one at 3
+        assert found.contention_loss == pytest.approx(0.25)
+        (other,) = found.beside
+        assert (other.job_id, other.windows) == (second.job_id, 1)
+        assert other.loss == pytest.approx(0.5)
+        assert found.hint.startswith("it lost 25% of its speed to jobs beside it")
+        # the second one never ran alone: its speed alone is that of the first, which is of the same kind
+        theirs = await reports.report(second.job_id, "", private=False)
+        assert theirs.steps_per_s == pytest.approx(3.0)
+        assert theirs.contention_loss == pytest.approx(0.5)
+        # and to its own user, where jobs are private, the jobs of others have no id
+        theirs = await reports.report(second.job_id, "bob", private=True)
+        assert [other.job_id for other in theirs.beside] == [""]
+
+
+async def test_runs_and_gpu_hours_are_those_of_slurms_accounting(folder: Path) -> None:
+    world = world_in(folder)
+    world.endpoint.away = True
+    key = world.sbatch(1e6, gpus_per_node=8)
+    await world.go_on(3)
+    now_s = world.clock.now()
+    submit_s = key.submit_time_s - 100
+    accounts = Accounts(
+        AccountedRun(1, submit_s, submit_s + 10, submit_s + 50, 40.0, "NODE_FAIL", 8, "n3"),
+        AccountedRun(1, float(key.submit_time_s), now_s - 2, None, 2.0, "RUNNING", 4, "n1"),
+    )
+    world.slurm_says(AccountingStorageType="accounting_storage/slurmdbd")
+    found = await reports_of(world, accounts).report(key.job_id, "", private=False)
+    assert [(run.placement, run.slurm_state) for run in found.runs] == [("n3", "NODE_FAIL"), ("n1:8", "RUNNING")]
+    assert (found.service_s, found.submit_time_s) == (42.0, submit_s)
+    assert found.gpu_hours == pytest.approx((40 * 8 + 2 * 4) / 3600)
+    # and when it does not answer, the rest is there
+    found = await reports_of(world, Accounts(away=True)).report(key.job_id, "", private=False)
+    assert "Slurm's accounting could not be read: sacct: no answer" in found.missing
+    assert len(found.runs) == 1
+
+
+async def test_jobs_that_are_not_known_and_arrays_get_a_clear_message(folder: Path) -> None:
+    world = world_in(folder)
+    reports = reports_of(world)
+    assert (await refusal(reports.report("7", "", private=False))).reason is Reason.NOT_READY
+    await world.turn()
+    unknown = await refusal(reports.report("99", "", private=False))
+    assert unknown.reason is Reason.UNKNOWN_JOB
+    assert "Headway has not scheduled it, or it ended more than 30 days ago" in str(unknown)
+    assert "`sacct -j 99`" in str(unknown)
+    assert (await refusal(reports.report("x", "", private=False))).reason is Reason.INVALID_JOB_ID
+
+
+async def test_where_jobs_are_private_users_get_the_reports_of_their_own(folder: Path) -> None:
+    world = world_in(folder)
+    world.endpoint.away = True
+    anns, bobs = world.sbatch(gpus_per_node=4, user="ann"), world.sbatch(gpus_per_node=4, user="bob")
+    await world.go_on(3)
+    reports = reports_of(world)
+    assert (await reports.report(anns.job_id, "ann", private=True)).user == "ann"
+    for job_id, user in ((bobs.job_id, "ann"), (anns.job_id, ""), ("99", "ann")):
+        refused = await refusal(reports.report(job_id, user, private=True))
+        assert refused.reason is Reason.JOBS_PRIVATE
+        assert "you get the reports of your own jobs" in str(refused)
+
+
+async def test_over_the_socket_the_kernel_names_the_user(folder: Path) -> None:
+    import grpc.aio
+
+    from controller.admin.serve import serve_admin
+    from protos.headway.v1 import admin_pb2_grpc
+
+    world = world_in(folder)
+    world.endpoint.away = True
+    me = pwd.getpwuid(os.getuid()).pw_name
+    mine, other = world.sbatch(gpus_per_node=4, user=me), world.sbatch(gpus_per_node=4, user="somebody")
+    await world.go_on(3)
+    world.slurm_says(PrivateData="jobs")
+    async with (
+        serve_admin(world, folder, ""),
+        grpc.aio.insecure_channel(f"unix:{folder / 'status.sock'}") as channel,
+    ):
+        stub = admin_pb2_grpc.AdminStub(channel)
+        async with asyncio.timeout(60.0):
+            assert (await stub.GetReport(admin_pb2.GetReportRequest(job_id=mine.job_id))).user == me
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetReport(admin_pb2.GetReportRequest(job_id=other.job_id))
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED

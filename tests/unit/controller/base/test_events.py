@@ -1,0 +1,62 @@
+"""The event log: what is kept, what a restart keeps, and what listeners get."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from controller.base import events
+from controller.base.clock import VirtualClock
+from controller.base.events import EventLog, Wanted, events_file
+
+
+async def test_a_restarted_controller_knows_the_former_events(tmp_path: Path) -> None:
+    path, clock = tmp_path / "events.jsonl", VirtualClock()
+    log = EventLog(clock, events_file(path))
+    log.add("placed", "7", "n1:8 by srtf")
+    await clock.advance(10.0)
+    log.add("started", "7_1", "n1:8")
+    again = EventLog(clock, events_file(path))
+    assert again.recent() == log.recent()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_events_are_chosen_by_time_and_by_job(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    log, begun_s = EventLog(clock), clock.now()
+    for job_id in ("7", "7_1", "71", ""):
+        log.add("started", job_id, f"job {job_id}")
+        await clock.advance(10.0)
+
+    def chosen(**wanted: float | str) -> list[str]:
+        return [event.job_id for event in log.past(Wanted(**wanted))]  # type: ignore[arg-type]
+
+    assert chosen() == ["7", "7_1", "71", ""]
+    assert chosen(job_id="7") == ["7", "7_1"]
+    assert chosen(job_id="7_1") == ["7_1"]
+    assert chosen(since_s=begun_s + 10.0) == ["7_1", "71", ""]
+    assert chosen(since_s=begun_s + 10.0, until_s=begun_s + 20.0) == ["7_1"]
+
+
+def test_memory_is_bounded_and_the_newest_events_stay(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(events, "KEPT", 100)
+    log = EventLog(VirtualClock())
+    for number in range(250):
+        log.add("placed", str(number), "")
+    assert [event.job_id for event in log.past(Wanted())] == [str(number) for number in range(150, 250)]
+
+
+def test_lines_that_are_no_events_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    good = {"time_s": 1, "kind": "placed", "job_id": "7", "text": "n1"}
+    bad = [{**good, "text": 5}, {**good, "time_s": "x"}, [1], "x", {}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*bad, good)) + "\x00\xff{")
+    (found,) = EventLog(VirtualClock(), events_file(path)).recent()
+    assert (found.time_s, found.kind, found.text) == (1.0, "placed", "n1")
+
+
+def test_events_that_cannot_be_written_are_known_and_told(tmp_path: Path) -> None:
+    log = EventLog(VirtualClock(), events_file(tmp_path / "nowhere" / "events.jsonl"))
+    log.add("placed", "7", "n1")
+    assert [event.job_id for event in log.recent()] == ["7"]
+    assert log.trouble.endswith("events.jsonl: No such file or directory; a restart forgets them")

@@ -1,0 +1,68 @@
+"""Slurm's accounting of a job, in sacct's words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.slurm.accounting import AccountedRun, Accounting, keeps_accounting
+from controller.slurm.scontrol.run import Completed
+
+
+class Sacct:
+    """Prints what it was given."""
+
+    def __init__(self, output: str = "", status: int = 0, errors: str = "") -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.most = self._present = 0
+        self._done = Completed(("sacct",), status, output.encode(), errors)
+
+    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+        self.asked.append((program, *arguments))
+        self._present += 1
+        self.most = max(self.most, self._present)
+        await asyncio.sleep(0.01)
+        self._present -= 1
+        return self._done
+
+
+async def test_every_run_of_a_requeued_job_is_one_row_oldest_first() -> None:
+    output = (
+        "7|300|310|Unknown|40|RUNNING|billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=2|n[1-2]\n"
+        "7|100|120|200|80|CANCELLED by 1000|cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|n3\n"
+        "7|90|Unknown|Unknown|0|PENDING||None assigned\n"
+        "\n"
+    )
+    sacct = Sacct(output)
+    assert await Accounting(sacct).runs("7") == [
+        AccountedRun(7, 100.0, 120.0, 200.0, 80.0, "CANCELLED", 3, "n3"),
+        AccountedRun(7, 300.0, 310.0, None, 40.0, "RUNNING", 4, "n[1-2]"),
+    ]
+    assert "--jobs=7" in sacct.asked[0] and "--duplicates" in sacct.asked[0]
+
+
+async def test_what_is_not_understood_is_an_error() -> None:
+    for output in ("7|1|2\n", "x|1|2|3|4|COMPLETED||n1\n", "7|1|2|3|4|COMPLETED|gres/gpu=x|n1\n"):
+        with pytest.raises(SlurmReplyError, match="a row is not understood"):
+            await Accounting(Sacct(output)).runs("7")
+    with pytest.raises(SlurmReplyError, match="slurmdbd is away"):
+        await Accounting(Sacct(status=1, errors="slurmdbd is away\n")).runs("7")
+    assert await Accounting(Sacct()).runs("7") == []
+
+
+async def test_one_sacct_runs_at_a_time_and_few_requests_wait() -> None:
+    sacct = Sacct()
+    accounting = Accounting(sacct)
+    results = await asyncio.gather(*(accounting.runs("7") for _ in range(30)), return_exceptions=True)
+    assert sacct.most == 1
+    assert sum(isinstance(result, SlurmUnavailableError) for result in results) == 14
+    assert await accounting.runs("7") == []
+
+
+def test_whether_slurm_keeps_accounting_is_in_its_settings() -> None:
+    assert keeps_accounting({"AccountingStorageType": "accounting_storage/slurmdbd"})
+    assert not keeps_accounting({"AccountingStorageType": "(null)"})
+    assert not keeps_accounting({})
