@@ -32,6 +32,8 @@ class PartitionSize:
     """The most that one node of a partition has of each resource. job_submit.lua does not hold a job that asks for more."""
 
     name: str
+    all_gpus: int
+    """GPUs of all nodes of the partition."""
     gpus: int
     cpus: int
     memory_mib: int
@@ -39,16 +41,22 @@ class PartitionSize:
 
     def __post_init__(self) -> None:
         """Refuse values that a reader could not parse. Raises ValueError."""
-        for number in (self.gpus, self.cpus, self.memory_mib, *(count for _, count in self.gpus_by_type)):
+        for number in (
+            self.all_gpus,
+            self.gpus,
+            self.cpus,
+            self.memory_mib,
+            *(count for _, count in self.gpus_by_type),
+        ):
             if not 0 <= number <= _LARGEST:
                 raise ValueError("a number is out of range")
         if not all(_GPU_TYPE.fullmatch(kind) for kind, _ in self.gpus_by_type):
             raise ValueError(f"not types of GPUs: {self.gpus_by_type!r}")
 
     def __str__(self) -> str:
-        """Return it as the lease has it: "dl:8:64:256000:a100=4+h100=4"."""
+        """Return it as the lease has it: "dl:32:8:64:256000:a100=4+h100=4"."""
         types = "+".join(f"{kind}={count}" for kind, count in self.gpus_by_type)
-        return f"{self.name}:{self.gpus}:{self.cpus}:{self.memory_mib}:{types}"
+        return f"{self.name}:{self.all_gpus}:{self.gpus}:{self.cpus}:{self.memory_mib}:{types}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ def _size(name: str, nodes: list[SlurmNode]) -> PartitionSize:
             by_type[kind] = max(by_type.get(kind, 0), count)
     return PartitionSize(
         name=name,
+        all_gpus=sum(node.gpus for node in nodes),
         gpus=max(node.gpus for node in nodes),
         cpus=max(node.cpus for node in nodes),
         memory_mib=max(node.memory_mib for node in nodes),

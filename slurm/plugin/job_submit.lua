@@ -73,15 +73,23 @@ local function lease_text()
     return text or ""
 end
 
--- Return the largest nodes of partitions: "dl:8:64:256000:a100=4+h100=4,..." gives GPUs, CPUs, MiB, and GPUs by type.
+-- Return the largest nodes of partitions: "dl:32:8:64:256000:a100=4+h100=4,..." gives the GPUs of all nodes of the partition; the
+-- most GPUs, CPUs and MiB of a node; and the most GPUs of each type.
 local function sizes_in(text)
     local sizes = {}
-    for name, gpus, cpus, mib, types in string.gmatch(text or "", "([^:,%s]+):(%d+):(%d+):(%d+):([^,%s]*)") do
+    local size = "([^:,%s]+):(%d+):(%d+):(%d+):(%d+):([^,%s]*)"
+    for name, all_gpus, gpus, cpus, mib, types in string.gmatch(text or "", size) do
         local by_type = {}
         for kind, count in string.gmatch(types, "([^+=]+)=(%d+)") do
             by_type[kind] = tonumber(count)
         end
-        sizes[name] = { gpus = tonumber(gpus), cpus = tonumber(cpus), mib = tonumber(mib), by_type = by_type }
+        sizes[name] = {
+            all_gpus = tonumber(all_gpus),
+            gpus = tonumber(gpus),
+            cpus = tonumber(cpus),
+            mib = tonumber(mib),
+            by_type = by_type,
+        }
     end
     return sizes
 end
@@ -283,7 +291,8 @@ end
 -- Size of a job ----------------------------------------------------------------------------------------------------
 --
 -- slurmctld checks at the submission whether nodes can ever run a job, but not for a job on hold. So a job that is larger than
--- every node is not held: then slurmctld refuses it in its own words. If it accepts the job after all, the controller takes it over.
+-- every node, or than its partition, is not held: then slurmctld refuses it in its own words. If it accepts the job after all, the
+-- controller takes it over.
 
 -- Return the number and the type of the GPUs in one item of a request: 2, "a100" for "gres:gpu:a100:2". The number is nil if the
 -- item is not understood, and 0 for other resources.
@@ -306,25 +315,42 @@ local function gpus_of(item)
     return string.match(words, "^[^:=]+$") and 1, words
 end
 
--- Return whether a request names more GPUs than the largest node of a partition has, in all or of one type.
-local function exceeds_gpus(request, size)
+-- Return the GPUs of a request in all, and by type; nil if it is not understood.
+local function gpus_in(request)
     local total, by_type = 0, {}
     for item in string.gmatch(request or "", "[^,]+") do
         local count, kind = gpus_of(item)
         if not count then
-            return false
+            return nil
         end
         total = total + count
         if kind then
             by_type[kind] = (by_type[kind] or 0) + count
         end
     end
-    for kind, count in pairs(by_type) do
+    return total, by_type
+end
+
+-- Return whether a request for one node or task names more GPUs than the largest node of a partition has, in all or of a type.
+local function exceeds_gpus(request, size)
+    local total, by_type = gpus_in(request)
+    for kind, count in pairs(by_type or {}) do
         if count > (size.by_type[kind] or 0) then
             return true
         end
     end
-    return total > size.gpus
+    return total ~= nil and total > size.gpus
+end
+
+-- Return whether a request for the whole job names more GPUs than a partition has, or a type that it lacks.
+local function exceeds_all_gpus(job, size)
+    local total, by_type = gpus_in(job.tres_per_job)
+    for kind in pairs(by_type or {}) do
+        if not size.by_type[kind] then
+            return true
+        end
+    end
+    return total ~= nil and total > (job.max_nodes == 1 and size.gpus or size.all_gpus)
 end
 
 -- Return whether a number of CPUs is given and is larger than the limit.
@@ -348,11 +374,12 @@ local function is_larger_than(job, size)
     local mib = job.pn_min_memory
     return exceeds_gpus(job.tres_per_node or job.gres, size)
         or exceeds_gpus(job.tres_per_task, size)
+        or exceeds_all_gpus(job, size)
         or exceeds_cpus(job, size)
         or (type(mib) == "number" and mib < MOST_MIB and mib > size.mib)
 end
 
--- Return whether the job is larger than every node of each partition in which it may run.
+-- Return whether the job is too large for each partition in which it may run.
 local function is_too_large(job, part_list, lease)
     for name in wanted_partitions(job, part_list) do
         local size = lease.sizes[name]

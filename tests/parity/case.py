@@ -71,6 +71,8 @@ class Case:
     """Commands of root after the case, for example to remove a reservation."""
     within_s: float = 20.0
     """Longest time after the last step until all jobs have ended."""
+    runs_on_s: float = 60.0
+    """Longest time after that in which jobs that run may end."""
     where: bool = False
     """True if the request determines the nodes, so that they must be the same."""
     accounting: bool = False
@@ -80,7 +82,9 @@ class Case:
     known: str = ""
     """Words of a line of docs/operations.md that says that Headway is worse here; empty if it must not be."""
     not_worse: str = ""
-    """Reason why a difference in time, order or state is not worse; empty if it is."""
+    """Reason why a difference in some aspects is not worse; empty if it is."""
+    aspects: tuple[str, ...] = ("start", "order", "state", "restarts", "accounting")
+    """These aspects."""
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the submissions, in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slurm.prerequisites import missing
 from tests.parity.case import Case
@@ -19,12 +19,17 @@ Says = Callable[[str], None]
 
 
 def play_all(
-    cases: Sequence[Case], policy: str, says: Says, lots: int | None = None, kept: Outcomes | None = None
+    cases: Sequence[Case],
+    policy: str,
+    says: Says,
+    lots: int | None = None,
+    kept: Outcomes | None = None,
+    worlds: Mapping[str, World] = WORLDS,
 ) -> list[Result]:
     """Play the cases on both clusters. Return the results by subject, with those of cases that are only in `kept`."""
     no_accounting = "; ".join(missing(accounting=True))
     found = dict(kept or {})
-    for name, world in WORLDS.items():
+    for name, world in worlds.items():
         here = [case for case in cases if case.world == name and not (case.accounting and no_accounting)]
         if here:
             says(f"cluster {name}: {len(here)} cases")

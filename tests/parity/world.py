@@ -101,7 +101,7 @@ class World:
                 for lot in range(self.lots)
                 for kind, (nodes, options) in self.partitions.items()
             ),
-            "extra_conf": self.settings if with_accounting or not self.accounting else _without_qos(self.settings),
+            "extra_conf": self.settings if with_accounting else _without_qos(self.settings),
             "accounting": with_accounting,
         }
 

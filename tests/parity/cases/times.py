@@ -28,6 +28,7 @@ CASES = (
         Job(label="second", options=f"-w {{n1}} --deadline=now+65 -t 1 {GPU}"),
         Until("second", "DEADLINE", 90),
         within_s=1,
+        runs_on_s=1,
     ),
     one("signal-batch", f"--signal=B:USR1@55 -t 1 {GPU}", script=TRAP, within_s=40),
     one("signal-steps", f"--signal=USR1@55 -t 1 {GPU}", script=f"srun bash -c '{TRAP}'", within_s=40),

@@ -14,8 +14,6 @@ from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
 LATE_S = 10.0
 """Delay of a start that is a difference. The controller needs about a second, on a busy machine several."""
 _RUNS = frozenset({"RUNNING", "COMPLETING", "COMPLETED"})
-_SOFT = frozenset({"state", "start", "order", "restarts", "accounting"})
-"""Aspects for which a case can say that a difference is not worse."""
 
 
 def judge(case: Case, alone: CaseOutcome, headway: CaseOutcome) -> Judgement:
@@ -33,7 +31,7 @@ def judge(case: Case, alone: CaseOutcome, headway: CaseOutcome) -> Judgement:
 
 
 def _softened(case: Case, found: Difference) -> Difference:
-    if case.not_worse and found.aspect in _SOFT and found.verdict is Verdict.WORSE:
+    if case.not_worse and found.aspect in case.aspects and found.verdict is Verdict.WORSE:
         return replace(found, verdict=Verdict.BETTER, text=f"{found.text} ({case.not_worse})")
     return found
 
@@ -78,7 +76,9 @@ def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Foun
 
 
 def _of_refusal(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
-    if not headway.words:
+    if not headway.words and headway.state == "COMPLETED":
+        yield "submission", f"accepted, and it ran; refused on Slurm alone: {_short(alone.words)}", Verdict.BETTER
+    elif not headway.words:
         yield "submission", f"accepted ({_standing(headway)}), not refused: {_short(alone.words)}", Verdict.WORSE
     elif not alone.words:
         yield "submission", f"refused: {_short(headway.words)}; Slurm alone: {_standing(alone)}", Verdict.WORSE

@@ -29,15 +29,18 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
 
 
 def test_the_sizes_of_partitions_are_one_line(tmp_path: Path) -> None:
-    sizes = (PartitionSize("dl", 8, 64, 256_000, (("a100", 4), ("1g.10gb", 2))), PartitionSize("cpu", 0, 32, 64_000))
+    sizes = (
+        PartitionSize("dl", 32, 8, 64, 256_000, (("a100", 4), ("1g.10gb", 2))),
+        PartitionSize("cpu", 0, 0, 32, 64_000),
+    )
     write_lease(tmp_path / "lease", replace(LEASE, sizes=sizes))
 
-    assert "\nsizes=dl:8:64:256000:a100=4+1g.10gb=2,cpu:0:32:64000:\n" in (tmp_path / "lease").read_text()
+    assert "\nsizes=dl:32:8:64:256000:a100=4+1g.10gb=2,cpu:0:0:32:64000:\n" in (tmp_path / "lease").read_text()
 
 
 @pytest.mark.parametrize("wrong", [{"gpus": -1}, {"memory_mib": 2**60}, {"gpus_by_type": (("a b", 1),)}])
 def test_a_size_that_lua_could_not_read_is_refused(wrong: dict[str, Any]) -> None:
-    values: dict[str, Any] = {"name": "dl", "gpus": 8, "cpus": 64, "memory_mib": 256_000}
+    values: dict[str, Any] = {"name": "dl", "all_gpus": 8, "gpus": 8, "cpus": 64, "memory_mib": 256_000}
     with pytest.raises(ValueError, match=r"range|types"):
         PartitionSize(**(values | wrong))
 

@@ -15,7 +15,7 @@ LARGE = node("n2", gpus=8, cpus=64, memory_mib=512_000, gpus_by_type=(("a100", 2
 
 def test_a_size_is_the_most_of_each_resource_on_any_node() -> None:
     assert sizes(snapshot(nodes=(SMALL, LARGE)), ["dl"]) == (
-        PartitionSize("dl", 8, 128, 512_000, (("a100", 4), ("h100", 6))),
+        PartitionSize("dl", 12, 8, 128, 512_000, (("a100", 4), ("h100", 6))),
     )
 
 

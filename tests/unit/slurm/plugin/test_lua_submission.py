@@ -136,7 +136,7 @@ def test_an_error_in_the_script_lets_the_job_through_and_is_logged(plugin: LuaPl
 # --- jobs that no node can run
 
 
-SIZES = (PartitionSize("dl", 8, 64, 256_000, (("a100", 4), ("1g.10gb", 4))), PartitionSize("gpu", 4, 32, 64_000))
+SIZES = (PartitionSize("dl", 32, 8, 64, 256_000, (("a100", 4), ("1g.10gb", 4))), PartitionSize("gpu", 8, 4, 32, 64_000))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,9 @@ SIZES = (PartitionSize("dl", 8, 64, 256_000, (("a100", 4), ("1g.10gb", 4))), Par
         {"tres_per_node": "gres:gpu:v100"},
         {"tres_per_node": "gpu:a100:4,gpu:1g.10gb:5"},
         {"tres_per_node": None, "tres_per_task": "gres:gpu:9"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:33"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:v100:1"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:9", "max_nodes": 1},
         {"cpus_per_task": 65},
         {"pn_min_cpus": 65},
         {"pn_min_memory": 256_001},
@@ -174,7 +177,8 @@ def test_a_job_larger_than_every_node_is_left_to_slurm_which_refuses_it(
         {"tres_per_node": "gres:gpu:a100:4,gres:gpu:1g.10gb:4"},
         {"tres_per_node": "gres:gpu:1g.10gb"},
         {"tres_per_node": "gres:gpu:1,gres:nic:99"},
-        {"tres_per_node": None, "tres_per_job": "gres:gpu:99"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:32"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:a100:16"},
         {"cpus_per_task": 64, "pn_min_cpus": 64, "pn_min_memory": 256_000},
         {"cpus_per_task": 65534, "pn_min_cpus": 65534, "num_tasks": NO_VAL, "max_nodes": 1},
         {"pn_min_memory": 2**63 + 2000},  # by CPU
