@@ -24,6 +24,41 @@ MOST_HOLDS = 1000
 _PARTITION_NAME = re.compile(r"[^\s,=]+")
 
 
+_GPU_TYPE = re.compile(r"[^\s,:+=]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """The most that one node of a partition has of each resource. job_submit.lua does not hold a job that asks for more."""
+
+    name: str
+    all_gpus: int
+    """GPUs of all nodes of the partition."""
+    gpus: int
+    cpus: int
+    memory_mib: int
+    gpus_by_type: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values that a reader could not parse. Raises ValueError."""
+        for number in (
+            self.all_gpus,
+            self.gpus,
+            self.cpus,
+            self.memory_mib,
+            *(count for _, count in self.gpus_by_type),
+        ):
+            if not 0 <= number <= _LARGEST:
+                raise ValueError("a number is out of range")
+        if not all(_GPU_TYPE.fullmatch(kind) for kind, _ in self.gpus_by_type):
+            raise ValueError(f"not types of GPUs: {self.gpus_by_type!r}")
+
+    def __str__(self) -> str:
+        """Return it as the lease has it: "dl:32:8:64:256000:a100=4+h100=4"."""
+        types = "+".join(f"{kind}={count}" for kind, count in self.gpus_by_type)
+        return f"{self.name}:{self.all_gpus}:{self.gpus}:{self.cpus}:{self.memory_mib}:{types}"
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """One heartbeat. Invariant: every number is finite and within its range, so that every lease becomes stale; partition names
@@ -42,6 +77,9 @@ class Lease:
     full pipe would stop slurmctld, so it writes no more than a fourth of this until the next lease. 0: it does not write."""
     holds_room: int = MOST_HOLDS
     """Holds of users that job_submit.lua may write down until the next lease; it refuses more."""
+    sizes: tuple[PartitionSize, ...] = ()
+    """Sizes of the managed partitions; without one of its partition, a job counts as one that fits. Only job_submit.lua reads
+    them."""
 
     def __post_init__(self) -> None:
         """Refuse values that a reader could not parse. Raises ValueError."""
@@ -131,5 +169,6 @@ def _render(lease: Lease) -> str:
             ("controller_uid", lease.controller_uid),
             ("wake_room_bytes", lease.wake_room_bytes),
             ("holds_room", lease.holds_room),
+            ("sizes", ",".join(map(str, lease.sizes))),
         )
     )

@@ -142,7 +142,13 @@ class Controller:
         """Run cycles until `stop`, and renew the lease beside them."""
         self._wake = wake
         heartbeat = Heartbeat(
-            self._current_settings, self.health, self._intervals, self.clock, self._holds, self._failed
+            self._current_settings,
+            self.health,
+            self._intervals,
+            self.clock,
+            self._holds,
+            self._failed,
+            lambda: self.newest_snapshot,
         )
         try:
             await self.decider.refresh()

@@ -12,6 +12,8 @@ from controller.base.lease import Lease, write_lease
 from controller.cycle.view.health import Health
 from controller.daemon.pacing.intervals import MAX_BACKOFF_S, Intervals
 from controller.daemon.pacing.wake_pipe import WakePipe
+from controller.observe.partition_sizes import PartitionSizes
+from controller.slurm.client import SlurmSnapshot
 from controller.slurm.user_holds import HoldFolder
 from policies.serving.runtime.sdnotify import Notifier
 
@@ -27,14 +29,17 @@ class Heartbeat:
         clock: Clock,
         holds: HoldFolder,
         report: Callable[[str], None],
+        snapshot: Callable[[], SlurmSnapshot | None],
     ) -> None:
-        """`report` is called with the problem when the lease cannot be written."""
+        """`report` is called with the problem when the lease cannot be written; `snapshot` returns the newest one."""
         self._settings = settings
         self._health = health
         self._intervals = intervals
         self._clock = clock
         self._holds = holds
         self._report = report
+        self._snapshot = snapshot
+        self._sizes = PartitionSizes()
 
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
         """Renew the lease while cycles succeed; notify systemd while cycles end, successful or not. Runs until cancelled."""
@@ -63,5 +68,6 @@ class Heartbeat:
             controller_uid=os.getuid(),
             wake_room_bytes=wake.room_bytes,
             holds_room=self._holds.room,
+            sizes=self._sizes.of(self._snapshot(), settings.partitions),
         )
         write_lease(settings.lease_path, lease)

@@ -224,6 +224,8 @@ class SlurmNode:
     reason: str
     address: str = ""
     """NodeAddr: a host name or an address; empty: not known."""
+    gpus_by_type: tuple[tuple[str, int], ...] = ()
+    """Types and numbers of the GPUs that have a type."""
 
 
 @dataclass(frozen=True, slots=True)

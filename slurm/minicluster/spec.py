@@ -76,6 +76,10 @@ class ClusterSpec:
     """SchedulerParameters. With the default, jobs start as soon as slurmctld can start them."""
     indexed_gpu_types: bool = True
     """True for one GRES type per GPU index (g0, g1, ...), so that a job can request exact GPUs; False for untyped GPUs."""
+    gpu_types: tuple[str, ...] = ()
+    """GRES type of each GPU of a node ("a100", "a100", "1g.10gb"), in place of one type per index; empty for none."""
+    shards: int = 0
+    """Shards of the GPUs of a node (gres/shard), in equal parts; 0 for none."""
     accounting: bool = False
     """Start slurmdbd with its own MariaDB, so that Slurm enforces limits (associations, QOS). Users then need an association: root
     has one in the account `lab`, others get one by `sacctmgr`. The boot takes some seconds longer."""
@@ -92,6 +96,8 @@ class ClusterSpec:
         _require(1 <= self.cpus <= 1024, "cpus", self.cpus, "1 to 1024")
         _require(self.memory_mib >= 1, "memory_mib", self.memory_mib, "at least 1")
         _require(self.cgroup in {"auto", "v1", "v2", "none"}, "cgroup", self.cgroup, "auto, v1, v2 or none")
+        _require(len(self.gpu_types) in {0, self.gpus}, "gpu_types", self.gpu_types, "one type for each GPU")
+        _require(self.shards >= 0 and (not self.shards or self.gpus > 0), "shards", self.shards, "0, or more with GPUs")
         if self.rate is not None:
             parse_rate(self.rate)
         _require(bool(self.partitions), "partitions", self.partitions, "at least one")

@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 5
+-- Headway job_submit.lua, version 6
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -39,6 +39,8 @@ local LONGEST_STALE_S = 86400
 local MOST_GPUS = 1000000 -- largest number in min-gpus and max-gpus
 local MAX_SHOWN_BYTES = 200 -- longest list of unknown options in a message
 local MAX_COMMENT_BYTES = 1024 -- slurmctld refuses a job whose comment is longer
+local NO_VAL16 = 65534
+local MOST_MIB = 2 ^ 53 -- a larger value of pn_min_memory is none, or counts by CPU
 -- One option of the SPANK plugin (slurm/plugin/spank/headway.c) in the SPANK environment of a job.
 local OPTION_ENTRY = "^_SLURM_SPANK_OPTION_headway_headway_([%w_]+)=(.*)$"
 local WAKE_SHARE = 4 -- this script fills at most one fourth of the free room in the wake pipe
@@ -71,6 +73,27 @@ local function lease_text()
     return text or ""
 end
 
+-- Return the largest nodes of partitions: "dl:32:8:64:256000:a100=4+h100=4,..." gives the GPUs of all nodes of the partition; the
+-- most GPUs, CPUs and MiB of a node; and the most GPUs of each type.
+local function sizes_in(text)
+    local sizes = {}
+    local size = "([^:,%s]+):(%d+):(%d+):(%d+):(%d+):([^,%s]*)"
+    for name, all_gpus, gpus, cpus, mib, types in string.gmatch(text or "", size) do
+        local by_type = {}
+        for kind, count in string.gmatch(types, "([^+=]+)=(%d+)") do
+            by_type[kind] = tonumber(count)
+        end
+        sizes[name] = {
+            all_gpus = tonumber(all_gpus),
+            gpus = tonumber(gpus),
+            cpus = tonumber(cpus),
+            mib = tonumber(mib),
+            by_type = by_type,
+        }
+    end
+    return sizes
+end
+
 -- Return the lease as a table; nil when it is missing or damaged. `fresh` is true while the controller is alive.
 local function read_lease()
     local values = {}
@@ -95,6 +118,7 @@ local function read_lease()
         fresh = math.abs(os.time() - written) <= stale_after,
         wake_room = tonumber(values.wake_room_bytes) or 0,
         holds_room = tonumber(values.holds_room),
+        sizes = sizes_in(values.sizes),
     }
 end
 
@@ -217,14 +241,19 @@ local function default_partition(part_list)
     return nil
 end
 
--- Return whether Headway manages every partition in which the job may run: in any other one Slurm would start the job itself.
-local function in_managed_partitions(job, part_list, lease)
+-- Return an iterator over the partitions in which the job may run.
+local function wanted_partitions(job, part_list)
     local wanted = job.partition
     if wanted == nil or wanted == "" then
         wanted = default_partition(part_list)
     end
+    return string.gmatch(wanted or "", "[^,%s]+")
+end
+
+-- Return whether Headway manages every partition in which the job may run: in any other one Slurm would start the job itself.
+local function in_managed_partitions(job, part_list, lease)
     local any = false
-    for name in string.gmatch(wanted or "", "[^,%s]+") do
+    for name in wanted_partitions(job, part_list) do
         if not lease.partitions[name] then
             return false
         end
@@ -257,6 +286,108 @@ local function is_managed(job, part_list, lease)
         and not is_het(job)
         and not job.cron_job
         and in_managed_partitions(job, part_list, lease)
+end
+
+-- Size of a job ----------------------------------------------------------------------------------------------------
+--
+-- slurmctld checks at the submission whether nodes can ever run a job, but not for a job on hold. So a job that is larger than
+-- every node, or than its partition, is not held: then slurmctld refuses it in its own words. If it accepts the job after all, the
+-- controller takes it over.
+
+-- Return the number and the type of the GPUs in one item of a request: 2, "a100" for "gres:gpu:a100:2". The number is nil if the
+-- item is not understood, and 0 for other resources.
+local function gpus_of(item)
+    local rest = string.match(item, "^gres[:/](.*)$") or item
+    if string.lower(string.match(rest, "^[^:=]*")) ~= "gpu" then
+        return 0, nil
+    end
+    local words = string.match(rest, "^[^:=]*[:=]?(.*)$")
+    if words == "" then
+        return 1, nil
+    end
+    if string.match(words, "^%d+$") then
+        return tonumber(words), nil
+    end
+    local kind, count = string.match(words, "^([^:=]+)[:=](%d+)$")
+    if kind then
+        return tonumber(count), kind
+    end
+    return string.match(words, "^[^:=]+$") and 1, words
+end
+
+-- Return the GPUs of a request in all, and by type; nil if it is not understood.
+local function gpus_in(request)
+    local total, by_type = 0, {}
+    for item in string.gmatch(request or "", "[^,]+") do
+        local count, kind = gpus_of(item)
+        if not count then
+            return nil
+        end
+        total = total + count
+        if kind then
+            by_type[kind] = (by_type[kind] or 0) + count
+        end
+    end
+    return total, by_type
+end
+
+-- Return whether a request for one node or task names more GPUs than the largest node of a partition has, in all or of a type.
+local function exceeds_gpus(request, size)
+    local total, by_type = gpus_in(request)
+    for kind, count in pairs(by_type or {}) do
+        if count > (size.by_type[kind] or 0) then
+            return true
+        end
+    end
+    return total ~= nil and total > size.gpus
+end
+
+-- Return whether a request for the whole job names more GPUs than a partition has, or a type that it lacks.
+local function exceeds_all_gpus(job, size)
+    local total, by_type = gpus_in(job.tres_per_job)
+    for kind in pairs(by_type or {}) do
+        if not size.by_type[kind] then
+            return true
+        end
+    end
+    return total ~= nil and total > (job.max_nodes == 1 and size.gpus or size.all_gpus)
+end
+
+-- Return whether a number of CPUs is given and is larger than the limit.
+local function exceeds(number, limit)
+    return is_set(number) and number < NO_VAL16 and number > limit
+end
+
+-- Return whether all tasks must be on one node that has too few CPUs for them.
+local function exceeds_cpus(job, size)
+    local tasks, each = job.num_tasks, job.cpus_per_task
+    if exceeds(each, size.cpus) or exceeds(job.pn_min_cpus, size.cpus) then
+        return true
+    end
+    if job.max_nodes ~= 1 or not exceeds(tasks, 0) or job.overcommit == 1 then
+        return false
+    end
+    return tasks * (exceeds(each, 0) and each or 1) > size.cpus
+end
+
+local function is_larger_than(job, size)
+    local mib = job.pn_min_memory
+    return exceeds_gpus(job.tres_per_node or job.gres, size)
+        or exceeds_gpus(job.tres_per_task, size)
+        or exceeds_all_gpus(job, size)
+        or exceeds_cpus(job, size)
+        or (type(mib) == "number" and mib < MOST_MIB and mib > size.mib)
+end
+
+-- Return whether the job is too large for each partition in which it may run.
+local function is_too_large(job, part_list, lease)
+    for name in wanted_partitions(job, part_list) do
+        local size = lease.sizes[name]
+        if not (size and is_larger_than(job, size)) then
+            return false
+        end
+    end
+    return true
 end
 
 -- Admin comment ----------------------------------------------------------------------------------------------------
@@ -423,6 +554,11 @@ local function submit(job, part_list)
         if is_time(job.begin_time) then
             job.admin_comment = with_mark(job.admin_comment, BEGIN_MARK .. string.format("%.0f", job.begin_time))
         end
+        return slurm.SUCCESS
+    end
+    local ok, too_large = pcall(is_too_large, job, part_list, lease)
+    if ok and too_large then
+        wake(lease, "submit")
         return slurm.SUCCESS
     end
     job.admin_comment = with_mark(job.admin_comment, HOLD_MARK)
@@ -604,7 +740,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 5, others = others }
+headway_job_submit = { version = 6, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

@@ -326,7 +326,8 @@ def _seconds(timestamp: int | None) -> float | None:
 
 
 def _node(node: Any) -> SlurmNode:
-    gpus = values.gpus(_gres_text(node.configured_gres))
+    gres = _gres_text(node.configured_gres)
+    gpus = values.gpus(gres)
     registered = bool(node.slurmd_start_time)
     return SlurmNode(
         name=node.name,
@@ -340,6 +341,7 @@ def _node(node: Any) -> SlurmNode:
         partitions=frozenset(node.partitions),
         reason=node.reason or ("" if registered else NOT_REGISTERED),
         address=getattr(node, "address", None) or "",
+        gpus_by_type=values.gpus_by_type(gres),
     )
 
 

@@ -99,6 +99,7 @@ def parse_node(text: str) -> SlurmNode:
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
             reason=reason or ("" if registered else NOT_REGISTERED),
             address=values.plain(fields.get("NodeAddr", "")),
+            gpus_by_type=values.gpus_by_type(fields["Gres"]),
         )
     except (KeyError, ValueError, OverflowError) as error:
         raise SlurmReplyError(f"a node that is not understood ({error!r}): {clip(text)}") from None

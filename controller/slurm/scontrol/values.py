@@ -98,3 +98,13 @@ def gpus(text: str) -> Gpus:
     single = types[0] if len(set(types)) == 1 else ""
     numbered = _INDEX_TYPE.fullmatch(single) is not None
     return Gpus(total, "" if numbered else single, others, numbered or len(types) > 1)
+
+
+def gpus_by_type(text: str) -> tuple[tuple[str, int], ...]:
+    """Return types and numbers of the GPUs in the same texts, those whose types only number them too. Others do not count."""
+    found: dict[str, int] = {}
+    for item in _COMMA_OUTSIDE.split(plain(text)):
+        match = _GRES.match(item)
+        if match is not None and match["name"] == "gpu" and match["type"]:
+            found[match["type"]] = found.get(match["type"], 0) + count(match["count"] or "1")
+    return tuple(found.items())

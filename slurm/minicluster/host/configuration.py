@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from slurm.minicluster.host.files import ClusterFiles
@@ -103,7 +104,7 @@ def _scheduler_settings(spec: ClusterSpec) -> dict[str, str]:
 def _plugin_settings(spec: ClusterSpec) -> dict[str, str]:
     """Settings that are present only where the spec names a GPU, a plugin or a hook."""
     optional = {
-        "GresTypes": "gpu" if spec.gpus else None,
+        "GresTypes": ("gpu,shard" if spec.shards else "gpu") if spec.gpus else None,
         "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
         "PrologSlurmctld": spec.prolog_slurmctld,
         "EpilogSlurmctld": spec.epilog_slurmctld,
@@ -152,11 +153,23 @@ def _node_line(spec: ClusterSpec, addresses: Addresses, index: int) -> str:
         f"CoresPerSocket={spec.cpus // sockets} ThreadsPerCore=1 RealMemory={spec.memory_mib} State=UNKNOWN",
     ]
     if spec.gpus:
-        types = [f"gpu:g{gpu}:1" for gpu in range(spec.gpus)] if spec.indexed_gpu_types else [f"gpu:{spec.gpus}"]
-        words.append(f"Gres={','.join(types)}")
+        shards = [f"shard:{spec.shards}"] if spec.shards else []
+        words.append(f"Gres={','.join([*_gpu_gres(spec), *shards])}")
     if features := spec.features.get(name):
         words.append(f"Feature={','.join(features)}")
     return " ".join(words)
+
+
+def _gpu_gres(spec: ClusterSpec) -> list[str]:
+    types = _gpu_types(spec)
+    return [f"gpu:{kind}:{number}" for kind, number in Counter(types).items()] if types else [f"gpu:{spec.gpus}"]
+
+
+def _gpu_types(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the type of each GPU of a node; empty for untyped GPUs."""
+    if spec.gpu_types:
+        return spec.gpu_types
+    return tuple(f"g{gpu}" for gpu in range(spec.gpus)) if spec.indexed_gpu_types else ()
 
 
 def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
@@ -168,13 +181,15 @@ def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
 def gres_conf(spec: ClusterSpec, files: ClusterFiles) -> str:
     """Return the text of gres.conf: each socket has half of the GPUs."""
     lines = ["AutoDetect=off"]
-    sockets = _sockets(spec)
+    sockets, types = _sockets(spec), _gpu_types(spec)
     for gpu in range(spec.gpus):
         socket = gpu * sockets // spec.gpus
         per_socket = spec.cpus // sockets
         cores = f"{socket * per_socket}-{(socket + 1) * per_socket - 1}" if per_socket > 1 else str(socket)
-        kind = f"Type=g{gpu} " if spec.indexed_gpu_types else ""
+        kind = f"Type={types[gpu]} " if types else ""
         lines.append(f"Name=gpu {kind}File={files.devices}/nvidia{gpu} Cores={cores}")
+    if spec.shards:
+        lines.append(f"Name=shard Count={spec.shards}")
     return "\n".join(lines) + "\n"
 
 

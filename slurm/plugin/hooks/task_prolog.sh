@@ -1,5 +1,5 @@
 #!/bin/sh
-# Headway TaskProlog, version 5
+# Headway TaskProlog, version 6
 #
 # It runs as the user before the batch script and before every task; slurmstepd carries out what it prints ("export NAME=value").
 # On any problem it prints nothing and succeeds: it never makes a job fail.
@@ -128,6 +128,13 @@ correct() {
     printf '%s\n' "export $1=${2%"$number"}$3"
 }
 
+# A change of a job of --mem-per-gpu, such as that of its admin comment, makes Slurm (22.05) set the partition's default memory for
+# each CPU too. If the job has just been allocated, its batch script sees both, and srun refuses to start. A user can give only one.
+mend_memory() {
+    [ -n "${SLURM_MEM_PER_GPU:-}" ] && [ -n "${SLURM_MEM_PER_CPU:-}" ] || return
+    echo "unset SLURM_MEM_PER_CPU"
+}
+
 # --- The folder and the socket for PyTorch jobs
 #
 # Every job can import headway_job, also without GPUs, without measurement and without an agent on the node, so that a script may
@@ -161,6 +168,7 @@ offer_job_socket() {
 if in_batch_script; then
     mend_tasks
     mend_gpus
+    mend_memory
 fi
 offer_job_side
 offer_job_socket

@@ -71,6 +71,7 @@ class Node:
             features=self.features,
             partitions=self.partitions,
             reason=self.reason,
+            gpus_by_type=((self.gpu_type, self.gpus),) if self.gpu_type else (),
         )
 
     def _recount(self) -> None:

@@ -4,10 +4,11 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controller.base.lease import Lease, is_stale, parse_lease, read_lease, wake_room, write_lease
+from controller.base.lease import Lease, PartitionSize, is_stale, parse_lease, read_lease, wake_room, write_lease
 
 LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), controller_uid=64030, wake_room_bytes=65536)
 
@@ -23,8 +24,25 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
 
     assert (tmp_path / "lease").read_text() == (
         "time=1000000\nstale_after=2.5\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"
-        "holds_room=1000\n"
+        "holds_room=1000\nsizes=\n"
     )
+
+
+def test_the_sizes_of_partitions_are_one_line(tmp_path: Path) -> None:
+    sizes = (
+        PartitionSize("dl", 32, 8, 64, 256_000, (("a100", 4), ("1g.10gb", 2))),
+        PartitionSize("cpu", 0, 0, 32, 64_000),
+    )
+    write_lease(tmp_path / "lease", replace(LEASE, sizes=sizes))
+
+    assert "\nsizes=dl:32:8:64:256000:a100=4+1g.10gb=2,cpu:0:0:32:64000:\n" in (tmp_path / "lease").read_text()
+
+
+@pytest.mark.parametrize("wrong", [{"gpus": -1}, {"memory_mib": 2**60}, {"gpus_by_type": (("a b", 1),)}])
+def test_a_size_that_lua_could_not_read_is_refused(wrong: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"name": "dl", "all_gpus": 8, "gpus": 8, "cpus": 64, "memory_mib": 256_000}
+    with pytest.raises(ValueError, match=r"range|types"):
+        PartitionSize(**(values | wrong))
 
 
 def test_slurmctlds_user_can_read_the_lease_with_any_umask(tmp_path: Path) -> None:

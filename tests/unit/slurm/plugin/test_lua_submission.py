@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.slurm.lua_plugin import HELD, NO_LUA, RELEASE, LuaPlugin, Pipe, untouched
+from controller.base.lease import PartitionSize
+from tests.unit.slurm.lua_plugin import HELD, NO_LUA, NO_VAL, RELEASE, LuaPlugin, Pipe, untouched
 
 pytestmark = NO_LUA
 
@@ -130,6 +131,81 @@ def test_an_error_in_the_script_lets_the_job_through_and_is_logged(plugin: LuaPl
 
     assert untouched(answer)
     assert "clock is broken" in answer.logged("error")
+
+
+# --- jobs that no node can run
+
+
+SIZES = (PartitionSize("dl", 32, 8, 64, 256_000, (("a100", 4), ("1g.10gb", 4))), PartitionSize("gpu", 8, 4, 32, 64_000))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"tres_per_node": "gres:gpu:9"},
+        {"tres_per_node": "gres/gpu=9"},
+        {"tres_per_node": "gres:gpu:9k"},
+        {"tres_per_node": "gres:gpu:a100:5"},
+        {"tres_per_node": "gres/gpu:a100=5"},
+        {"tres_per_node": "gres:gpu:v100"},
+        {"tres_per_node": "gpu:a100:4,gpu:1g.10gb:5"},
+        {"tres_per_node": None, "tres_per_task": "gres:gpu:9"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:33"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:v100:1"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:9", "max_nodes": 1},
+        {"cpus_per_task": 65},
+        {"pn_min_cpus": 65},
+        {"pn_min_memory": 256_001},
+        {"num_tasks": 65, "max_nodes": 1},
+        {"num_tasks": 9, "cpus_per_task": 8, "max_nodes": 1},
+        {"partition": "gpu,dl", "tres_per_node": "gres:gpu:9"},
+    ],
+)
+def test_a_job_larger_than_every_node_is_left_to_slurm_which_refuses_it(
+    plugin: LuaPlugin, pipe: Pipe, request_: dict[str, object]
+) -> None:
+    plugin.beat(sizes=SIZES)
+
+    assert untouched(plugin.submit(**request_))
+    assert pipe.lines() == ["submit"]  # if Slurm accepts it, the controller takes it over
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"tres_per_node": "gres:gpu:8"},
+        {"tres_per_node": "gres:gpu:a100:4,gres:gpu:1g.10gb:4"},
+        {"tres_per_node": "gres:gpu:1g.10gb"},
+        {"tres_per_node": "gres:gpu:1,gres:nic:99"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:32"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:a100:16"},
+        {"cpus_per_task": 64, "pn_min_cpus": 64, "pn_min_memory": 256_000},
+        {"cpus_per_task": 65534, "pn_min_cpus": 65534, "num_tasks": NO_VAL, "max_nodes": 1},
+        {"pn_min_memory": 2**63 + 2000},  # by CPU
+        {"pn_min_memory": 2**64 - 2},  # not given
+        {"num_tasks": 65},
+        {"num_tasks": 65, "max_nodes": 1, "overcommit": 1},
+        {"partition": "gpu,dl", "tres_per_node": "gres:gpu:8"},
+    ],
+)
+def test_a_job_that_may_fit_is_held(plugin: LuaPlugin, request_: dict[str, object]) -> None:
+    plugin.beat(sizes=SIZES)
+
+    assert plugin.submit(**request_).job["priority"] == "0"
+
+
+def test_without_the_size_of_a_partition_every_job_is_held(plugin: LuaPlugin) -> None:
+    plugin.beat(sizes=SIZES[:1])
+
+    assert plugin.submit(partition="dl,gpu", tres_per_node="gres:gpu:9").job["priority"] == "0"
+    plugin.beat()
+    assert plugin.submit(tres_per_node="gres:gpu:9").job["priority"] == "0"
+
+
+def test_a_hold_by_the_user_stays_one_whatever_the_size(plugin: LuaPlugin) -> None:
+    plugin.beat(sizes=SIZES)
+
+    assert plugin.submit(tres_per_node="gres:gpu:9", priority=0).job["admin_comment"] == "headway:user-hold"
 
 
 # --- the wake pipe

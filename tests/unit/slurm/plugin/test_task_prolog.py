@@ -52,6 +52,15 @@ def test_a_batch_script_on_more_nodes_than_tasks_gets_a_task_per_node(per_node: 
     assert lines == [f"export SLURM_NTASKS={tasks}", f"export SLURM_NPROCS={tasks}"]
 
 
+def test_a_batch_script_with_memory_by_gpu_does_not_see_the_default_by_cpu() -> None:
+    both = {"SLURM_NNODES": "1", "SLURM_MEM_PER_GPU": "8192", "SLURM_MEM_PER_CPU": "1000"}
+
+    assert task_prolog(**both) == ["unset SLURM_MEM_PER_CPU"]
+    assert task_prolog(**both, SLURM_STEP_ID="0") == []
+    assert task_prolog(SLURM_NNODES="1", SLURM_MEM_PER_GPU="8192") == []
+    assert task_prolog(SLURM_NNODES="1", SLURM_MEM_PER_CPU="1000") == []
+
+
 # --- jobs that run again in another size
 
 

@@ -28,12 +28,19 @@ def test_a_node() -> None:
         partitions=frozenset({"dl", "short"}),
         reason="",
         address="10.0.0.1",
+        gpus_by_type=(("a100", 8),),
     )
 
 
 def test_types_that_only_number_the_gpus_are_no_type() -> None:
     node = parse_node(node_line(gres=",".join(f"gpu:g{index}:1" for index in range(8))))
     assert (node.gpus, node.gpu_type) == (8, "")
+    assert dict(node.gpus_by_type) == {f"g{index}": 1 for index in range(8)}
+
+
+def test_gpus_of_several_types_are_counted_by_type() -> None:
+    node = parse_node(node_line(gres="gpu:a100:4(S:0),gpu:1g.10gb:2,gpu:2,nic:1"))
+    assert (node.gpus, node.gpu_type, node.gpus_by_type) == (8, "", (("a100", 4), ("1g.10gb", 2)))
 
 
 @pytest.mark.parametrize("never", ["None", "Unknown"])

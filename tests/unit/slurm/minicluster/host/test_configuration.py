@@ -37,6 +37,15 @@ def test_untyped_gpus_and_no_gpus() -> None:
     assert not any("Gres" in line for line in lines)
 
 
+def test_gpus_have_the_types_of_the_specification_and_shards() -> None:
+    spec = ClusterSpec(gpus=3, cpus=8, gpu_types=("a100", "a100", "1g.10gb"), shards=6)
+    lines = configuration.slurm_conf(spec, LAYOUT, ADDRESSES, "none").splitlines()
+    assert "GresTypes=gpu,shard" in lines
+    assert any("Gres=gpu:a100:2,gpu:1g.10gb:1,shard:6" in line for line in lines)
+    gres = configuration.gres_conf(spec, LAYOUT).splitlines()
+    assert gres[3:] == ["Name=gpu Type=1g.10gb File=/srv/lab/dev/nvidia2 Cores=4-7", "Name=shard Count=6"]
+
+
 def test_an_extra_line_takes_the_place_of_our_own() -> None:
     lines = conf(extra_conf=("killwait=30", "Licenses=matlab:2", "NodeSet=ns1 Feature=fast"))
     assert [line for line in lines if line.lower().startswith("killwait")] == ["KillWait=30"]

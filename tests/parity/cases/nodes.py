@@ -1,0 +1,70 @@
+"""Numbers of nodes, tasks and CPUs, and which nodes."""
+
+from __future__ import annotations
+
+from tests.parity.case import Job, Until, one, stepped, story
+
+SUBJECT = "Nodes, tasks and CPUs"
+GPU = "--gres=gpu:1"
+
+CASES = (
+    stepped("nodes-two", f"-N2 {GPU}"),
+    stepped("nodes-range", f"-N1-2 {GPU}"),
+    stepped("nodes-range-of-three", f"-N2-3 {GPU}"),
+    one("nodes-too-many", f"-N5 {GPU}"),
+    stepped("tasks-four", f"-n4 {GPU}"),
+    stepped("tasks-per-node", f"-N2 --ntasks-per-node=4 {GPU}"),
+    stepped("tasks-and-nodes", f"-N2 -n6 {GPU}"),
+    stepped("tasks-fewer-than-nodes", f"-N3 -n2 {GPU}"),
+    one("tasks-more-than-cpus", f"-N1 -n65 {GPU}"),
+    one("tasks-overcommitted", f"-O -n40 -N1 {GPU} -c2"),
+    stepped("tasks-overcommit", f"-O -n4 -N1 {GPU}"),
+    stepped("tasks-per-core", f"-n2 --ntasks-per-core=1 {GPU}"),
+    stepped("tasks-per-socket", f"-n4 --ntasks-per-socket=2 {GPU}"),
+    stepped("cpus-per-task", f"-c8 {GPU}"),
+    stepped("cpus-per-task-two-nodes", f"-N2 -n4 -c4 {GPU}"),
+    one("cpus-per-task-too-many", f"-c65 {GPU}"),
+    stepped("mincpus", f"--mincpus=16 {GPU}"),
+    one("mincpus-too-many", f"--mincpus=65 {GPU}"),
+    stepped("cores-per-socket", f"--cores-per-socket=8 {GPU}"),
+    stepped("sockets-per-node", f"--sockets-per-node=2 {GPU}"),
+    stepped("threads-per-core", f"--threads-per-core=1 {GPU}"),
+    stepped("extra-node-info", f"-B2:8:1 {GPU}"),
+    stepped("hint", f"--hint=nomultithread -n2 {GPU}"),
+    stepped("core-spec", f"-S2 {GPU}"),
+    stepped("distribution-cyclic", f"-N2 -n4 -m cyclic {GPU}"),
+    stepped("distribution-block", f"-N2 -n4 -m block {GPU}"),
+    stepped("distribution-plane", f"-N2 -n4 -m plane=2 {GPU}"),
+    stepped("nodelist-one", f"-w {{n2}} {GPU}", where=True),
+    stepped("nodelist-two", f"-w {{n2}},{{n3}} -N2 {GPU}", where=True),
+    stepped("nodelist-with-another", f"-w {{n3}} -N2 {GPU}"),
+    one("nodelist-more-than-nodes", f"-w {{n1}},{{n2}} -N1 {GPU}"),
+    one("nodelist-unknown", f"-w nowhere {GPU}"),
+    stepped("exclude-one", f"-x {{n1}} {GPU}"),
+    stepped("exclude-two", f"-x {{n1}},{{n2}} {GPU}", where=True),
+    one("exclude-all", f"-x {{n1}},{{n2}},{{n3}} {GPU}"),
+    one("exclude-too-many", f"-x {{n1}} -N3 {GPU}"),
+    stepped("contiguous", f"-N2 --contiguous {GPU}"),
+    stepped("switches-one", f"-N2 --switches=1 {GPU}"),
+    stepped("switches-with-time", f"-N2 --switches=1@1 {GPU}"),
+    stepped("use-min-nodes", f"-N1-2 --use-min-nodes {GPU}"),
+    stepped("spread-job", f"-N2 -n4 --spread-job {GPU}"),
+    stepped("no-kill", f"-k -N2 {GPU}"),
+    stepped("tmp", f"--tmp=0 {GPU}"),
+    one("tmp-too-much", f"--tmp=900T {GPU}"),
+    story(
+        "nodelist-busy",
+        Job(label="first", options="-w {n1} --gres=gpu:8", script="sleep 5"),
+        Until("first"),
+        Job(label="second", options="-w {n1} --gres=gpu:1"),
+        Job(label="third", options="--gres=gpu:1"),
+        within_s=30,
+    ),
+    story(
+        "cpus-busy",
+        Job(label="first", options="-w {n1} -c60 --gres=gpu:1", script="sleep 5"),
+        Until("first"),
+        Job(label="second", options="-w {n1} -c8 --gres=gpu:1"),
+        within_s=30,
+    ),
+)

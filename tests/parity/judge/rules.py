@@ -1,0 +1,184 @@
+"""The rules by which two outcomes of a case are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from tests.parity.case import Case
+from tests.parity.judge import environment
+from tests.parity.judge.verdict import Difference, Judgement, Verdict
+from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
+
+LATE_S = 10.0
+"""Delay of a start that is a difference. The controller needs about a second, on a busy machine several."""
+_RUNS = frozenset({"RUNNING", "COMPLETING", "COMPLETED"})
+
+
+def judge(case: Case, alone: CaseOutcome, headway: CaseOutcome) -> Judgement:
+    """Return the verdict on a case."""
+    problem = alone.problem or headway.problem
+    if problem:
+        side = "on Slurm alone" if alone.problem else "under Headway"
+        return Judgement(Verdict.WORSE, (Difference("", "case", f"not played {side}: {problem}", Verdict.WORSE),))
+    found = [*_of_jobs(case, alone, headway), *_of_commands(alone, headway), *_of_order(alone, headway)]
+    found = [_softened(case, each) for each in found]
+    verdict = max((each.verdict for each in found), key=lambda each: each.rank, default=Verdict.EQUAL)
+    if verdict is Verdict.WORSE and case.known:
+        return Judgement(Verdict.KNOWN, tuple(found))
+    return Judgement(verdict, tuple(found))
+
+
+def _softened(case: Case, found: Difference) -> Difference:
+    if case.not_worse and found.aspect in case.aspects and found.verdict is Verdict.WORSE:
+        return replace(found, verdict=Verdict.BETTER, text=f"{found.text} ({case.not_worse})")
+    return found
+
+
+def _of_jobs(case: Case, alone: CaseOutcome, headway: CaseOutcome) -> Iterator[Difference]:
+    for label in sorted(alone.jobs.keys() | headway.jobs.keys()):
+        before, after = alone.jobs.get(label), headway.jobs.get(label)
+        if before is None or after is None:
+            where = "under Headway" if before is None else "on Slurm alone"
+            yield Difference(label, "job", f"exists only {where}", Verdict.WORSE)
+            continue
+        for aspect, text, verdict in _of_job(case, before, after):
+            yield Difference(label, aspect, text, verdict)
+
+
+Found = tuple[str, str, Verdict]
+
+
+def _of_job(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if alone.words or headway.words:
+        yield from _of_refusal(alone, headway)
+        return
+    if (alone.state in _RUNS) != (headway.state in _RUNS) or not {alone.state, headway.state} <= _RUNS:
+        yield from _of_state(alone, headway)
+    yield from _of_start(alone, headway)
+    if alone.began_s is None or headway.began_s is None:
+        return
+    yield from _of_place(case, alone, headway)
+    for text in environment.differences(alone.environment, headway.environment):
+        yield "environment", text, Verdict.WORSE
+    yield from _of_step(alone, headway)
+    if alone.output != headway.output and "PENDING" not in {alone.state, headway.state}:
+        yield "output", f"{_short(headway.output)}, not {_short(alone.output)}", Verdict.WORSE
+    if alone.exit_code and headway.exit_code and alone.exit_code != headway.exit_code:
+        yield "exit status", f"{headway.exit_code}, not {alone.exit_code}", Verdict.WORSE
+    if alone.restarts != headway.restarts:
+        yield "restarts", f"{headway.restarts}, not {alone.restarts}", Verdict.WORSE
+    if alone.exit_code and headway.exit_code:
+        for name in sorted(alone.accounting.keys() & headway.accounting.keys()):
+            if alone.accounting[name] != headway.accounting[name]:
+                yield "accounting", f"{name} {headway.accounting[name]}, not {alone.accounting[name]}", Verdict.WORSE
+
+
+def _of_refusal(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if not headway.words and headway.state == "COMPLETED":
+        yield "submission", f"accepted, and it ran; refused on Slurm alone: {_short(alone.words)}", Verdict.BETTER
+    elif not headway.words:
+        yield "submission", f"accepted ({_standing(headway)}), not refused: {_short(alone.words)}", Verdict.WORSE
+    elif not alone.words:
+        yield "submission", f"refused: {_short(headway.words)}; Slurm alone: {_standing(alone)}", Verdict.WORSE
+    elif alone.words != headway.words:
+        yield "submission", f"refused with {_short(headway.words)}, not {_short(alone.words)}", Verdict.WORSE
+
+
+def _of_state(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if alone.state == headway.state:
+        return
+    text = f"{_standing(headway)}, not {_standing(alone)}"
+    sooner = alone.state == "PENDING" and alone.restarts > 0 and alone.reason == "BeginTime"
+    yield "state", text, Verdict.BETTER if sooner and headway.state in _RUNS else Verdict.WORSE
+
+
+def _of_start(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if alone.began_s is None or headway.began_s is None:
+        return
+    later_s = headway.began_s - alone.began_s
+    if abs(later_s) > LATE_S:
+        text = f"after {headway.began_s:.0f} s, not {alone.began_s:.0f} s"
+        yield "start", text, Verdict.WORSE if later_s > 0 else Verdict.BETTER
+
+
+def _of_place(case: Case, alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if case.where and alone.nodes != headway.nodes:
+        yield "nodes", f"{_nodes(headway)}, not {_nodes(alone)}", Verdict.WORSE
+    elif _differ_in_division(alone, headway):
+        fewer = len(headway.gpus) < len(alone.gpus)
+        verdict = Verdict.BETTER if fewer else Verdict.WORSE
+        yield "nodes", f"{_nodes(headway)}, not {_nodes(alone)}", verdict
+    if alone.resources and headway.resources and alone.resources != headway.resources:
+        yield "resources", f"{headway.resources}, not {alone.resources}", Verdict.WORSE
+
+
+def _differ_in_division(alone: JobOutcome, headway: JobOutcome) -> bool:
+    """Return whether the GPUs are divided over other numbers of nodes, or otherwise where Slurm has shown how."""
+    if "PENDING" in {alone.state, headway.state}:
+        return False
+    shown = any(alone.gpus.values()) and any(headway.gpus.values())
+    return len(alone.gpus) != len(headway.gpus) or (
+        shown and sorted(alone.gpus.values()) != sorted(headway.gpus.values())
+    )
+
+
+def _of_step(alone: JobOutcome, headway: JobOutcome) -> Iterator[Found]:
+    if len(alone.tasks) != len(headway.tasks):
+        yield "step", f"{len(headway.tasks)} tasks, not {len(alone.tasks)}", Verdict.WORSE
+        return
+    texts = (
+        text
+        for before, after in zip(alone.tasks, headway.tasks, strict=True)
+        for text in environment.differences(before, after)
+    )
+    for text in dict.fromkeys(texts):
+        yield "step", text, Verdict.WORSE
+
+
+def _of_commands(alone: CaseOutcome, headway: CaseOutcome) -> Iterator[Difference]:
+    for label in alone.commands.keys() & headway.commands.keys():
+        before, after = alone.commands[label], headway.commands[label]
+        if before != after:
+            text = f"{_command(after)}, not {_command(before)}"
+            yield Difference(label, "command", text, Verdict.WORSE)
+
+
+def _of_order(alone: CaseOutcome, headway: CaseOutcome) -> Iterator[Difference]:
+    shared = sorted(label for label in alone.jobs.keys() & headway.jobs.keys())
+    for one, other in combinations(shared, 2):
+        before = _relation(alone.jobs[one], alone.jobs[other])
+        after = _relation(headway.jobs[one], headway.jobs[other])
+        if before and after and before != after:
+            text = f"{one} {after} {other}, not {before}"
+            yield Difference("", "order", text, Verdict.WORSE)
+
+
+def _relation(one: JobOutcome, other: JobOutcome) -> str:
+    """Return whether a job ended before another one began; empty if either never ran."""
+    if one.began_s is None or other.began_s is None:
+        return ""
+    if one.ended_s is not None and one.ended_s <= other.began_s + 1:
+        return "before"
+    if other.ended_s is not None and other.ended_s <= one.began_s + 1:
+        return "after"
+    return "beside"
+
+
+def _standing(job: JobOutcome) -> str:
+    why = f": {_short(job.why)}" if job.why else f" ({job.reason})" if job.reason else ""
+    return f"{job.state.lower()}{why}"
+
+
+def _nodes(job: JobOutcome) -> str:
+    return " ".join(f"{node}:{number}" for node, number in sorted(job.gpus.items())) or "no nodes"
+
+
+def _command(done: CommandOutcome) -> str:
+    return f"{'done' if done.status == 0 else 'refused'}{': ' if done.words else ''}{_short(done.words)}"
+
+
+def _short(text: str) -> str:
+    line = " / ".join(text.split("\n"))
+    return line if len(line) <= 160 else line[:157] + "..."

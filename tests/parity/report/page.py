@@ -1,0 +1,80 @@
+"""docs/parity.md, as the command writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from tests.parity.judge.verdict import Verdict
+from tests.parity.report.result import Result, Run, cut, happened, said, typed
+
+_HEAD = """# Parity with Slurm alone
+
+The command `python -m tests.parity --docs docs/parity.md` has written this page. It submits the same jobs to two
+[mini-clusters](minicluster.md), one with Slurm alone and one with Headway beside it, and compares what users and operators see: the
+words of a refusal, the state, the nodes and GPUs, the order of the jobs of a case, the environments of the batch script and of the
+tasks of its step, the exit status, restarts, and the record in Slurm's accounting. Each case has three nodes of 8 GPUs (4 `a100`,
+2 `h100`, 2 parts `1g.10gb`). `python -m tests.parity --only 'gpus-*'` plays some of the cases. The exit status is 1 where
+Headway is worse and [Known limits](operations.md#known-limits) does not say so.
+
+- **better**: Headway differs, to the advantage of users; **equal**: nothing differs
+- **known limit**: Headway is worse, and [Known limits](operations.md#known-limits) says so; **worse**: it does not
+"""
+_CODE = {"|": "\\|", "\n": " / "}
+
+
+def page(run: Run) -> str:
+    """Return the whole page."""
+    counts = ", ".join(f"{number} {verdict.value}" for verdict, number in run.counts().items())
+    about = f"Last run: Slurm {run.release}, policy `{run.policy}`: {len(run.results)} cases, {counts}.\n"
+    return "\n".join([_HEAD, about, *_differing(run), *_tables(run)])
+
+
+def _differing(run: Run) -> Iterator[str]:
+    """Yield a list of the cases in which Headway is worse, with what differs."""
+    for verdict, title in ((Verdict.WORSE, "Worse"), (Verdict.KNOWN, "Known limits")):
+        results = [result for result in run.results if result.judgement.verdict is verdict]
+        if not results:
+            continue
+        yield f"## {title}\n"
+        yield "| case | what differs under Headway |\n|---|---|"
+        for result in results:
+            texts = [said(each) for each in result.judgement.differences if each.verdict is Verdict.WORSE]
+            limit = f" “{result.case.known}”" if verdict is Verdict.KNOWN else ""
+            yield f"| `{result.case.name}` | {_cell(cut('; '.join(texts), 400))}{_cell(limit)} |"
+        yield ""
+
+
+def _tables(run: Run) -> Iterator[str]:
+    for subject, results in groupby(run.results, key=lambda result: result.subject):
+        yield f"## {subject}\n"
+        yield "| case | typed | Slurm alone | Headway | |\n|---|---|---|---|---|"
+        yield from (_row(result) for result in results)
+        yield ""
+
+
+def _row(result: Result) -> str:
+    judgement = result.judgement
+    verdict = judgement.verdict.value
+    if judgement.verdict is Verdict.SKIPPED:
+        return f"| `{result.case.name}` | {_code(typed(result.case))} | | | {verdict}: {_cell(judgement.reason)} |"
+    alone, headway = happened(result.alone), happened(result.headway)
+    if judgement.verdict is Verdict.EQUAL or alone == headway:
+        headway = "the same" if alone == headway or judgement.verdict is Verdict.EQUAL else headway
+    if judgement.verdict is Verdict.BETTER:
+        verdict += f": {_cell(cut('; '.join(said(each) for each in judgement.differences)))}"
+    return (
+        f"| `{result.case.name}` | {_code(cut(typed(result.case), 160))} | {_cell(cut(alone, 200))} "
+        f"| {_cell(cut(headway, 200))} | {verdict} |"
+    )
+
+
+def _cell(text: str) -> str:
+    text = text.replace("<", "&lt;").replace("{", "").replace("}", "")
+    for mark, instead in _CODE.items():
+        text = text.replace(mark, instead)
+    return text
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"

@@ -1,0 +1,116 @@
+"""The cases themselves, and what is read from Slurm about them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.parity.__main__ import chosen, main
+from tests.parity.case import Case, Do, Job, Until
+from tests.parity.cases import ALL, SUBJECTS
+from tests.parity.play.records import parse
+from tests.parity.play.scripts import Written, batch_script
+from tests.parity.world import PARTITIONS, UNMANAGED, WORLDS, Lot
+
+LIMITS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_there_are_enough_cases_and_each_has_a_name_of_its_own() -> None:
+    assert len(ALL) >= 150
+    assert [name for name, number in Counter(case.name for case in ALL).items() if number > 1] == []
+    assert all(re.fullmatch(r"[a-z0-9-]+", case.name) for case in ALL)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_cases_can_be_typed(subject: str) -> None:
+    for case in SUBJECTS[subject]:
+        can_be_typed(case)
+
+
+def can_be_typed(case: Case) -> None:
+    """Check that every word of the case can be filled in."""
+    world = WORLDS[case.world]
+    labels = [job.label for job in case.jobs()]
+    assert len(set(labels)) == len(labels)
+    names = {**Lot(1, world).names, **dict.fromkeys(labels, "10001")}
+    for step in case.steps:
+        match step:
+            case Job():
+                assert shlex.split(step.options.format_map(names)) is not None
+                batch_script(step)
+            case Do():
+                assert shlex.split(step.words.format_map(names))
+            case Until():
+                assert step.label.partition("_")[0] in labels
+    for words in case.undo:
+        assert shlex.split(words.format_map(names))
+
+
+def test_known_limits_are_in_the_documents() -> None:
+    limits = " ".join(LIMITS.read_text().partition("## Known limits")[2].split())
+    assert [case.name for case in ALL if case.known not in limits] == []
+
+
+def test_cases_are_chosen_by_their_names_and_subjects() -> None:
+    assert chosen(None) == list(ALL)
+    assert [case.name for case in chosen(["mem-all"])] == ["mem-all"]
+    assert chosen(["Features"]) == list(SUBJECTS["Features"])
+    assert main(["--only", "no-such-case"]) == 2
+
+
+def test_a_lot_takes_its_own_names_out_of_texts() -> None:
+    lot = Lot(2, WORLDS["main"])
+    assert lot.names["n1"] == "n7"
+    assert lot.neutral("gpu2 on n[7-8] and n9, cpu2, n10, gpu12") == "gpu on n1,n2 and n3, cpu, n10, gpu12"
+
+
+def test_headway_manages_every_partition_but_one() -> None:
+    world = WORLDS["main"]
+    assert len(world.managed()) == world.lots * (len(PARTITIONS) - 1)
+    assert not any(name.startswith(UNMANAGED) for name in world.managed())
+    assert "PreemptType=preempt/qos" not in world.spec_fields(accounting=False)["extra_conf"]
+
+
+RECORDS = """JobId=10 JobName=a JobState=RUNNING Restarts=1 EndTime=Unknown TRES=cpu=4,gres/gpu=6
+JobId=11 ArrayJobId=11 ArrayTaskId=0-1,4%2 JobName=b JobState=PENDING Reason=Resources
+JobId=13 HetJobId=12 HetJobOffset=1 JobName=c JobState=FAILED EndTime=2026-01-02T03:04:05
+"""
+
+
+def test_records_of_arrays_and_heterogeneous_jobs_have_parts() -> None:
+    lines = RECORDS.replace("Restarts=1", "Nodes=n[1,3] CPU_IDs=0 Mem=1 GRES=gpu:a100:2(IDX:0-1),gpu:h100:1(IDX:4)")
+    records = list(parse(lines))
+    assert [(each.root_id, each.part) for each in records] == [
+        ("10", ""),
+        ("11", "_0"),
+        ("11", "_1"),
+        ("11", "_4"),
+        ("12", "+1"),
+    ]
+    assert records[0].gpus == {"n1": 3, "n3": 3}
+    assert records[0].end_s is None
+    assert records[4].has_ended
+    assert records[4].end_s is not None
+
+
+def test_files_of_jobs_are_read_by_run(tmp_path: Path) -> None:
+    files = {
+        "10.0.begun": "100.5\n",
+        "10.1.begun": "300.5\n",
+        "10.1.batch": "SLURM_NTASKS=2\0HOME=/\0CUDA_VISIBLE_DEVICES=0\0",
+        "10.1.task.1": "SLURM_PROCID=1\0",
+        "10.1.task.0": "SLURM_PROCID=0\0",
+        "10.out": "text\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    written = Written(tmp_path)
+    assert written.first_begin_s("10") == 100.5
+    assert written.environment("10") == {"SLURM_NTASKS": "2", "CUDA_VISIBLE_DEVICES": "0"}
+    assert [task["SLURM_PROCID"] for task in written.tasks("10")] == ["0", "1"]
+    assert written.output("10") == "text\n"
+    assert (written.first_begin_s("11"), written.tasks("11"), written.output("11")) == (None, (), "")

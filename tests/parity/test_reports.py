@@ -1,0 +1,59 @@
+"""The page and the record of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.parity.case import one, story
+from tests.parity.judge.rules import judge
+from tests.parity.judge.verdict import Judgement, Verdict
+from tests.parity.outcome import CaseOutcome, CommandOutcome, JobOutcome
+from tests.parity.report.page import page
+from tests.parity.report.record import read, write
+from tests.parity.report.result import Result, Run
+from tests.parity.report.table import summary, table
+
+REFUSED = CaseOutcome({"job": JobOutcome(words="no such feature")})
+WAITS = CaseOutcome({"job": JobOutcome(state="PENDING", reason="Resources")}, {"change": CommandOutcome(0, "done")})
+WORSE, KNOWN = one("worse", "-C 'a|b'"), one("known", "-C a", known="nobody | knows")
+RESULTS = (
+    Result("Subject", WORSE, judge(WORSE, REFUSED, WAITS), REFUSED, WAITS),
+    Result("Subject", KNOWN, judge(KNOWN, REFUSED, WAITS), REFUSED, WAITS),
+    Result("Another", one("equal", ""), judge(one("equal", ""), WAITS, WAITS), WAITS, WAITS),
+    Result("Another", story("skipped"), Judgement(Verdict.SKIPPED, reason="no slurmdbd")),
+)
+RUN = Run("22.05.8", "fifo-skip", RESULTS)
+
+
+def test_the_page_has_a_row_for_each_case_and_lists_where_headway_is_worse() -> None:
+    text = page(RUN)
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(RESULTS) + 2
+    assert "4 cases, 1 skipped, 1 equal, 1 known limit, 1 worse" in text
+    assert "accepted (pending (Resources)), not refused: no such feature" in text
+    assert "“nobody \\| knows”" in text
+    assert "| `skipped` | `` | | | skipped: no slurmdbd |" in text
+
+
+def test_every_row_has_as_many_cells_as_its_table() -> None:
+    widths = set()
+    for line in page(RUN).splitlines():
+        if line.startswith("|"):
+            widths.add(line.replace("\\|", "").count("|"))
+    assert widths == {3, 6}
+
+
+def test_the_exit_status_depends_on_what_is_worse_and_not_documented() -> None:
+    assert RUN.is_worse
+    assert not Run("22.05.8", "fifo-skip", RESULTS[1:]).is_worse
+    assert summary(RUN) == "4 cases: 1 skipped, 1 equal, 1 known limit, 1 worse"
+    assert table(RUN).row_count == len(RESULTS)
+
+
+def test_a_record_keeps_both_outcomes(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert read(path) == {}
+    write(path, RESULTS)
+    kept = read(path)
+    assert set(kept) == {"worse", "known", "equal"}
+    assert kept["worse"] == (REFUSED, WAITS)
