@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.base.clock import Clock
 from controller.base.json_lines import JsonLines
+from policies.documents import is_number
 
 KEPT = 20_000
 """Number of events that can be asked for: about 10 MB of memory."""
@@ -20,6 +21,8 @@ _BACKLOG = 1000
 _FILE_BYTES = 4 << 20
 _FILES = 2
 """The present file of events and the one before: at most 8 MiB, which hold about `KEPT` events."""
+_LATEST_S = 253_402_300_799.0
+"""End of the year 9999, the last that has a date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ class EventLog:
 def _decode(line: dict[str, Any]) -> LoggedEvent | None:
     """Return the event of a line of the file; None when it is none."""
     match line:
-        case {"time_s": int() | float() as time_s, "kind": str(kind), "job_id": str(job_id), "text": str(text)}:
+        case {"time_s": time_s, "kind": str(kind), "job_id": str(job_id), "text": str(text)} if is_number(
+            time_s, 0.0, _LATEST_S
+        ):
             return LoggedEvent(float(time_s), kind, job_id, text)
     return None

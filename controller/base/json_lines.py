@@ -55,7 +55,7 @@ class JsonLines:
             for line in lines:
                 try:
                     value = json.loads(line)
-                except ValueError:  # a line that was written in part
+                except (ValueError, RecursionError):  # a line that was written in part, or by something else
                     continue
                 if isinstance(value, dict):
                     yield value

@@ -49,8 +49,16 @@ def test_memory_is_bounded_and_the_newest_events_stay(tmp_path: Path, monkeypatc
 def test_lines_that_are_no_events_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     good = {"time_s": 1, "kind": "placed", "job_id": "7", "text": "n1"}
-    bad = [{**good, "text": 5}, {**good, "time_s": "x"}, [1], "x", {}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in (*bad, good)) + "\x00\xff{")
+    bad = [
+        {**good, "text": 5},
+        {**good, "time_s": "x"},
+        {**good, "time_s": 10**400},
+        {**good, "time_s": True},
+        [1],
+        "x",
+        {},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*bad, good)) + "[" * 100_000 + "\n\x00\xff{")
     (found,) = EventLog(VirtualClock(), events_file(path)).recent()
     assert (found.time_s, found.kind, found.text) == (1.0, "placed", "n1")
 
