@@ -14,6 +14,7 @@ from slurm.processes import run
 
 _TIMEOUT_S = 20.0
 _CONNECT_TIMEOUT_S = 3.0
+_LONGEST = 300
 _DEFAULT_PORT = "6817"
 _LINE = re.compile(r"^(\w+)(?:\[\d+\])?\s+= (.*)$", re.MULTILINE)
 _HOST = re.compile(r"([^\s()]+)(?:\(([^\s()]+)\))?")
@@ -72,7 +73,8 @@ def slurmctld_state(conf: SlurmConf, *, gone: bool = False, proc: Path = Path("/
             return running
         why = "scontrol show config printed no settings"
     doubt = None if gone else (_doubt_of_process(conf.path, proc) or _doubt_of_ports(conf))
-    return None if doubt is None else UnknownSlurmctld(f"{' '.join(why.split())}; {doubt}")
+    # scontrol repeats its attempts, and ends with the reason.
+    return None if doubt is None else UnknownSlurmctld(f"{why.strip().splitlines()[-1][-_LONGEST:]}; {doubt}")
 
 
 def parse_settings(text: str) -> RunningSlurmctld:

@@ -81,7 +81,8 @@ def why(state: SlurmctldState) -> str:
 
 def test_a_failure_of_scontrol_proves_nothing_while_a_program_listens(head: Head, listener: socket.socket) -> None:
     listener.listen()
-    head.scontrol("echo 'Protocol authentication error' >&2; exit 1")
+    head.scontrol("echo attempt 1 >&2; echo attempt 2 >&2; echo 'Protocol authentication error' >&2; exit 1")
+    assert "attempt" not in why(head.state())
     assert "Protocol authentication error" in why(head.state())
     assert f"a program listens at 127.0.0.1, port {head.port}" in why(head.state())
     assert head.state(gone=True) is None
