@@ -117,7 +117,7 @@ def _print(answer: Evaluation) -> None:
     (console if console.is_terminal else Console(width=200)).print(table)
     for name, left in answer.unfinished.items():
         if left:
-            typer.echo(f"{name} never started {left:,} jobs, so its figures are not valid")
+            typer.echo(f"{name} left {left:,} jobs unfinished, so its figures are not valid")
     over = "seeds or runs" if answer.seeds == len(answer.traces) else "seeds"
     means = (
         f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"
