@@ -29,7 +29,6 @@ class _Demand:
     """Everything that a mask depends on."""
 
     partition: str
-    """One partition, or several of which the job may use all nodes."""
     features: str
     gpu_type: str
     reservation: str
@@ -60,32 +59,21 @@ class EligibleNodes:
         """Key of all masks: equal signatures of two snapshots give every job the same mask, while no reservation is near."""
         return (
             tuple((node.name, node.features, node.gpu_type, node.partitions) for node in self._nodes.values()),
-            tuple((partition.name, partition.up, partition.max_time_s) for partition in self._partitions.values()),
+            tuple((partition.name, partition.up) for partition in self._partitions.values()),
             tuple(self._reservations.values()),
         )
 
-    def node_set(
-        self,
-        job: SlurmJob,
-        fits: Callable[[Mask], bool],
-        constraint: RelocationConstraint = ANYWHERE,
-        *,
-        on_one_node: bool = False,
-    ) -> int:
+    def node_set(self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE) -> int:
         """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
 
-        A job of several partitions that runs on one node may use the nodes of each that is up: Slurm finds the partition of the
-        node. The nodes of a larger job must be in one partition: it is the first that is up and on whose nodes the job fits.
+        Of several partitions, the first that is up and on whose nodes the job fits counts: Slurm tries them in that order.
         """
         names = job.partition.split(",")
         if len(names) == 1:
             return self._row(job, names[0], constraint)
-        usable = [name for name in names if self._up(name)]
-        if on_one_node:
-            usable = [",".join(name for name in usable if self._allows_time(name, job))]
-        for name in filter(None, usable):
-            row = self._row(job, name, constraint)
-            if row < 0 or fits(self.masks[row]):
+        for name in names:
+            row = self._row(job, name, constraint) if self._up(name) else None
+            if row is not None and (row < 0 or fits(self.masks[row])):
                 return row
         raise UnsupportedRequestError(
             f"requests one of several partitions ({job.partition}), and fits on none of them now"
@@ -94,14 +82,6 @@ class EligibleNodes:
     def _up(self, name: str) -> bool:
         partition = self._partitions.get(name)
         return partition is not None and partition.up
-
-    def _allows_time(self, name: str, job: SlurmJob) -> bool:
-        longest_s = self._partitions[name].max_time_s
-        return longest_s is None or job.time_limit_s is None or job.time_limit_s <= longest_s
-
-    def _nodes_of(self, names: str) -> frozenset[str]:
-        """Return the nodes of those partitions that are up."""
-        return frozenset[str]().union(*(self._partitions[name].nodes for name in names.split(",") if self._up(name)))
 
     def _row(self, job: SlurmJob, partition: str, constraint: RelocationConstraint) -> int:
         demand = _Demand(
@@ -156,7 +136,7 @@ class EligibleNodes:
         return reservation.start_time_s < end_s and reservation.end_time_s > self._now_s
 
     def _mask(self, demand: _Demand) -> Mask:
-        allowed = self._nodes_of(demand.partition)
+        allowed = self._partitions[demand.partition].nodes if self._up(demand.partition) else frozenset()
         if demand.reservation:
             reservation = self._reservations.get(demand.reservation)
             active = reservation is not None and reservation.start_time_s <= self._now_s < reservation.end_time_s

@@ -156,9 +156,7 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
         return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""
     usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
     try:
-        node_set = nodes.eligible.node_set(
-            job, lambda mask: _enough(shape, usable[mask]), on_one_node=shape.max_nodes == 1
-        )
+        node_set = nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]))
         here = usable if node_set < 0 else usable[nodes.eligible.masks[node_set]]
         if _enough(shape, here) or _enough(shape, usable[nodes.eligible.eventually(job)]):
             return node_set, "", ""
@@ -178,9 +176,7 @@ def _nodes_under_constraint(
     """Return the row of its node set under its constraint; `otherwise`, if it fits on none of its partitions there."""
     usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
     try:
-        return nodes.eligible.node_set(
-            job, lambda mask: _enough(shape, usable[mask]), constraint, on_one_node=shape.max_nodes == 1
-        )
+        return nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]), constraint)
     except UnsupportedRequestError:
         return otherwise
 

@@ -111,7 +111,11 @@ class World:
 
 
 def _without_qos(settings: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(line for line in settings if not line.startswith("PreemptType=preempt/qos"))
+    """Return the settings without preemption by QOS, which needs slurmdbd; slurmctld refuses a mode without a type."""
+    by_qos = "PreemptType=preempt/qos"
+    if by_qos not in settings:
+        return settings
+    return tuple(line for line in settings if line != by_qos and not line.startswith("PreemptMode="))
 
 
 _COMMON = (

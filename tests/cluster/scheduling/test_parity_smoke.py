@@ -20,7 +20,6 @@ CASES = (
     "feature-unknown",
     "exit-status",
     "array-of-three",
-    "partitions-first-busy",
     "srun-one",
 )
 

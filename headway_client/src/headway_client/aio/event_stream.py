@@ -76,6 +76,8 @@ class AsyncEventStream:
         if any(key == LISTENING for key, _ in initial or ()):
             return
         code = await events.code()  # waits for the end
+        if code is grpc.StatusCode.OK:  # past events alone, and none: gRPC may then leave out what comes first
+            return
         trailing, details = await events.trailing_metadata(), await events.details()
         raise self._problem(grpc.aio.AioRpcError(code, initial, trailing, details))
 

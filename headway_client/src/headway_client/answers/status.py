@@ -164,6 +164,8 @@ class Status(Message):
     """Decisions that a rule made in a learned policy's place."""
     guard: str = text(32)
     """Reason of the last decision, if it was one of them; empty = it was not."""
+    outside: str = text(33)
+    """Where the last state was outside the range of the policy's training; empty = it was not."""
     slurm_errors: int = u64(19)
     """Requests that Slurm did not carry out."""
     last_error: str = text(20)
