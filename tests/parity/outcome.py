@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What became of one job, of one task of an array, or of one component of a heterogeneous job."""
+    """Outcome of one job, of one task of an array, or of one component of a heterogeneous job."""
 
     words: str = ""
     """Words of a refusal at submission; empty if the job was accepted."""
