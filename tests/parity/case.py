@@ -63,7 +63,7 @@ Step = Job | Do | Until | Pause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Steps to play, and the outcomes to compare besides state, GPUs, environment, exit status and accounting."""
+    """Steps to play, and options of the comparison beside state, GPUs, environment, exit status and accounting."""
 
     name: str
     steps: tuple[Step, ...]

@@ -12,6 +12,7 @@ import pytest
 from tests.parity.__main__ import chosen, main
 from tests.parity.case import Case, Do, Job, Until
 from tests.parity.cases import ALL, SUBJECTS
+from tests.parity.cases.known import KNOWN
 from tests.parity.play.records import parse
 from tests.parity.play.scripts import Written, batch_script
 from tests.parity.world import PARTITIONS, UNMANAGED, WORLDS, Lot
@@ -50,9 +51,10 @@ def can_be_typed(case: Case) -> None:
         assert shlex.split(words.format_map(names))
 
 
-def test_known_limits_are_in_the_documents() -> None:
-    limits = " ".join(LIMITS.read_text().partition("## Known limits")[2].split())
-    assert [case.name for case in ALL if case.known not in limits] == []
+def test_known_limits_are_in_the_documents_and_their_cases_exist() -> None:
+    limits = " ".join(LIMITS.read_text().split())
+    assert [words for words in KNOWN if words not in limits] == []
+    assert {name for names in KNOWN.values() for name in names} <= {case.name for case in ALL}
 
 
 def test_cases_are_chosen_by_their_names_and_subjects() -> None:

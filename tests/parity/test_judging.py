@@ -115,6 +115,16 @@ def test_the_order_of_two_jobs_counts() -> None:
     assert [(each.aspect, each.text) for each in found.differences] == [("order", "a after b, not before")]
 
 
+def test_jobs_that_begin_at_nearly_the_same_time_have_no_order() -> None:
+    first, second = replace(RAN, began_s=1.0, ended_s=1.5), replace(RAN, began_s=2.5, ended_s=4.0)
+    alone, headway = CaseOutcome({"a": first, "b": second}), CaseOutcome({"a": second, "b": first})
+    assert judge(CASE, alone, headway).verdict is Verdict.EQUAL
+
+
+def test_a_refused_job_that_runs_under_headway_is_better() -> None:
+    assert verdict(REFUSED, RAN)[0] is Verdict.BETTER
+
+
 def test_status_and_words_of_commands_count() -> None:
     alone, headway = CommandOutcome(0, ""), CommandOutcome(1, "Access denied")
     found = judge(CASE, CaseOutcome(commands={"change": alone}), CaseOutcome(commands={"change": headway}))

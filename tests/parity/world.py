@@ -111,13 +111,13 @@ class World:
 
 
 def _without_qos(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the settings without preemption by QOS, which needs slurmdbd; slurmctld refuses a mode without a type."""
-    by_qos = "PreemptType=preempt/qos"
-    if by_qos not in settings:
+    """Return the settings without preemption by QOS, which needs slurmdbd."""
+    if _BY_QOS not in settings:
         return settings
-    return tuple(line for line in settings if line != by_qos and not line.startswith("PreemptMode="))
+    return tuple(line for line in settings if line != _BY_QOS and not line.startswith("PreemptMode="))
 
 
+_BY_QOS = "PreemptType=preempt/qos"
 _COMMON = (
     "FirstJobId=10000",  # no other number in the output of a job looks like an id
     "PriorityType=priority/multifactor",
@@ -128,7 +128,7 @@ _COMMON = (
     f"Licenses={','.join(f'lic{number}:1' for number in range(1, 6))},pair:2",
 )
 WORLDS: Mapping[str, World] = {
-    "main": World((*_COMMON, "PreemptType=preempt/qos"), lots=8, accounting=_ACCOUNTING),
+    "main": World((*_COMMON, _BY_QOS), lots=8, accounting=_ACCOUNTING),
     "tiers": World(
         (*_COMMON, "PreemptType=preempt/partition_prio"),
         lots=2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tests.parity.case import Case
 from tests.parity.cases import (
@@ -19,6 +20,7 @@ from tests.parity.cases import (
     preemption,
     times,
 )
+from tests.parity.cases.known import KNOWN
 
 MODULES = (
     gpus,
@@ -34,6 +36,9 @@ MODULES = (
     operators,
     commands,
 )
-SUBJECTS: Mapping[str, tuple[Case, ...]] = {module.SUBJECT: module.CASES for module in MODULES}
+_WORDS = {name: words for words, names in KNOWN.items() for name in names}
+SUBJECTS: Mapping[str, tuple[Case, ...]] = {
+    module.SUBJECT: tuple(replace(case, known=_WORDS.get(case.name, "")) for case in module.CASES) for module in MODULES
+}
 """Subject → its cases."""
 ALL: tuple[Case, ...] = tuple(case for cases in SUBJECTS.values() for case in cases)

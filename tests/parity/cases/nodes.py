@@ -20,7 +20,12 @@ CASES = (
     one("tasks-overcommitted", f"-O -n40 -N1 {GPU} -c2"),
     stepped("tasks-overcommit", f"-O -n4 -N1 {GPU}"),
     stepped("tasks-per-core", f"-n2 --ntasks-per-core=1 {GPU}"),
-    stepped("tasks-per-socket", f"-n4 --ntasks-per-socket=2 {GPU}"),
+    stepped(
+        "tasks-per-socket",
+        f"-n4 --ntasks-per-socket=2 {GPU}",
+        not_worse="the tasks fit on the sockets of one node",
+        aspects=("nodes", "resources", "environment", "step", "accounting"),
+    ),
     stepped("cpus-per-task", f"-c8 {GPU}"),
     stepped("cpus-per-task-two-nodes", f"-N2 -n4 -c4 {GPU}"),
     one("cpus-per-task-too-many", f"-c65 {GPU}"),

@@ -30,7 +30,7 @@ class Difference:
     subject: str
     """Label of the job or command; empty for the whole case."""
     aspect: str
-    """Kind of difference: submission, state, order, start, nodes, resources, environment, step, output, exit status, ..."""
+    """The aspect that differs: submission, state, order, start, nodes, resources, environment, step, output, exit status, ..."""
     text: str
     verdict: Verdict
 

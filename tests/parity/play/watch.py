@@ -69,9 +69,19 @@ class Watch:
 
     def _note(self, text: str) -> None:
         with self._changed:
-            for record in parse(text):
-                key = (record.root_id, record.part)
+            found = {(record.root_id, record.part): record for record in parse(text)}
+            for key, record in found.items():
                 earlier = self._records.get(key)
-                if earlier is not None and record.has_ended and not any(record.gpus.values()):
-                    record = replace(record, gpus=earlier.gpus or record.gpus)  # Slurm shows them only while it runs
-                self._records[key] = record
+                hidden = earlier is not None and record.has_ended and not any(record.gpus.values())
+                # Slurm shows the GPUs only while the job runs.
+                self._records[key] = replace(record, gpus=earlier.gpus or record.gpus) if earlier and hidden else record
+            roots = {root for root, _ in found}
+            for key in [key for key in self._records if key[0] in roots and key not in found]:
+                self._records[key] = _cancelled(self._records[key])
+
+
+def _cancelled(record: Record) -> Record:
+    """Return the record of a task that its array no longer shows: it was cancelled before it had a record of its own."""
+    if record.state != "PENDING":
+        return record
+    return replace(record, fields={**record.fields, "JobState": "CANCELLED"})

@@ -15,10 +15,11 @@ The command `python -m tests.parity --docs docs/parity.md` has written this page
 words of a refusal, the state, the nodes and GPUs, the order of the jobs of a case, the environments of the batch script and of the
 tasks of its step, the exit status, restarts, and the record in Slurm's accounting. Each case has three nodes of 8 GPUs (4 `a100`,
 2 `h100`, 2 parts `1g.10gb`). `python -m tests.parity --only 'gpus-*'` plays some of the cases. The exit status is 1 where
-Headway is worse and [Known limits](operations.md#known-limits) does not say so.
+Headway is worse and [Operations](operations.md#known-limits) does not say so.
 
 - **better**: Headway differs, to the advantage of users; **equal**: nothing differs
-- **known limit**: Headway is worse, and [Known limits](operations.md#known-limits) says so; **worse**: it does not
+- **known limit**: Headway is worse, and [Operations](operations.md#known-limits) says so, mostly in known limits; **worse**: it
+  does not
 """
 _CODE = {"|": "\\|", "\n": " / "}
 

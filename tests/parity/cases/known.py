@@ -1,0 +1,70 @@
+"""Cases in which Headway is worse, by the words of docs/operations.md that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "is impossible for another reason": (
+        "exclude-all",
+        "exclude-too-many",
+        "tmp-too-much",
+        "mem-per-cpu-too-much",
+        "mem-per-gpu-too-much",
+        "feature-too-few-nodes",
+        "feature-impossible",
+        "feature-counts",
+        "partition-node-of-another",
+        "partition-too-many-cpus",
+        "partitions-all-too-small",
+        "reservation-too-small",
+    ),
+    "not order the jobs that Headway holds": (
+        "partition-tier-first",
+        "partition-factor-first",
+        "order-nice",
+        "order-nice-changed",
+        "order-qos",
+        "order-qos-changed",
+        "order-priority-by-root",
+        "order-top",
+        "preempt-tier-order",
+    ),
+    "has no effect for jobs that Headway holds": (
+        "preempt-qos",
+        "preempt-qos-array",
+        "preempt-qos-part",
+        "preempt-qos-cpu-job",
+        "preempt-qos-no-requeue",
+        "preempt-qos-raised",
+        "preempt-tier",
+        "preempt-tier-cancel",
+        "preempt-tier-grace",
+        "preempt-tier-unmanaged",
+    ),
+    "gets its least number of nodes": (
+        "gpus-per-node-range",
+        "nodes-range",
+        "nodes-range-of-three",
+    ),
+    "GPUs are divided equally over the nodes of a job": (
+        "gpus-more-than-a-node",
+        "gpus-per-task-two-nodes",
+        "gpus-per-task-more-than-a-node",
+    ),
+    "changes of priority, nice value and begin time": (
+        "order-priority-by-user",
+        "release-without-hold",
+        "update-begin",
+        "update-begin-to-now",
+    ),
+    "by root or an operator on a job that Headway holds has no effect": (
+        "hold-by-root",
+        "hold-by-root-released-by-user",
+    ),
+    "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
+    "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
+    "a stream of small jobs delays a large one without limit": ("order-large-is-not-starved",),
+    "of a reservation that has yet to begin starts later": ("reservation-later",),
+}
+"""Words → names of cases."""
