@@ -63,6 +63,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "hold-by-root-released-by-user",
     ),
     "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
+    "it does not start earlier in": ("partitions-first-busy",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
     "a stream of small jobs delays a large one without limit": ("order-large-is-not-starved",),
     "of a reservation that has yet to begin starts later": ("reservation-later",),
