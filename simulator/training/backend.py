@@ -82,7 +82,7 @@ class SimulatorBackend:
     data: str
     data_sha256: str
     warm_up: str = RULE
-    """Policy that runs the jobs before a part of a user's trace."""
+    """Policy that runs the jobs before a part of a user's trace; empty: each part begins on an empty cluster."""
     _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     @property
@@ -178,8 +178,12 @@ class SimulatorBackend:
     def _test_runs(self, policies: Mapping[str, Scheduler], seeds: int | None) -> tuple[list[tuple[str, TestRun]], str]:
         """Return the runs of a comparison, by name, and how they begin and end."""
         agents = any(isinstance(each, AgentInEnvironment) for each in policies.values())
-        if agents or not self.data_of.parts:
-            why = " (agents in environments begin so, and the policies beside them)" if self.data_of.parts else ""
+        if agents or not self.data_of.parts or not self.warm_up:
+            why = (
+                " (agents in environments begin so, and the policies beside them)"
+                if agents and self.data_of.parts
+                else ""
+            )
             says = f"each run begins on an empty cluster{why}, and ends when every job has finished"
             return [(trace.name, partial(self._cold, trace)) for trace in self.data_of.some_tests(seeds)], says
         chosen = self.data_of.parts[:seeds]

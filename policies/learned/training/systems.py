@@ -109,7 +109,8 @@ class SetupOverrides:
     windows: bool = True
     """Policies are compared on windows of about as many jobs as an episode has, and not in one run of each trace."""
     warm_up: str = "srtf"
-    """Policy that runs the jobs before the part of a trace on which others are compared, as NAME[:key=value,...]."""
+    """Policy that runs the jobs before the part of a trace on which others are compared, as NAME[:key=value,...]; empty: that
+    part begins on an empty cluster."""
 
 
 @dataclass(frozen=True, slots=True)
