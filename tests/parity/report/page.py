@@ -27,7 +27,8 @@ _CODE = {"|": "\\|", "\n": " / "}
 def page(run: Run) -> str:
     """Return the whole page."""
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in run.counts().items())
-    about = f"Last run: Slurm {run.release}, policy `{run.policy}`: {len(run.results)} cases, {counts}.\n"
+    played = f"on Slurm {run.release} with policy `{run.policy}`"
+    about = f"Outcomes when each case was last played, {played}: {len(run.results)} cases, {counts}.\n"
     return "\n".join([_HEAD, about, *_differing(run), *_tables(run)])
 
 
