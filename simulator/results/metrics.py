@@ -95,7 +95,9 @@ def finish_time_fairness(result: Result) -> FloatColumn:
     if not done.any():
         return np.zeros(0)
     begin, end = result.submit_ns[done], result.finish_ns[done]
-    contention = (_active_time(result, end) - _active_time(result, begin)) / (end - begin)
+    # A job that was there when the run began may end in that instant.
+    life = np.maximum(end - begin, 1)
+    contention = (_active_time(result, end) - _active_time(result, begin)) / life
     share = result.node_gpus.sum() / np.maximum(contention, 1.0)
     ideal: FloatColumn = result.duration_ns[done] * np.maximum(1.0, result.num_gpus[done] / share)
     fairness: FloatColumn = result.jct_ns / ideal
