@@ -65,10 +65,7 @@ def chosen(patterns: list[str] | None) -> list[Case]:
 def _wrong_release(wanted: str | None, installed: str) -> str:
     if wanted is None or installed.startswith(wanted):
         return ""
-    return (
-        f"--release {wanted}: the Slurm that is installed here is {installed}. Run the command in a root with Slurm {wanted}; "
-        "Makefile's target test-releases makes one."
-    )
+    return f"--release {wanted}: the Slurm that is installed here is {installed}. Run the command on a machine with Slurm {wanted}."
 
 
 def _print(run: Run, *, as_json: bool, everything: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controller.admin.explain.cycle_view import CycleView
@@ -86,15 +86,18 @@ async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, account
     kept = journal.job_notes.of_job(found.job_id, since_s)
     first_s = min([first_s, *(float(note.key.submit_time_s) for note in kept)])
     waits_s = _waits(kept, found, notes)
-    return Sources(
-        found.job_id, found.now_s, found.job, found.run, first_s, tuple(kept), waits_s,
+    return replace(
+        found,
+        first_submit_s=first_s,
+        notes=tuple(kept),
+        waits_s=waits_s,
         placed=tuple(journal.decisions_of_id(found.job_id, since_s)[::-1]),
         stops=tuple(row for row in stops if row.asked_s >= since_s),
         steps=_steps(viewer, found, kept),
         speed=await _speed(viewer, raw_id, missing),
         accounted=tuple(accounted),
         missing=tuple(missing),
-    )  # fmt: skip
+    )
 
 
 def _raw_id(found: Sources, accounted: list[AccountedRun]) -> int | None:
