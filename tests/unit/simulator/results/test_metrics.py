@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,17 @@ def test_fairness_compares_with_an_equal_share_of_the_cluster() -> None:
     others = (10 - 2) + (15 - 4)
     share = 4 / (1 + others / 28)
     assert fairness[1] == pytest.approx(28 / (20 * max(1.0, 2 / share)))
+
+
+def test_a_job_that_ends_in_the_instant_in_which_its_run_begins_has_lost_nothing() -> None:
+    result = run(THREE)
+    ended = result.submit_ns.copy()
+    ended[1:] = result.finish_ns[1:]
+
+    fairness = metrics.finish_time_fairness(replace(result, finish_ns=ended))
+
+    assert fairness[0] == 0.0
+    assert np.isfinite(fairness).all()
 
 
 @pytest.mark.parametrize("percent", [0, 1, 50, 90, 99, 100])
