@@ -12,6 +12,8 @@ from typing import Any
 
 import structlog
 
+from policies.documents import DocumentError, parse_json
+
 log = structlog.get_logger(__name__)
 
 
@@ -54,8 +56,8 @@ class JsonLines:
                 continue
             for line in lines:
                 try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):  # a line that was written in part, or by something else
+                    value = parse_json(line)
+                except DocumentError:  # a line that was written in part, or by something else
                     continue
                 if isinstance(value, dict):
                     yield value

@@ -11,6 +11,7 @@ from controller.slurm.client import JobKey
 from controller.state.journal_rows import encode_key, lenient_key, well_typed
 from controller.state.journal_schema import MAX_JOB_NOTES
 from controller.state.preemption_table import Read, Writing
+from policies.documents import DocumentError, is_number, parse_json
 
 _MOST_ROWS = 100
 
@@ -67,11 +68,11 @@ class JobNoteTable:
 def _waits(text: str) -> dict[str, float]:
     """Return the times by reason; none where the row is damaged."""
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = parse_json(text)
+    except DocumentError:
         return {}
     pairs = found.items() if isinstance(found, dict) else ()
-    return {why: float(time_s) for why, time_s in pairs if isinstance(time_s, int | float)}
+    return {why: float(time_s) for why, time_s in pairs if is_number(time_s, 0.0)}
 
 
 def prune_job_notes(db: sqlite3.Connection, older_than_s: float) -> None:
