@@ -16,6 +16,12 @@ def reserved(name: str, options: str, *steps: Step, **fields: object) -> Case:
     return story(name, create, *steps, undo=undo, **({"within_s": 15} | fields))
 
 
+def changed(name: str, options: str, change: str, **fields: object) -> Case:
+    """Return a case in which the user changes a job while it waits for a node that is busy."""
+    do = Do(f"scontrol update JobId={{job}} {change}", label="change")
+    return story(name, *BUSY, Job(label="job", options=options), Pause(1), do, **({"within_s": 30} | fields))
+
+
 CASES = (
     reserved(
         "reservation-used",
@@ -179,57 +185,12 @@ CASES = (
         Do("scontrol update JobId={job} JobName=renamed Comment=mine", label="change"),
         within_s=30,
     ),
-    story(
-        "update-gpus",
-        *BUSY,
-        Job(label="job", options="-w {n1} --gres=gpu:4"),
-        Pause(1),
-        Do("scontrol update JobId={job} TresPerNode=gres:gpu:2", label="change"),
-        within_s=30,
-    ),
-    story(
-        "update-nodes",
-        *BUSY,
-        Job(label="job", options=f"-w {{n1}} {GPU}"),
-        Pause(1),
-        Do("scontrol update JobId={job} ReqNodeList={n2}", label="change"),
-        where=True,
-        within_s=30,
-    ),
-    story(
-        "update-number-of-nodes",
-        *BUSY,
-        Job(label="job", options=f"-w {{n1}} -N1 {GPU}"),
-        Pause(1),
-        Do("scontrol update JobId={job} NumNodes=2-2", label="change"),
-        within_s=30,
-    ),
-    story(
-        "update-features",
-        *BUSY,
-        Job(label="job", options=f"-w {{n1}} {GPU}"),
-        Pause(1),
-        Do("scontrol update JobId={job} ReqNodeList= Features=slow", label="change"),
-        where=True,
-        within_s=30,
-    ),
-    story(
-        "update-exclude",
-        *BUSY,
-        Job(label="job", options="-x {n2},{n3} --gres=gpu:1"),
-        Pause(1),
-        Do("scontrol update JobId={job} ExcNodeList={n1},{n3}", label="change"),
-        where=True,
-        within_s=30,
-    ),
-    story(
-        "update-begin",
-        *BUSY,
-        Job(label="job", options=f"-w {{n1}} {GPU}"),
-        Pause(1),
-        Do("scontrol update JobId={job} StartTime=now+12", label="change"),
-        within_s=40,
-    ),
+    changed("update-gpus", "-w {n1} --gres=gpu:4", "TresPerNode=gres:gpu:2"),
+    changed("update-nodes", f"-w {{n1}} {GPU}", "ReqNodeList={n2}", where=True),
+    changed("update-number-of-nodes", f"-w {{n1}} -N1 {GPU}", "NumNodes=2-2"),
+    changed("update-features", f"-w {{n1}} {GPU}", "ReqNodeList= Features=slow", where=True),
+    changed("update-exclude", "-x {n2},{n3} --gres=gpu:1", "ExcNodeList={n1},{n3}", where=True),
+    changed("update-begin", f"-w {{n1}} {GPU}", "StartTime=now+12", within_s=40),
     story(
         "update-begin-to-now",
         Job(options=f"--begin=now+1hour {GPU}"),
@@ -237,14 +198,7 @@ CASES = (
         Do("scontrol update JobId={job} StartTime=now", label="change"),
         within_s=30,
     ),
-    story(
-        "update-memory-and-cpus",
-        *BUSY,
-        Job(label="job", options=f"-w {{n1}} -c4 --mem=4G {GPU}"),
-        Pause(1),
-        Do("scontrol update JobId={job} MinMemoryNode=8192", label="change"),
-        within_s=30,
-    ),
+    changed("update-memory-and-cpus", f"-w {{n1}} -c4 --mem=4G {GPU}", "MinMemoryNode=8192"),
     story(
         "update-requeue",
         *BUSY,
