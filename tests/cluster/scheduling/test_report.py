@@ -20,6 +20,8 @@ def test_a_requeued_job_has_a_report_and_events_and_its_preemption_is_audited() 
         world.end(first)
         world.until_begun(job)
         world.until_seen_running(job)
+        # accounting counts whole seconds: a shorter run would use no GPU hours
+        world.until(lambda: world.show(job)["RunTime"] not in ("00:00:00", "00:00:01"), "it has run for over a second")
         world.headway.headway("preempt", job, "--force")
         world.until(lambda: world.show(job).get("Restarts") == "1", "it is requeued")
         world.until_state(job, "RUNNING")
