@@ -11,7 +11,7 @@ from controller.cli.render.terminal import open_console, pairs_of, put, safe_tex
 if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
 
-_STATE_COLOURS = {
+STATE_COLOURS = {
     "waiting": "yellow",
     "starting": "cyan",
     "running": "green",
@@ -45,7 +45,7 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
             safe_text(entry.job_id),
             safe_text(entry.user),
             safe_text(entry.name[:24]),
-            safe_text(entry.state, _STATE_COLOURS.get(entry.state, "")),
+            safe_text(entry.state, STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
             *map(safe_text, (entry.placement or entry.why,) if narrow else (entry.placement, entry.why)),

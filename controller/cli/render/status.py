@@ -31,6 +31,15 @@ _EVENT_COLOURS = {
 def show_status(status: admin_pb2.Status, limit: int) -> None:
     """Print health, policy and queue; at most `limit` nodes (0: all)."""
     console = open_console()
+    put(console, pairs_of(status_lines(status), status_colours(status)))
+    if status.nodes:
+        shown = status.nodes[:limit] if limit else status.nodes
+        put(console, _node_table(shown))
+        show_rest(console, len(status.nodes) - len(shown))
+
+
+def status_lines(status: admin_pb2.Status) -> list[tuple[str, str]]:
+    """Return names and values; a name may occur more than once."""
     lines = [
         ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
         ("slurm", _slurm_line(status)),
@@ -46,10 +55,7 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
             else []
         ),
         ("jobs", _jobs_line(status)),
-        (
-            "gpus",
-            f"{status.gpus_used} of {status.gpus_total} in use, {status.nodes_available} of {status.nodes_total} nodes up",
-        ),
+        ("gpus", _gpus_line(status)),
     ]
     if status.preemptions_open:
         lines.append(("preemptions", _preemptions_line(status)))
@@ -61,11 +67,17 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
     lines += [("trouble", text) for text in (*status.troubles, *status.agents.troubles[:_NAMED])]
     if status.last_error:
         lines.append(("last error", status.last_error))
-    put(console, pairs_of(lines, {"last error": "red", "trouble": "red", "lease": "red" if status.lease_stale else ""}))
-    if status.nodes:
-        shown = status.nodes[:limit] if limit else status.nodes
-        put(console, _node_table(shown))
-        show_rest(console, len(status.nodes) - len(shown))
+    return lines
+
+
+def status_colours(status: admin_pb2.Status) -> dict[str, str]:
+    """Return the colours of lines by their name."""
+    return {"last error": "red", "trouble": "red", "lease": "red" if status.lease_stale else ""}
+
+
+def _gpus_line(status: admin_pb2.Status) -> str:
+    nodes = f"{status.nodes_available} of {status.nodes_total} nodes up"
+    return f"{status.gpus_used} of {status.gpus_total} in use, {nodes}"
 
 
 def _advice_line(advice: admin_pb2.MoveAdvice) -> str:
