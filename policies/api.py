@@ -6,9 +6,11 @@ A policy is an object with a `spec` and a `decide`. Packages add theirs through 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoints, entry_points
 from inspect import Parameter, signature
 from typing import Any, Protocol, runtime_checkable
 
@@ -153,7 +155,19 @@ class ContinuedLearner(Learner, Protocol):
 
 def policy_names() -> list[str]:
     """Return the names of all installed policies."""
-    return sorted(set(entry_points(group=ENTRY_POINT_GROUP).names))
+    return sorted(set(_entry_points().names))
+
+
+def _entry_points() -> EntryPoints:
+    return _entry_points_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _entry_points_on(path: tuple[str, ...]) -> EntryPoints:
+    """Return the policies that are installed on that search path. Kept, because Python reads the metadata of every installed
+    package each time: a policy that is installed while a program runs is found at its next start."""
+    del path
+    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
@@ -198,7 +212,7 @@ def _option_value(text: str) -> object:
 
 def option_names(name: str) -> frozenset[str]:
     """Return the options that the policy of that name takes; empty if there is no such policy. Raises PolicyLoadError."""
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for entry in _entry_points().select(name=name):
         try:
             return frozenset(signature(entry.load()).parameters)
         except Exception as error:  # third-party code may raise anything; the caller gets one kind
@@ -226,7 +240,7 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
     Raises PolicyLoadError if no policy has that name (the message lists those that exist), if the policy cannot be imported,
     or if it does not take the options.
     """
-    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    found = _entry_points().select(name=name)
     if not found:
         raise PolicyLoadError(f"no policy is named {name!r}; installed: {', '.join(policy_names())}")
     entry = next(iter(found))

@@ -30,7 +30,7 @@ def folder_of(path: Path, factor: float) -> Path:
 def replayed(candidate: Path, service: Path, seeds: int = 3) -> Promotion:
     """Promote on a history of a few jobs."""
     request = EvaluationRequest(
-        policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=40",), seeds=seeds
+        policies=(), overrides=SetupOverrides(cluster="4x8"), settings=("jobs=24",), seeds=seeds
     )
     return promote(SYSTEM, candidate, service, request, lambda _: None)
 

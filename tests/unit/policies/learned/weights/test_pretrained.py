@@ -55,7 +55,7 @@ def test_the_error_of_a_missing_package_names_the_extra_that_has_it(
 
     entry = EntryPoint("heavy", "tests.heavy:Heavy", ENTRY_POINT_GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda self: weigh)
-    monkeypatch.setattr("policies.api.entry_points", lambda **_: EntryPoints([entry]))
+    monkeypatch.setattr("policies.api._entry_points", lambda: EntryPoints([entry]))
     with pytest.raises(PolicyLoadError, match=rf"needs {missing}, .*headway-scheduler\[{extra}\]"):
         load_policy("heavy")
 
