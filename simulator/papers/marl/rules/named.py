@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
-from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy
+from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
 from simulator.papers.marl.rules.rule import Rule
 
 BASELINES: Mapping[str, type[Rule]] = {"tetris": Tetris, "lb": LoadBalancing, "lif": LeastInterference}
@@ -15,4 +15,5 @@ RULES: Mapping[str, type[Rule]] = {
     "random": Random,
     "interference-greedy": InterferenceGreedy,
     "contention-greedy": ContentionGreedy,
+    "lookahead-greedy": LookaheadGreedy,
 }
