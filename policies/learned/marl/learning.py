@@ -3,19 +3,19 @@
     delta  = r + gamma V(s') - V(s)
     actor  = - delta log pi(a | s), delta taken as constant             critic = delta^2, V(s') taken as constant
 
-r is the share of its steps that the job of the decision trained in the interval; all decisions on a job have the same. s' is the
+r is the share of its steps that the job of the decision trained in the interval, or with `reward=speed` the job's speed; all
+decisions on a job have the same. s' is the
 state of the same scheduler's next decision, 0 behind its last one; its value is that of the time of that decision. Each row is
 learned by the network of the scheduler that acted.
 
 Imitation is not in the paper. The rule gives each action a score, and the network learns the distribution softmax(- score /
-temperature): groups that are equally good for the rule are equally likely.
+temperature): groups that are equally good for the rule are equally likely. The critic learns meanwhile, as above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -38,8 +38,7 @@ class ActorCritic:
 
     def update(self, played: Decisions, rng: np.random.Generator) -> dict[str, float]:
         """Make a gradient step for each batch of these decisions, in random order; return the mean losses."""
-        after = np.where(played.following == END, 0.0, played.values[np.maximum(played.following, 0)])
-        returns = (played.rewards + self._recipe.gamma * after).astype(np.float32)
+        returns = _returns(played, self._recipe.gamma)
         order = rng.permutation(len(played))
         batches = [order[at : at + self._recipe.batch] for at in range(0, len(order), self._recipe.batch)]
         found = [self._step(played, rows, torch.from_numpy(returns[rows])) for rows in batches]
@@ -71,21 +70,30 @@ class Imitation:
         recipe = self._recipe
         for group in self.optimizer.param_groups:
             group["lr"] = recipe.imitation_learning_rate * (1.0 - number / recipe.imitation_rounds)
-        choose: Callable[[], Array] = lambda: rng.integers(len(played), size=recipe.imitation_batch)  # noqa: E731
-        found = [self._step(played, choose()) for _ in range(recipe.imitation_updates)]
+        returns, size = _returns(played, recipe.gamma), recipe.imitation_batch
+        batches = [rng.integers(len(played), size=size) for _ in range(recipe.imitation_updates)]
+        found = [self._step(played, rows, torch.from_numpy(returns[rows])) for rows in batches]
         return dict(zip(IMITATION_LOSSES, np.mean(found, axis=0).tolist(), strict=True))
 
-    def _step(self, played: Decisions, rows: Array) -> tuple[float, float]:
-        logits, _ = self._network.decide(*played.rows(rows))
+    def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float]:
+        logits, values = self._network.decide(*played.rows(rows))
         scores = torch.from_numpy(played.advice[rows])
         wanted = torch.softmax(-scores / self._recipe.temperature, 1).float()
         distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
         loss = -(wanted * distribution.log_probs).sum(1).mean()
-        _descend(self._network, self.optimizer, loss, self._recipe.max_grad_norm)
+        both = loss + (returns - values).square().mean()
+        _descend(self._network, self.optimizer, both, self._recipe.max_grad_norm)
         with torch.no_grad():
             chosen = scores.gather(1, distribution.mode().unsqueeze(1)).squeeze(1)
             agree = chosen <= scores.amin(1) + 1e-9
         return float(loss.detach()), float(agree.float().mean())
+
+
+def _returns(played: Decisions, gamma: float) -> npt.NDArray[np.float32]:
+    """Return r + gamma V(s') of each decision."""
+    after = np.where(played.following == END, 0.0, played.values[np.maximum(played.following, 0)])
+    found: npt.NDArray[np.float32] = (played.rewards + gamma * after).astype(np.float32)
+    return found
 
 
 def _descend(network: MarlNetwork, optimizer: torch.optim.Optimizer, loss: Tensor, most: float) -> None:

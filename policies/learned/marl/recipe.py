@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from policies.errors import TrainingError
 
 PAPER, SCORES = "paper", "scores"
+PROGRESS, SPEED = "progress", "speed"
 _ABOVE_ZERO = (
     "k", "jobs", "intervals", "inner_layers", "inter_layers", "width", "encoded", "hidden", "learning_rate", "batch",
     "max_grad_norm", "episodes", "validate_every", "imitation_updates", "imitation_batch", "imitation_learning_rate",
@@ -27,6 +28,8 @@ class Recipe:
     """Intervals of an episode in which jobs arrive."""
     arrivals: str = "daily"
     """Kind of arrivals: daily, uniform or poisson."""
+    single: bool = False
+    """True: one scheduler manages all servers (section VI-E), of the same jobs."""
     workers: int = 0
     """Processes that step the environments; 0: none beside the training itself."""
     network: str = SCORES
@@ -63,6 +66,9 @@ class Recipe:
     """Adam's learning rate."""
     gamma: float = 0.9
     """Discount from one decision of a scheduler to its next one."""
+    reward: str = SPEED
+    """Reward of a decision: progress (the paper's: the share of its steps that the job trained in the interval), or speed (the
+    job's speed relative to computing alone)."""
     entropy_weight: float = 0.0
     """Weight of the policy's entropy; the paper has none."""
     batch: int = 256
@@ -87,5 +93,7 @@ class Recipe:
             raise TrainingError(f"gamma is {self.gamma}; give a number from 0 to 1")
         if self.network not in (PAPER, SCORES):
             raise TrainingError(f"network is {self.network!r}; give {PAPER} or {SCORES}")
+        if self.reward not in (PROGRESS, SPEED):
+            raise TrainingError(f"reward is {self.reward!r}; give {PROGRESS} or {SPEED}")
         if self.k % 2:
             raise TrainingError(f"k is {self.k}; a fat-tree needs an even number of ports")

@@ -19,7 +19,7 @@ from policies.learned.marl.graphs import Layout
 from policies.learned.marl.learning import ActorCritic, Imitation
 from policies.learned.marl.network import MarlNetwork
 from policies.learned.marl.playing import Messages, Player
-from policies.learned.marl.recipe import PAPER, Recipe
+from policies.learned.marl.recipe import PAPER, PROGRESS, Recipe
 from policies.learned.training.agents import AgentInEnvironment, Mask
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
@@ -104,13 +104,15 @@ def setup(recipe: Recipe) -> TrainingSetup:
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries."""
-    shapes = (f"a fat-tree of {len(backend.gpus)} servers, {sum(backend.gpus)} GPUs, {recipe.k} schedulers",)
+    schedulers = "1 scheduler" if recipe.single else f"{recipe.k} schedulers"
+    shapes = (f"a fat-tree of {len(backend.gpus)} servers, {sum(backend.gpus)} GPUs, {schedulers}",)
     return CardDetails(encoder=ENCODER, shapes=shapes, settings=settings_of(recipe))
 
 
 def options_of(recipe: Recipe) -> dict[str, Any]:
     """Return the environment's options of a training."""
-    return {"k": recipe.k, "shows": "jobs" if recipe.network == PAPER else "types", "others": recipe.teacher}
+    shows = "jobs" if recipe.network == PAPER else "types"
+    return {"k": recipe.k, "single": recipe.single, "shows": shows, "others": recipe.teacher, "reward": recipe.reward}
 
 
 def agent(folder: str) -> AgentInEnvironment:
@@ -186,6 +188,6 @@ SYSTEM = TrainableSystem(
     agent=agent,
     presets={
         "alone": Recipe(imitation_rounds=0),
-        "paper": Recipe(imitation_rounds=0, network=PAPER, shared=False, jobs=(15.0,)),
+        "paper": Recipe(imitation_rounds=0, network=PAPER, shared=False, encoded=128, reward=PROGRESS, jobs=(15.0,)),
     },
 )

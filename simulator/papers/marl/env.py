@@ -9,8 +9,8 @@ that has any.
 and `scheduler` is one-hot and shows which one acts. **Action**: 0 to M - 1 for a group, M + s for scheduler s; `action_masks()`
 has the possible ones; an impossible action counts as the first possible one, and `outcome` has their number. **Reward**, with the
 step that ends an interval: the sum over the acting scheduler's jobs (agent=None: over all jobs) of the share of their steps that
-they trained. The paper gives that share of a job to each of its decisions: `action_rewards` in info has it, for the decisions
-since the last interval, in their order. **Figures**: `outcome`."""
+they trained, or of their speeds (`reward=speed`). The paper gives the share of a job to each of its decisions: `action_rewards` in
+info has it, for the decisions since the last interval, in their order. **Figures**: `outcome`."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
             if world.queues.is_empty:
                 world.advance()
                 agent = self.options.agent
-                reward += float(world.progress[... if agent is None else world.jobs.scheduler == agent].sum())
-                rewards.extend(world.progress[self._decided].tolist())
+                reward += float(world.reward[... if agent is None else world.jobs.scheduler == agent].sum())
+                rewards.extend(world.reward[self._decided].tolist())
                 self._decided = []
         return reward
 

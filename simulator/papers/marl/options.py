@@ -19,6 +19,7 @@ POWER8, DGX1, TWO_SIZES, MIXED = "power8", "dgx1", "two-sizes", "mixed"
 ARCHITECTURES = (POWER8, DGX1, TWO_SIZES, MIXED)
 WHEN_FULL, ALWAYS, NEVER = "full", "always", "never"
 BY_JOB, BY_TYPE = "jobs", "types"
+PROGRESS, SPEED = "progress", "speed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,9 @@ class MarlOptions:
     shows: str = BY_JOB
     """Tasks on a GPU group in the observation: jobs (the paper's: of each concurrent job), or types (of the job to be placed, and
     of all others by model type; ours: its size does not depend on the number of jobs)."""
+    reward: str = PROGRESS
+    """Reward of a decision: progress (the paper's: the share of its steps that the job trained in the interval), or speed (ours:
+    the job's speed in the interval relative to computing alone, which does not depend on how long it trains)."""
     max_intervals: int = 1000
     """Intervals after which an episode is cut off; our choice."""
 
@@ -72,6 +76,7 @@ class MarlOptions:
         check("network", self.network, NETWORKS)
         check("architecture", self.architecture, ARCHITECTURES)
         check("arrivals", self.arrivals, ("daily", "uniform", "poisson"))
+        check("reward", self.reward, (PROGRESS, SPEED))
         check("shows", self.shows, (BY_JOB, BY_TYPE))
         check("forwarding", self.forwarding, (WHEN_FULL, ALWAYS, NEVER))
         for name in ("jobs_per_interval", "interval_s", "server_cores", "threads"):

@@ -100,7 +100,7 @@ class MarlParallelEnv(ParallelEnv[str, Seen, int]):
         rewards = np.zeros(self.layout.schedulers)
         while world.queues.is_empty and not world.is_over:
             world.advance()
-            rewards += np.bincount(world.jobs.scheduler, world.progress, minlength=len(rewards))
+            rewards += np.bincount(world.jobs.scheduler, world.reward, minlength=len(rewards))
         agents = self.agents
         done, late = world.is_done, world.is_over and not world.is_done
         info = {OUTCOME: outcome(world)} if world.is_over else {}

@@ -1,4 +1,4 @@
-"""The baselines of section VI-A that learn nothing: Tetris, load balancing, least interference first; and random placement.
+"""The baselines of section VI-A without networks: Tetris, load balancing, least interference first; and random placement.
 
 The paper describes Tetris and load balancing by server. Which group of the server is taken is left open: Tetris takes the fullest
 one, load balancing the emptiest.

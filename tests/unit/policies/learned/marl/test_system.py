@@ -74,6 +74,12 @@ def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
     assert all(np.array_equal(array, found[each]) for each, array in arrays_in(tmp_path / "whole").items())
 
 
+def test_one_scheduler_can_be_trained(tmp_path: Path) -> None:
+    card = trained(tmp_path, recipe=replace(RECIPE, single=True, imitation_rounds=1, rounds=0))
+    assert card.shapes == ("a fat-tree of 16 servers, 64 GPUs, 1 scheduler",)
+    assert agent(str(tmp_path)).options["single"] is True
+
+
 def test_scores_are_for_other_data_centers_and_the_papers_form_for_its_own(tmp_path: Path) -> None:
     alone = replace(RECIPE, imitation_rounds=0, rounds=1)
     trained(tmp_path / "scores", recipe=alone)

@@ -216,3 +216,17 @@ def test_a_training_gives_the_same_data_center_or_none() -> None:
         MarlEnv(**{**SMALL, "k": 6}, cluster=env.world.center.cluster)
     with pytest.raises(SettingError, match="leave --slowdown out"):
         MarlEnv(**SMALL, slowdown=("locality",))
+
+
+def test_the_reward_of_speeds_does_not_depend_on_the_length_of_jobs() -> None:
+    env = MarlEnv(**SMALL, reward="speed", others="lookahead-greedy")
+    env.reset(seed=5)
+    over, rewards = False, []
+    while not over:
+        decided = env.world.head(env.turn)
+        assert decided is not None
+        _, _, terminated, truncated, info = env.step(np.int64(env.advice().argmin()))
+        rewards += info.get("action_rewards", [])
+        over = terminated or truncated
+    assert max(rewards) == 1.0
+    assert min(rewards) > 0.3
