@@ -142,40 +142,53 @@ def recipe_of(card: ModelCard) -> Recipe:
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Imitate the rule; then learn from rewards."""
     envs: Any = backend.envs(ENVIRONMENT, recipe.episodes, workers=recipe.workers, **options_of(recipe))
-    layout: Layout = envs.get_attr("layout")[0]
     torch.manual_seed(run.card.seed)
-    network = MarlNetwork(layout, recipe)
+    network = MarlNetwork(envs.get_attr("layout")[0], recipe)
     optimizer = torch.optim.Adam(network.parameters(), recipe.learning_rate)
     imitation, learner = Imitation(network, recipe), ActorCritic(network, optimizer, recipe)
     run.keep(network=network, optimizer=optimizer, imitation=imitation.optimizer)
-
-    def validate() -> None:
-        state = copy.deepcopy(network.state_dict())
-        served = AgentInEnvironment(SchedulersAgent(recipe, state), ENVIRONMENT, options_of(recipe))
-        figures = dict(backend.outcomes(served))
-        if FIGURE not in figures:
-            raise TrainingError("the agent left jobs unfinished in validation; train with fewer jobs, or more servers")
-        run.evaluate(figures[FIGURE], state, **figures)
-
-    def draws() -> torch.Generator:
-        return torch.Generator().manual_seed(int(run.rng("actions").integers(1 << 31)))
-
+    validate = _Validation(run, backend, network, recipe)
     asking, playing = Player(envs, network, with_advice=True), Player(envs, network)
     for number in run.rounds(recipe.imitation_rounds, "imitation"):
-        seeds = run.seeds("episodes", recipe.episodes)
         # States that the network itself meets are in the data because its first mistakes lead to states that the rule never meets.
         by_rule = np.arange(recipe.episodes) >= (0 if number == 0 else recipe.episodes // 2)
-        run.log(**imitation.update(asking.play(seeds, draws(), by_rule), run.rng("batches"), number))
-        if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.imitation_rounds:
-            validate()
+        played = asking.play(run.seeds("episodes", recipe.episodes), _draws(run), by_rule)
+        run.log(**imitation.update(played, run.rng("batches"), number))
+        validate.if_due(number, recipe.imitation_rounds)
     for number in run.rounds(recipe.rounds):
         if number == 0 and not recipe.imitation_rounds:
             validate()
-        played = playing.play(run.seeds("episodes", recipe.episodes), draws())
-        reward = float(played.rewards.mean())
-        run.log(reward=reward, **learner.update(played, run.rng("batches")))
-        if (number + 1) % recipe.validate_every == 0 or number + 1 == recipe.rounds:
-            validate()
+        played = playing.play(run.seeds("episodes", recipe.episodes), _draws(run))
+        run.log(reward=float(played.rewards.mean()), **learner.update(played, run.rng("batches")))
+        validate.if_due(number, recipe.rounds)
+
+
+def _draws(run: TrainingRun) -> torch.Generator:
+    return torch.Generator().manual_seed(int(run.rng("actions").integers(1 << 31)))
+
+
+class _Validation:
+    """Validates the weights of a training."""
+
+    def __init__(self, run: TrainingRun, backend: SimulationBackend, network: MarlNetwork, recipe: Recipe) -> None:
+        self._run = run
+        self._backend = backend
+        self._network = network
+        self._recipe = recipe
+
+    def if_due(self, number: int, rounds: int) -> None:
+        """Validate after the rounds in which it is due, and after the last one."""
+        if (number + 1) % self._recipe.validate_every == 0 or number + 1 == rounds:
+            self()
+
+    def __call__(self) -> None:
+        """Record the figures of the present weights. Raises TrainingError if they leave jobs unfinished."""
+        state = copy.deepcopy(self._network.state_dict())
+        served = AgentInEnvironment(SchedulersAgent(self._recipe, state), ENVIRONMENT, options_of(self._recipe))
+        figures = dict(self._backend.outcomes(served))
+        if FIGURE not in figures:
+            raise TrainingError("the agent left jobs unfinished in validation; train with fewer jobs, or more servers")
+        self._run.evaluate(figures[FIGURE], state, **figures)
 
 
 SYSTEM = TrainableSystem(
