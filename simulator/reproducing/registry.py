@@ -59,6 +59,12 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "headway-rl": Reproduction(
         "Headway's own, where jobs share links", "simulator.papers.headway_rl.experiment", default_seeds=10
     ),
+    "marl": Reproduction(
+        "MARL (Zhao and Wu, TNSM 2021); stored runs with --quick",
+        "simulator.papers.marl.reproduction.experiment",
+        quick_seeds=10,
+        default_seeds=10,
+    ),
     "rl-taps": Reproduction(
         "RL-TAPS (Ryu et al., CASCON 2020)",
         "simulator.papers.rl_taps.reproduction.experiment",

@@ -1,9 +1,7 @@
 """MARL (Zhao and Wu, TNSM 2021): schedulers place workers and parameter servers on the GPU groups of their partitions.
-Imports `errors` and `learned/algorithms`.
+Imports `errors`, `learned/algorithms`, `learned/training` and `learned/weights`.
 
 `graphs` says what the state shows, `convolution` has the layers of the graph networks, `network` a network for each scheduler,
-`recipe` the hyper-parameters, and `learning` plays episodes and makes gradient steps.
-
-These are parts for your own program. The environment `headway/Marl-v0` is offered without a trained agent: no training with these
-parts has been carried out and measured, so there is no system for `headway-policy train`, no weights, and no policy.
+`recipe` the hyper-parameters, `playing` plays episodes, `learning` makes gradient steps, and `system` joins them into a whole
+training. There is no policy: the agent acts in its environment only.
 """

@@ -49,11 +49,14 @@ class Layout:
     inner: Graph
     inter: Graph
     """Its first nodes are the schedulers."""
+    by_type: bool = False
+    """True: a GPU group shows the tasks of other jobs by model type, so that its features do not depend on N."""
 
     @property
     def of_group(self) -> int:
-        """Features of a GPU group: L free resources, then the workers and the parameter servers of each of N jobs."""
-        return RESOURCES + 2 * self.jobs
+        """Features of a GPU group: L free resources, then the workers and the parameter servers of each of N jobs; `by_type`: those
+        of the job to be placed, and of the other jobs of each type."""
+        return RESOURCES + (2 * (1 + TYPES) if self.by_type else 2 * self.jobs)
 
     @property
     def of_job(self) -> int:
@@ -64,6 +67,19 @@ class Layout:
     def of_task(self) -> int:
         """Features of the task to be placed (p): 1 for a parameter server, and those of its job."""
         return 1 + self.of_job
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parts of one scheduler's observation; `by_type` has no list of jobs."""
+        found = {
+            "groups": (self.groups, self.of_group),
+            "jobs": (self.jobs, self.of_job),
+            "task": (self.of_task,),
+            "links": (self.inner.edges,),
+        }
+        if self.by_type:
+            del found["jobs"]
+        return found
 
     @property
     def actions(self) -> int:

@@ -1,140 +1,103 @@
-"""Episodes of the environment of MARL, and gradient steps on their decisions (section IV-C).
+"""Gradient steps on decisions: the actor-critic of section IV-C, and imitation of a rule.
 
     delta  = r + gamma V(s') - V(s)
     actor  = - delta log pi(a | s), delta taken as constant             critic = delta^2, V(s') taken as constant
 
-r is the share of its steps that the job of the decision trained in the interval; all decisions on a job have the same. s' is the
-state of the same scheduler's next decision, 0 behind its last one. The environment is `headway/Marl-v0` with agent=None: all
-schedulers act in turn, and each row is learned by the network of the scheduler that acted."""
+r is the share of its steps that the job of the decision trained in the interval, or with `reward=speed` the job's speed; all
+decisions on a job have the same. s' is the
+state of the same scheduler's next decision, 0 behind its last one; its value is that of the time of that decision. Each row is
+learned by the network of the scheduler that acted.
+
+Imitation is not in the paper. The rule gives each action a score, and the network learns the distribution softmax(- score /
+temperature): groups that are equally good for the rule are equally likely. The critic learns meanwhile, as above.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from policies.learned.algorithms.distribution import Categorical
 from policies.learned.marl.network import MarlNetwork
+from policies.learned.marl.playing import END, Array, Decisions
 from policies.learned.marl.recipe import Recipe
 
-Array = npt.NDArray[Any]
-END = -1
 LOSSES = ("policy_loss", "value_loss", "entropy")
+IMITATION_LOSSES = ("loss", "agreement")
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """Decisions of one episode, a row for each. Invariant: `following[i]` is a later row of the same scheduler, or END."""
+class ActorCritic:
+    """Learns from rewards. Invariant: network, optimizer, decisions and `rng` determine all that follows."""
 
-    states: dict[str, Array]
-    masks: Array
-    actions: Array
-    rewards: Array
-    following: Array
-    """Row of the same scheduler's next decision; END behind its last one."""
-    outcome: dict[str, float]
-
-
-class Learner:
-    """Plays and learns. Invariant: network, optimizer, the state of `rng` and the environment determine all that follows."""
-
-    def __init__(
-        self, network: MarlNetwork, optimizer: torch.optim.Optimizer, recipe: Recipe, rng: torch.Generator
-    ) -> None:
-        self.network = network
+    def __init__(self, network: MarlNetwork, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+        self._network = network
         self._optimizer = optimizer
         self._recipe = recipe
-        self._rng = rng
 
-    def choose(self, seen: dict[str, Array], mask: Array, *, likeliest: bool = False) -> int:
-        """Return an action: drawn, or the likeliest one."""
-        with torch.inference_mode():
-            logits, _ = self.network({name: torch.from_numpy(cells[None]) for name, cells in seen.items()})
-            found = Categorical(logits, torch.from_numpy(mask[None]))
-            return int(found.mode() if likeliest else found.sample(self._rng))
-
-    def play(self, env: gymnasium.Env[Any, Any], seed: int | None, *, likeliest: bool = False) -> Decisions:
-        """Play one episode from `reset` with that seed."""
-        masks_now = env.get_wrapper_attr("action_masks")
-        seen, _ = env.reset(seed=seed)
-        states: list[dict[str, Array]] = []
-        masks, actions, rewards = [], [], []
-        over = False
-        info: dict[str, Any] = {}
-        while not over:
-            mask = masks_now()
-            action = self.choose(seen, mask, likeliest=likeliest)
-            states.append(seen)
-            masks.append(mask)
-            actions.append(action)
-            seen, _, terminated, truncated, info = env.step(action)
-            rewards.extend(info.get("action_rewards", []))
-            over = terminated or truncated
-        rewards.extend([0.0] * (len(actions) - len(rewards)))  # an episode that was cut off
-        return Decisions(
-            states={name: np.stack([each[name] for each in states]) for name in states[0]},
-            masks=np.stack(masks),
-            actions=np.array(actions),
-            rewards=np.array(rewards, dtype=np.float32),
-            following=following([int(each["scheduler"].argmax()) for each in states]),
-            outcome=dict(info.get("outcome", {})),
-        )
-
-    def update(self, episodes: Sequence[Decisions]) -> dict[str, float]:
-        """Make a gradient step for each batch of the decisions of these episodes, in random order; return the mean losses."""
-        first = np.cumsum([0, *(len(each.actions) for each in episodes)])
-        states = {name: np.concatenate([each.states[name] for each in episodes]) for name in episodes[0].states}
-        masks = torch.from_numpy(np.concatenate([each.masks for each in episodes]))
-        actions = torch.from_numpy(np.concatenate([each.actions for each in episodes]))
-        rewards = torch.from_numpy(np.concatenate([each.rewards for each in episodes]))
-        follow = np.concatenate(
-            [
-                np.where(each.following == END, END, each.following + at)
-                for each, at in zip(episodes, first, strict=False)
-            ]
-        )
-        order = torch.randperm(len(actions), generator=self._rng).numpy()
-        found = []
-        for begin in range(0, len(order), self._recipe.batch):
-            rows = order[begin : begin + self._recipe.batch]
-            after, ends = np.maximum(follow[rows], 0), torch.from_numpy(follow[rows] == END)
-            with torch.no_grad():
-                following_values = self.network(_rows(states, after))[1].masked_fill(ends, 0.0)
-            returns = rewards[rows] + self._recipe.gamma * following_values
-            found.append(self._step(_rows(states, rows), masks[rows], actions[rows], returns))
+    def update(self, played: Decisions, rng: np.random.Generator) -> dict[str, float]:
+        """Make a gradient step for each batch of these decisions, in random order; return the mean losses."""
+        returns = _returns(played, self._recipe.gamma)
+        order = rng.permutation(len(played))
+        batches = [order[at : at + self._recipe.batch] for at in range(0, len(order), self._recipe.batch)]
+        found = [self._step(played, rows, torch.from_numpy(returns[rows])) for rows in batches]
         return dict(zip(LOSSES, np.mean(found, axis=0).tolist(), strict=True))
 
-    def _step(
-        self, states: dict[str, torch.Tensor], masks: torch.Tensor, actions: torch.Tensor, returns: torch.Tensor
-    ) -> tuple[float, float, float]:
-        logits, values = self.network(states)
-        distribution = Categorical(logits, masks)
+    def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float, float]:
+        logits, values = self._network.decide(*played.rows(rows))
+        distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
         delta = returns - values
-        policy_loss = -(delta.detach() * distribution.log_prob(actions)).mean()
+        policy_loss = -(delta.detach() * distribution.log_prob(torch.from_numpy(played.actions[rows]))).mean()
         value_loss = delta.square().mean()
         entropy = distribution.entropy().mean()
         loss = policy_loss + value_loss - self._recipe.entropy_weight * entropy
-        self._optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self._recipe.max_grad_norm)
-        self._optimizer.step()
+        _descend(self._network, self._optimizer, loss, self._recipe.max_grad_norm)
         return float(policy_loss.detach()), float(value_loss.detach()), float(entropy.detach())
 
 
-def following(schedulers: Sequence[int]) -> Array:
-    """Return the row of the next decision of the same scheduler for each row; END behind its last one."""
-    found = np.full(len(schedulers), END)
-    later: dict[int, int] = {}
-    for row in range(len(schedulers) - 1, -1, -1):
-        found[row] = later.get(schedulers[row], END)
-        later[schedulers[row]] = row
+class Imitation:
+    """Learns what a rule prefers, and its own value. Invariant: as of `ActorCritic`."""
+
+    def __init__(self, network: MarlNetwork, recipe: Recipe) -> None:
+        self.optimizer = torch.optim.Adam(network.parameters(), recipe.imitation_learning_rate)
+        self._network = network
+        self._recipe = recipe
+
+    def update(self, played: Decisions, rng: np.random.Generator, number: int) -> dict[str, float]:
+        """Make the gradient steps of round `number` on random batches; return the means of the loss, and of the share of
+        decisions in which the likeliest action is one of the rule's best."""
+        recipe = self._recipe
+        for group in self.optimizer.param_groups:
+            group["lr"] = recipe.imitation_learning_rate * (1.0 - number / recipe.imitation_rounds)
+        returns, size = _returns(played, recipe.gamma), recipe.imitation_batch
+        batches = [rng.integers(len(played), size=size) for _ in range(recipe.imitation_updates)]
+        found = [self._step(played, rows, torch.from_numpy(returns[rows])) for rows in batches]
+        return dict(zip(IMITATION_LOSSES, np.mean(found, axis=0).tolist(), strict=True))
+
+    def _step(self, played: Decisions, rows: Array, returns: Tensor) -> tuple[float, float]:
+        logits, values = self._network.decide(*played.rows(rows))
+        scores = torch.from_numpy(played.advice[rows])
+        wanted = torch.softmax(-scores / self._recipe.temperature, 1).float()
+        distribution = Categorical(logits, torch.from_numpy(played.masks[rows]))
+        loss = -(wanted * distribution.log_probs).sum(1).mean()
+        both = loss + (returns - values).square().mean()
+        _descend(self._network, self.optimizer, both, self._recipe.max_grad_norm)
+        with torch.no_grad():
+            chosen = scores.gather(1, distribution.mode().unsqueeze(1)).squeeze(1)
+            agree = chosen <= scores.amin(1) + 1e-9
+        return float(loss.detach()), float(agree.float().mean())
+
+
+def _returns(played: Decisions, gamma: float) -> npt.NDArray[np.float32]:
+    """Return r + gamma V(s') of each decision."""
+    after = np.where(played.following == END, 0.0, played.values[np.maximum(played.following, 0)])
+    found: npt.NDArray[np.float32] = (played.rewards + gamma * after).astype(np.float32)
     return found
 
 
-def _rows(states: dict[str, Array], rows: Array) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(cells[rows]) for name, cells in states.items()}
+def _descend(network: MarlNetwork, optimizer: torch.optim.Optimizer, loss: Tensor, most: float) -> None:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(network.parameters(), most)
+    optimizer.step()

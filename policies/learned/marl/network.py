@@ -2,16 +2,22 @@
 
 The first graph network embeds the inner graph; its GPU groups, the jobs and the task are encoded to the scheduler's vector z0,
 which schedulers exchange. The second one passes these over the inter graph. The scheduler's own z0, z1, z2 are the input of actor
-and critic.
+and critic. A vector that another scheduler sent is a message: no gradient passes through it, so that each scheduler learns alone.
+
+There are two forms (`Recipe.network`):
+
+- `paper`: z0 is made of all groups side by side, and the actor has an output for each action. It is for one data center.
+- `scores`, ours: z0 is made of the mean and the maximum over groups, and the actor scores one group, from its embedding, or one
+  scheduler to forward to, from its vector. The weights are for data centers of any size.
 
 Each scheduler has weights of its own, as in the paper ("at each scheduler there are two GNNs"); `shared` gives all the same,
-which is our option. A vector that another scheduler sent is a message: no gradient passes through it, so that each scheduler
-learns alone. The paper gives the layers, 4 and 2, and the 128 hidden units of actor and critic; widths of embeddings are our
+which is our option. The paper gives the layers, 4 and 2, and the 128 hidden units of actor and critic; widths of embeddings are our
 choice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,84 +25,144 @@ from torch import Tensor, nn
 from policies.learned.algorithms.networks import perceptron
 from policies.learned.marl.convolution import GraphNetwork
 from policies.learned.marl.graphs import Layout
-from policies.learned.marl.recipe import Recipe
+from policies.learned.marl.recipe import SCORES, Recipe
 
-State = Mapping[str, Tensor]
-"""Arrays of the environment's state by name, with a row for each of B observations."""
+State: TypeAlias = Mapping[str, Tensor]
+"""Arrays of observations by name, with a row for each of B observations of one scheduler."""
+Embedded: TypeAlias = tuple[Tensor, Tensor]
+"""Vectors z0 (B, encoded), and the embeddings of GPU groups (B, M, .)."""
 
 
-class SchedulerNetwork(nn.Module):
-    """The networks of one scheduler."""
+class PaperNetwork(nn.Module):
+    """The networks of one scheduler, as in the paper."""
 
     def __init__(self, layout: Layout, recipe: Recipe) -> None:
         super().__init__()
         self._layout = layout
         self.inner = GraphNetwork(layout.inner, layout.of_group, recipe.width, recipe.inner_layers)
-        seen = layout.groups * recipe.width + layout.jobs * layout.of_job + layout.of_task
+        listed = 0 if layout.by_type else layout.jobs * layout.of_job
+        seen = layout.groups * recipe.width + listed + layout.of_task
         self.encoder = nn.Sequential(nn.Linear(seen, recipe.encoded), nn.ReLU())
         self.inter = GraphNetwork(layout.inter, recipe.encoded, recipe.encoded, recipe.inter_layers)
         inputs = recipe.encoded * (1 + recipe.inter_layers)
         self.actor = perceptron((inputs, recipe.hidden, layout.actions), nn.ReLU, last_gain=0.01)
         self.critic = perceptron((inputs, recipe.hidden, 1), nn.ReLU, last_gain=1.0)
 
-    def encode(self, groups: Tensor, jobs: Tensor, task: Tensor, links: Tensor) -> Tensor:
-        """Return z0 (B, encoded) of observations of one scheduler: groups (B, M, L + 2N), jobs (B, N, .), task (B, .), links
-        (B, E)."""
+    def encode(self, own: State) -> Embedded:
+        """Return z0 and embeddings of observations of one scheduler."""
+        groups = own["groups"]
         others = groups.new_zeros(len(groups), self._layout.inner.nodes - self._layout.groups, groups.shape[2])
-        embedded = self.inner(torch.cat([groups, others], 1), links)[-1][:, : self._layout.groups]
-        found: Tensor = self.encoder(torch.cat([embedded.flatten(1), jobs.flatten(1), task], 1))
-        return found
+        embedded = self.inner(torch.cat([groups, others], 1), own["links"])[-1][:, : self._layout.groups]
+        listed = [own["jobs"].flatten(1)] if "jobs" in own else []
+        found: Tensor = self.encoder(torch.cat([embedded.flatten(1), *listed, own["task"]], 1))
+        return found, embedded
 
-    def decide(self, vectors: Tensor, own: Tensor, inter: Tensor) -> tuple[Tensor, Tensor]:
+    def decide(
+        self, vectors: Tensor, who: Tensor, inter: Tensor, _own: State, _embedded: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return logits (B, actions) and values (B) from the vectors of all schedulers (B, S, encoded), the numbers of those that
-        act (B), and the loads of the inter graph (B, E')."""
-        switches = vectors.new_zeros(len(vectors), self._layout.inter.nodes - vectors.shape[1], vectors.shape[2])
-        nodes = torch.cat([vectors, switches], 1)
-        every = [nodes, *self.inter(nodes, inter)]
-        rows = torch.arange(len(own))
-        state = torch.cat([layer[rows, own] for layer in every], 1)
+        act (B), the loads of the inter graph (B, E'), their observations, and the embeddings of these."""
+        state = _own_state(self.inter, self._layout, vectors, who, inter)
         return self.actor(state), self.critic(state).squeeze(1)
 
 
+class ScoringNetwork(nn.Module):
+    """The networks of one scheduler, for data centers of any size."""
+
+    def __init__(self, layout: Layout, recipe: Recipe) -> None:
+        super().__init__()
+        self._layout = layout
+        self.inner = GraphNetwork(layout.inner, layout.of_group, recipe.width, recipe.inner_layers)
+        of_group = layout.of_group + recipe.width * recipe.inner_layers
+        self.encoder = nn.Sequential(nn.Linear(2 * recipe.width + layout.of_task, recipe.encoded), nn.ReLU())
+        self.inter = GraphNetwork(layout.inter, recipe.encoded, recipe.encoded, recipe.inter_layers)
+        inputs = recipe.encoded * (1 + recipe.inter_layers)
+        self.of_task = nn.Linear(layout.of_task, recipe.hidden)
+        self.of_state = nn.Linear(inputs, recipe.hidden, bias=False)
+        self.of_group = nn.Linear(of_group, recipe.hidden, bias=False)
+        self.score = perceptron((recipe.hidden, recipe.hidden, 1), nn.ReLU, last_gain=0.1)
+        self.forwarding = perceptron((2 * inputs, recipe.hidden, 1), nn.ReLU, last_gain=0.01)
+        self.critic = perceptron((inputs, recipe.hidden, 1), nn.ReLU, last_gain=1.0)
+
+    def encode(self, own: State) -> Embedded:
+        """As in `PaperNetwork`; the embeddings have the features of a group and those after every layer."""
+        groups, count = own["groups"], self._layout.groups
+        others = groups.new_zeros(len(groups), self._layout.inner.nodes - count, groups.shape[2])
+        layers = [layer[:, :count] for layer in self.inner(torch.cat([groups, others], 1), own["links"])]
+        last = layers[-1]
+        found: Tensor = self.encoder(torch.cat([last.mean(1), last.amax(1), own["task"]], 1))
+        return found, torch.cat([groups, *layers], 2)
+
+    def decide(
+        self, vectors: Tensor, who: Tensor, inter: Tensor, own: State, embedded: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As in `PaperNetwork`."""
+        every = _states(self.inter, self._layout, vectors, inter)
+        state = every[torch.arange(len(who)), who]
+        hidden = (self.of_task(own["task"]) + self.of_state(state)).unsqueeze(1) + self.of_group(embedded)
+        groups = self.score(torch.relu(hidden)).squeeze(2)
+        both = torch.cat([every, state.unsqueeze(1).expand_as(every)], 2)
+        return torch.cat([groups, self.forwarding(both).squeeze(2)], 1), self.critic(state).squeeze(1)
+
+
+def _states(network: GraphNetwork, layout: Layout, vectors: Tensor, inter: Tensor) -> Tensor:
+    """Return z0, z1, ... of all schedulers side by side (B, S, encoded x (1 + layers))."""
+    switches = vectors.new_zeros(len(vectors), layout.inter.nodes - vectors.shape[1], vectors.shape[2])
+    nodes = torch.cat([vectors, switches], 1)
+    return torch.cat([layer[:, : vectors.shape[1]] for layer in (nodes, *network(nodes, inter))], 2)
+
+
+def _own_state(network: GraphNetwork, layout: Layout, vectors: Tensor, who: Tensor, inter: Tensor) -> Tensor:
+    return _states(network, layout, vectors, inter)[torch.arange(len(who)), who]
+
+
 class MarlNetwork(nn.Module):
-    """The networks of all schedulers: state (B rows) -> logits (B, actions) and values (B) of those that act."""
+    """The networks of all schedulers."""
 
     def __init__(self, layout: Layout, recipe: Recipe) -> None:
         super().__init__()
         self.layout = layout
         kinds = 1 if recipe.shared else layout.schedulers
-        self.of = nn.ModuleList(SchedulerNetwork(layout, recipe) for _ in range(kinds))
+        form = ScoringNetwork if recipe.network == SCORES else PaperNetwork
+        self.of = nn.ModuleList(form(layout, recipe) for _ in range(kinds))
 
-    def forward(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return logits and values."""
-        own = state["scheduler"].argmax(1)
-        rows = torch.arange(len(own))
-        with torch.no_grad():
-            vectors = torch.stack(
-                [self._encode(state, slice(None), number) for number in range(self.layout.schedulers)], 1
-            )
-        logits = vectors.new_zeros(len(own), self.layout.actions)
-        values = vectors.new_zeros(len(own))
-        for place in range(len(self.of)):
-            network = self._network(place)
-            mine = rows if len(self.of) == 1 else rows[own == place]
-            if not len(mine):
-                continue
-            who = own[mine]
-            seen = [state[name][mine, who] for name in ("groups", "jobs", "task", "links")]
-            its = vectors[mine].clone()
-            its[torch.arange(len(mine)), who] = network.encode(*seen)
-            found, worth = network.decide(its, who, state["inter"][mine])
-            logits = logits.index_copy(0, mine, found)
-            values = values.index_copy(0, mine, worth)
+    def encode(self, own: State, who: Tensor) -> Tensor:
+        """Return z0 (B, encoded) of observations, each of the scheduler with that number (B)."""
+        return self._by_scheduler(who, lambda network, rows: network.encode(_rows(own, rows))[:1])[0]
+
+    def decide(self, own: State, who: Tensor, vectors: Tensor, inter: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits (B, actions) and values (B) of the acting schedulers (numbers: B), from their own observations, and the
+        vectors (B, S, encoded) that all sent; their own vector is made anew, so that it learns."""
+
+        def of(network: PaperNetwork | ScoringNetwork, rows: Tensor) -> tuple[Tensor, ...]:
+            mine = _rows(own, rows)
+            vector, embedded = network.encode(mine)
+            known = vectors[rows].index_put((torch.arange(len(rows)), who[rows]), vector)
+            return network.decide(known, who[rows], inter[rows], mine, embedded)
+
+        logits, values = self._by_scheduler(who, of)
         return logits, values
 
-    def _encode(self, state: State, rows: slice, number: int) -> Tensor:
-        network = self._network(number if len(self.of) > 1 else 0)
-        found: Tensor = network.encode(*(state[name][rows, number] for name in ("groups", "jobs", "task", "links")))
-        return found
+    def forward(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return logits (B, actions) and values (B) from the environment's states, with rows for all schedulers."""
+        who = state["scheduler"].argmax(1)
+        count = self.layout.schedulers
+        with torch.no_grad():
+            every = {name: state[name].flatten(0, 1) for name in self.layout.shapes}
+            vectors = self.encode(every, torch.arange(count).repeat(len(who))).reshape(len(who), count, -1)
+        rows = torch.arange(len(who))
+        own = {name: state[name][rows, who] for name in self.layout.shapes}
+        return self.decide(own, who, vectors, state["inter"])
 
-    def _network(self, place: int) -> SchedulerNetwork:
-        found = self.of[place]
-        assert isinstance(found, SchedulerNetwork)
-        return found
+    def _by_scheduler(self, who: Tensor, of: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Return the results of each scheduler's network for its rows, in the order of all rows."""
+        if len(self.of) == 1:
+            return of(self.of[0], torch.arange(len(who)))
+        parts = [torch.nonzero(who == place).squeeze(1) for place in range(len(self.of))]
+        found = [of(self.of[place], rows) for place, rows in enumerate(parts) if len(rows)]
+        order = torch.cat(parts).argsort()
+        return tuple(torch.cat(column)[order] for column in zip(*found, strict=True))
+
+
+def _rows(own: State, rows: Tensor) -> State:
+    return {name: cells[rows] for name, cells in own.items()}

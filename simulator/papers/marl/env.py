@@ -9,13 +9,11 @@ that has any.
 and `scheduler` is one-hot and shows which one acts. **Action**: 0 to M - 1 for a group, M + s for scheduler s; `action_masks()`
 has the possible ones; an impossible action counts as the first possible one, and `outcome` has their number. **Reward**, with the
 step that ends an interval: the sum over the acting scheduler's jobs (agent=None: over all jobs) of the share of their steps that
-they trained. The paper gives that share of a job to each of its decisions: `action_rewards` in info has it, for the decisions
-since the last interval, in their order. **Figures**: `outcome`."""
+they trained, or of their speeds (`reward=speed`). The paper gives the share of a job to each of its decisions: `action_rewards` in
+info has it, for the decisions since the last interval, in their order. **Figures**: `outcome`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
 import gymnasium
@@ -23,41 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.errors import SettingError
+from simulator.papers.marl.env_options import MarlEnvOptions, options_of
 from simulator.papers.marl.episodes import JobSource, outcome
 from simulator.papers.marl.observation import Cells, Observer, View
-from simulator.papers.marl.options import MarlOptions
 from simulator.papers.marl.rules.named import RULES
 from simulator.papers.marl.rules.rule import Rule
 from simulator.papers.marl.state.data_center import data_center
 from simulator.papers.marl.world import World
 
 Mask = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float64]
 OUTCOME = "outcome"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarlEnvOptions(MarlOptions):
-    """The world's options, and those of one scheduler's view."""
-
-    agent: int | None = None
-    """Scheduler whose view it is; None: all of them, in turn."""
-    others: str = "lif"
-    """Rule of the other schedulers: tetris, lb, lif, random, interference-greedy or contention-greedy."""
-
-    def __post_init__(self) -> None:
-        """Raises SettingError for an impossible value."""
-        super().__post_init__()
-        if self.others not in RULES:
-            raise SettingError(f"others is {self.others!r}; give one of {', '.join(RULES)}")
-
-
-def options_of(kind: type[Any], options: Mapping[str, Any]) -> Any:
-    """Make options from keywords. Raises SettingError, which lists the names, for unknown ones."""
-    known = [each.name for each in fields(kind)]
-    for name in options:
-        if name not in known:
-            raise SettingError(f"there is no option {name!r}; the options are {', '.join(known)}")
-    return kind(**options)
 
 
 class MarlEnv(gymnasium.Env[View, np.int64]):
@@ -73,6 +47,7 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
             raise SettingError(f"render_mode is {render_mode!r}; this environment draws nothing, leave it out")
         self.options: MarlEnvOptions = options_of(MarlEnvOptions, options)
         center = data_center(self.options)
+        self.options.check_cluster(center)
         if self.options.agent is not None and not 0 <= self.options.agent < center.schedulers:
             raise SettingError(f"agent is {self.options.agent}; the schedulers are 0 to {center.schedulers - 1}")
         self._source = JobSource(self.options, center)
@@ -94,15 +69,9 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(self.layout.actions)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        made, count = self.layout, self.layout.schedulers
-        return {
-            "groups": (count, made.groups, made.of_group),
-            "jobs": (count, made.jobs, made.of_job),
-            "task": (count, made.of_task),
-            "links": (count, made.inner.edges),
-            "inter": (made.inter.edges,),
-            "scheduler": (count,),
-        }
+        count, edges = self.layout.schedulers, self.layout.inter.edges
+        own = {name: (count, *shape) for name, shape in self.layout.shapes.items()}
+        return {**own, "inter": (edges,), "scheduler": (count,)}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[View, dict[str, Any]]:
         """Begin an episode. Options: `trace` (a Trace, or the number of one), or `trace_seed` of the workload."""
@@ -145,6 +114,11 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
         found = self.world.possible(self.turn) if not self._over else np.zeros(self.layout.actions, dtype=np.bool_)
         return found if found.any() else ~found
 
+    def advice(self) -> Scores:
+        """Return what the rule `others` thinks of each action now: a finite score, the least is best; infinite: never."""
+        found = self._rule.preferences(self.turn) if not self._over else np.zeros(self.layout.actions)
+        return found if np.isfinite(found).any() else np.zeros(self.layout.actions)
+
     def _to_next_turn(self, rewards: list[float]) -> float:
         """Pass to the next decision of the agent, or to the end; add the rewards of its decisions, and return the reward."""
         world, reward = self.world, 0.0
@@ -152,8 +126,8 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
             if world.queues.is_empty:
                 world.advance()
                 agent = self.options.agent
-                reward += float(world.progress[... if agent is None else world.jobs.scheduler == agent].sum())
-                rewards.extend(world.progress[self._decided].tolist())
+                reward += float(world.reward[... if agent is None else world.jobs.scheduler == agent].sum())
+                rewards.extend(world.reward[self._decided].tolist())
                 self._decided = []
         return reward
 
@@ -176,9 +150,7 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
 
     def _observe(self) -> View:
         views = [self._observer.view(scheduler) for scheduler in range(self.layout.schedulers)]
-        found: dict[str, Cells] = {
-            name: np.stack([view[name] for view in views]) for name in ("groups", "jobs", "task", "links")
-        }
+        found: dict[str, Cells] = {name: np.stack([view[name] for view in views]) for name in self.layout.shapes}
         who = np.zeros(self.layout.schedulers, dtype=np.float32)
         who[self.turn] = 1.0
-        return {**found, "inter": views[0]["inter"], "scheduler": who}
+        return {**found, "inter": views[0]["inter"].copy(), "scheduler": who}

@@ -6,6 +6,9 @@
     links    (E,)           load of each edge of the inner graph
     inter    (E',)          load of each edge of the inter graph
 
+With `shows=types` there are no `jobs`, and a group has (M, L + 2 + 2Y): how many workers and servers it has of the job to be
+placed, then of all other jobs of each model (workers of the Y models, then servers).
+
 The jobs of a scheduler are those that came to it and those that have tasks there, in order of arrival; if there are more than N,
 the last are not shown. Amounts are divided by the largest of the paper's settings and cut off at 1: 8 GPUs, 32 cores, 8 tasks."""
 
@@ -16,6 +19,7 @@ import numpy.typing as npt
 
 from policies.learned.marl.graphs import RESOURCES, TYPES, Layout
 from simulator.papers.marl.graphs import graphs_of
+from simulator.papers.marl.options import BY_TYPE
 from simulator.papers.marl.state.jobs import Ints
 from simulator.papers.marl.state.placements import NOWHERE
 from simulator.papers.marl.world import World
@@ -30,7 +34,10 @@ _TYPE = {key_of(name): place for place, name in enumerate(MODELS)}
 
 
 class Observer:
-    """Makes observations of a world. Invariant: `_views[v]` is that of scheduler v, without link loads, at `_versions[v]`."""
+    """Makes observations of a world. Invariant: `_views[v]` is that of scheduler v at `_versions[v]`: its own, and the network's.
+
+    Views are shared: they must not be changed.
+    """
 
     def __init__(self, world: World) -> None:
         center = world.center
@@ -38,21 +45,23 @@ class Observer:
         self._graphs = graphs = graphs_of(center)
         gpus = int(center.group_gpus[: center.groups_each].sum())
         shown = world.options.concurrent or max(_LEAST_JOBS, gpus // 2)
-        self.layout = Layout(center.schedulers, center.groups_each, shown, graphs.inner, graphs.inter)
+        by_type = world.options.shows == BY_TYPE
+        self.layout = Layout(center.schedulers, center.groups_each, shown, graphs.inner, graphs.inter, by_type)
         self._views: list[View] = [{} for _ in range(center.schedulers)]
-        self._versions = [-1] * center.schedulers
+        self._versions = [(-1, -1)] * center.schedulers
         self._of_job: Cells
+        self._type: Ints
 
     def begin(self) -> None:
         """Begin an episode of the world."""
         jobs = self._world.jobs
         count = len(jobs)
-        self._versions = [-1] * len(self._versions)
+        self._versions = [(-1, -1)] * len(self._versions)
         self._of_job = np.zeros((count, self.layout.of_job), dtype=np.float32)
-        types = [_TYPE.get(key_of(model)) for model in jobs.models]
-        for job, model in enumerate(jobs.model.tolist()):
-            if (place := types[model]) is not None:
-                self._of_job[job, place] = 1.0
+        types = np.array([_TYPE.get(key_of(model), TYPES) for model in jobs.models], dtype=np.int64)
+        self._type = types[jobs.model] if count else np.zeros(0, dtype=np.int64)
+        known = np.flatnonzero(self._type < TYPES)
+        self._of_job[known, self._type[known]] = 1.0
         first = TYPES
         for number, column in ((jobs.workers, 0), (jobs.servers, None)):
             task = np.zeros(count, dtype=np.int64) if column is not None else jobs.workers
@@ -63,35 +72,43 @@ class Observer:
             first += 1 + RESOURCES
 
     def view(self, scheduler: int) -> View:
-        """Return the observation of one scheduler, as new arrays."""
+        """Return the observation of one scheduler."""
         world = self._world
-        if self._versions[scheduler] != world.versions[scheduler]:
-            self._views[scheduler] = self._seen(scheduler)
-            self._versions[scheduler] = world.versions[scheduler]
-        found = {name: cells.copy() for name, cells in self._views[scheduler].items()}
-        pairs = world.traffic.pairs
-        load = self._graphs.inner_loads[scheduler].shown(pairs)
-        groups = world.center.groups_of(scheduler)
-        load[: self.layout.groups] = np.clip(world.placed.pcie[groups], 0.0, 1.0)
-        found["links"] = load.astype(np.float32)
-        found["inter"] = self._graphs.inter_loads.shown(pairs).astype(np.float32)
-        return found
+        version = (world.versions[scheduler], world.traffic.version)
+        if self._versions[scheduler] != version:
+            seen = dict(self._views[scheduler])
+            if self._versions[scheduler][0] != version[0]:
+                seen |= self._seen(scheduler)
+            pairs = world.traffic.pairs
+            load = self._graphs.inner_loads[scheduler].shown(pairs)
+            groups = world.center.groups_of(scheduler)
+            load[: self.layout.groups] = np.clip(world.placed.pcie[groups], 0.0, 1.0)
+            seen["links"] = load.astype(np.float32)
+            seen["inter"] = self._graphs.inter_loads.shown(pairs).astype(np.float32)
+            self._views[scheduler], self._versions[scheduler] = seen, version
+        return self._views[scheduler]
 
     def _seen(self, scheduler: int) -> View:
         world, layout = self._world, self.layout
         placed, groups = world.placed, world.center.groups_of(scheduler)
-        rows = world.present(scheduler)[: layout.jobs]
+        head = world.head(scheduler)
+        rows = np.zeros(0, dtype=np.int64) if layout.by_type else world.present(scheduler)[: layout.jobs]
         cells = np.zeros((layout.groups, layout.of_group), dtype=np.float32)
         cells[:, 0] = (world.center.group_gpus[groups] - placed.gpus[groups]) / _GPUS
         cells[:, 1] = (placed.logical[groups] - placed.cores[groups]) / _CORES
-        self._count(cells, rows, groups)
+        if layout.by_type:
+            self._count_types(cells, groups, None if head is None else head.job)
+        else:
+            self._count(cells, rows, groups)
         np.clip(cells, 0.0, 1.0, out=cells)
-        jobs = np.zeros((layout.jobs, layout.of_job), dtype=np.float32)
-        jobs[: len(rows)] = self._of_job[rows]
         task = np.zeros(layout.of_task, dtype=np.float32)
-        if (head := world.head(scheduler)) is not None:
+        if head is not None:
             task[0] = not world.jobs.is_worker[head.job, head.column]
             task[1:] = self._of_job[head.job]
+        if layout.by_type:
+            return {"groups": cells, "task": task}
+        jobs = np.zeros((layout.jobs, layout.of_job), dtype=np.float32)
+        jobs[: len(rows)] = self._of_job[rows]
         return {"groups": cells, "jobs": jobs, "task": task}
 
     def _count(self, cells: Cells, rows: Ints, groups: slice) -> None:
@@ -102,3 +119,15 @@ class Observer:
         is_server = ~self._world.jobs.is_worker[rows][job, column]
         place = group[job, column] - groups.start
         np.add.at(cells, (place, RESOURCES + 2 * job + is_server), 1.0 / _TASKS)
+
+    def _count_types(self, cells: Cells, groups: slice, own: int | None) -> None:
+        """Add the numbers of workers and servers of the job to be placed, and of the other jobs of each type, on each group."""
+        group = self._world.placed.group
+        job, column = np.nonzero((group >= groups.start) & (group < groups.stop))
+        is_server = ~self._world.jobs.is_worker[job, column]
+        kind = self._type[job]
+        feature = RESOURCES + 2 + kind + TYPES * is_server
+        is_own = job == (-1 if own is None else own)
+        feature[is_own] = RESOURCES + is_server[is_own]
+        shown = is_own | (kind < TYPES)
+        np.add.at(cells, (group[job, column][shown] - groups.start, feature[shown]), 1.0 / _TASKS)

@@ -18,6 +18,8 @@ NETWORKS = (FAT_TREE, VL2, BCUBE)
 POWER8, DGX1, TWO_SIZES, MIXED = "power8", "dgx1", "two-sizes", "mixed"
 ARCHITECTURES = (POWER8, DGX1, TWO_SIZES, MIXED)
 WHEN_FULL, ALWAYS, NEVER = "full", "always", "never"
+BY_JOB, BY_TYPE = "jobs", "types"
+PROGRESS, SPEED = "progress", "speed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,12 @@ class MarlOptions:
     """Times that a task can be forwarded; our choice. A task that no scheduler can place puts its job off to the next interval."""
     concurrent: int = 0
     """N: jobs that a scheduler's state shows; 0: half the GPUs of its partition, at least 8. Our choice."""
+    shows: str = BY_JOB
+    """Tasks on a GPU group in the observation: jobs (the paper's: of each concurrent job), or types (of the job to be placed, and
+    of all others by model type; ours: its size does not depend on the number of jobs)."""
+    reward: str = PROGRESS
+    """Reward of a decision: progress (the paper's: the share of its steps that the job trained in the interval), or speed (ours:
+    the job's speed in the interval relative to computing alone, which does not depend on how long it trains)."""
     max_intervals: int = 1000
     """Intervals after which an episode is cut off; our choice."""
 
@@ -68,6 +76,8 @@ class MarlOptions:
         check("network", self.network, NETWORKS)
         check("architecture", self.architecture, ARCHITECTURES)
         check("arrivals", self.arrivals, ("daily", "uniform", "poisson"))
+        check("reward", self.reward, (PROGRESS, SPEED))
+        check("shows", self.shows, (BY_JOB, BY_TYPE))
         check("forwarding", self.forwarding, (WHEN_FULL, ALWAYS, NEVER))
         for name in ("jobs_per_interval", "interval_s", "server_cores", "threads"):
             if not 0 < getattr(self, name) < 1e9:

@@ -24,7 +24,8 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from simulator.errors import SettingError
-from simulator.papers.marl.env import OUTCOME, options_of
+from simulator.papers.marl.env import OUTCOME
+from simulator.papers.marl.env_options import options_of
 from simulator.papers.marl.episodes import RESET_OPTIONS, JobSource, outcome
 from simulator.papers.marl.observation import Observer
 from simulator.papers.marl.options import MarlOptions
@@ -54,13 +55,7 @@ class MarlParallelEnv(ParallelEnv[str, Seen, int]):
         self.possible_agents = [f"scheduler_{number}" for number in range(made.schedulers)]
         self._number = {agent: number for number, agent in enumerate(self.possible_agents)}
         self.agents: list[str] = []
-        shapes: dict[str, tuple[int, ...]] = {
-            "groups": (made.groups, made.of_group),
-            "jobs": (made.jobs, made.of_job),
-            "task": (made.of_task,),
-            "links": (made.inner.edges,),
-            "inter": (made.inter.edges,),
-        }
+        shapes = {**made.shapes, "inter": (made.inter.edges,)}
         box = gymnasium.spaces.Box
         spaces: dict[str, gymnasium.Space[Any]] = {
             name: box(0.0, 1.0, each, np.float32) for name, each in shapes.items()
@@ -105,7 +100,7 @@ class MarlParallelEnv(ParallelEnv[str, Seen, int]):
         rewards = np.zeros(self.layout.schedulers)
         while world.queues.is_empty and not world.is_over:
             world.advance()
-            rewards += np.bincount(world.jobs.scheduler, world.progress, minlength=len(rewards))
+            rewards += np.bincount(world.jobs.scheduler, world.reward, minlength=len(rewards))
         agents = self.agents
         done, late = world.is_done, world.is_over and not world.is_done
         info = {OUTCOME: outcome(world)} if world.is_over else {}
@@ -135,7 +130,8 @@ class MarlParallelEnv(ParallelEnv[str, Seen, int]):
         found: dict[str, Seen] = {}
         for agent in self.agents:
             number = self._number[agent]
-            found[agent] = {**self._observer.view(number), MASK: self._mask(number)}
+            seen = {name: cells.copy() for name, cells in self._observer.view(number).items()}
+            found[agent] = {**seen, MASK: self._mask(number)}
         return found
 
     def render(self) -> None:

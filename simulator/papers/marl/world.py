@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simulator.papers.marl.options import ALWAYS, NEVER, MarlOptions
+from simulator.papers.marl.options import ALWAYS, NEVER, PROGRESS, MarlOptions
 from simulator.papers.marl.state.data_center import DataCenter
 from simulator.papers.marl.state.interference import of_workers
 from simulator.papers.marl.state.jobs import Flags, Floats, Ints, Jobs
@@ -56,6 +56,8 @@ class World:
         """Finish of each job; infinite if it is not done."""
         self.progress: Floats
         """Share of its steps that each job trained in the last interval: the reward of its tasks (section IV-C)."""
+        self.speed: Floats
+        """Speed of each job in the last interval relative to computing alone; 0 if it did not run."""
         self.put_off = 0
         """Times that a job was put off to the next interval."""
         self.forwarded = 0
@@ -82,6 +84,7 @@ class World:
         self.trained = np.zeros(len(jobs))
         self.finish_s = np.full(len(jobs), np.inf)
         self.progress = np.zeros(len(jobs))
+        self.speed = np.zeros(len(jobs))
         self._open()
         while self.queues.is_empty and not self.is_over:
             self.advance()
@@ -127,6 +130,8 @@ class World:
         trained = np.minimum(left, interval_s / step_s)
         self.progress[:] = 0.0
         self.progress[rows] = trained / self.jobs.steps[rows]
+        self.speed[:] = 0.0
+        self.speed[rows] = self.jobs.compute_s[rows] / step_s
         self.trained[rows] += trained
         is_done = trained >= left
         done = rows[is_done]
@@ -141,6 +146,11 @@ class World:
         return done
 
     # State
+
+    @property
+    def reward(self) -> Floats:
+        """Reward of each job's decisions in the last interval, as the options say."""
+        return self.progress if self.options.reward == PROGRESS else self.speed
 
     @property
     def is_done(self) -> bool:

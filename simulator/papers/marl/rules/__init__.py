@@ -1,3 +1,3 @@
-"""Rules that act for the schedulers of MARL's world: the paper's baselines without learning, and controls.
-Imports `papers/marl/state` and `papers/marl/world`; of other packages `policies`.
+"""Rules that act for the schedulers of MARL's world: the paper's baselines, and controls.
+Imports `papers/marl/state`, `papers/marl/world`, `slowdown` and `traces`; of other packages `policies`.
 """

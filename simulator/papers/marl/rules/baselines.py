@@ -1,4 +1,4 @@
-"""The baselines of section VI-A that learn nothing: Tetris, load balancing, least interference first; and random placement.
+"""The baselines of section VI-A without networks: Tetris, load balancing, least interference first; and random placement.
 
 The paper describes Tetris and load balancing by server. Which group of the server is taken is left open: Tetris takes the fullest
 one, load balancing the emptiest.
@@ -52,30 +52,8 @@ class Tetris(Rule):
     def scores(self, scheduler: int, task: Task) -> Floats:
         """See Rule."""
         server, group = loads(self.world, scheduler)
-        fits = self._fitting(scheduler, task)
-        return -_BY_SERVER * (100.0 * fits + 10.0 * self._has_some(scheduler, task.job) + server) - group
-
-    def _fitting(self, scheduler: int, task: Task) -> Floats:
-        """Return how many of the job's tasks from this one on fit on the server of each group, by GPUs and by cores."""
-        world = self.world
-        center, placed, jobs = world.center, world.placed, world.jobs
-        groups = center.groups_of(scheduler)
-        servers = center.group_server[groups]
-        first = servers - servers[0]
-        free_gpus = np.bincount(first, (center.group_gpus - placed.gpus)[groups])[first]
-        free_cores = np.bincount(first, (placed.logical - placed.cores)[groups])[first]
-        left = slice(task.column, int(jobs.tasks[task.job]))
-        gpus, cores = np.cumsum(jobs.gpus[task.job, left]), np.cumsum(jobs.cores[task.job, left])
-        by_gpus = np.searchsorted(gpus, free_gpus + 0.5, side="right")
-        found: Floats = np.minimum(by_gpus, np.searchsorted(cores, free_cores + 1e-9, side="right")).astype(np.float64)
-        return found
-
-    def _has_some(self, scheduler: int, job: int) -> Floats:
-        center, placed = self.world.center, self.world.placed
-        mine = placed.group[job]
-        its: Ints = center.group_server[mine[mine >= 0]]
-        found: Floats = np.isin(center.group_server[center.groups_of(scheduler)], its).astype(np.float64)
-        return found
+        fits, has_some = fitting(self.world, scheduler, task), has_tasks(self.world, scheduler, task.job)
+        return -_BY_SERVER * (100.0 * fits + 10.0 * has_some + server) - group
 
 
 class LeastInterference(Rule):
@@ -101,3 +79,27 @@ def loads(world: World, scheduler: int) -> tuple[Floats, Floats]:
     by_gpus = share(placed.gpus[groups].astype(np.float64), center.group_gpus[groups].astype(np.float64))
     by_cores = share(placed.cores[groups], placed.logical[groups])
     return by_gpus[0] + by_cores[0], by_gpus[1] + by_cores[1]
+
+
+def fitting(world: World, scheduler: int, task: Task) -> Floats:
+    """Return how many of the job's tasks from this one on fit on the server of each group, by GPUs and by cores."""
+    center, placed, jobs = world.center, world.placed, world.jobs
+    groups = center.groups_of(scheduler)
+    servers = center.group_server[groups]
+    first = servers - servers[0]
+    free_gpus = np.bincount(first, (center.group_gpus - placed.gpus)[groups])[first]
+    free_cores = np.bincount(first, (placed.logical - placed.cores)[groups])[first]
+    left = slice(task.column, int(jobs.tasks[task.job]))
+    gpus, cores = np.cumsum(jobs.gpus[task.job, left]), np.cumsum(jobs.cores[task.job, left])
+    by_gpus = np.searchsorted(gpus, free_gpus + 0.5, side="right")
+    found: Floats = np.minimum(by_gpus, np.searchsorted(cores, free_cores + 1e-9, side="right")).astype(np.float64)
+    return found
+
+
+def has_tasks(world: World, scheduler: int, job: int) -> Floats:
+    """Return 1 for each group whose server has tasks of the job, else 0."""
+    center = world.center
+    mine = world.placed.group[job]
+    its: Ints = center.group_server[mine[mine >= 0]]
+    found: Floats = np.isin(center.group_server[center.groups_of(scheduler)], its).astype(np.float64)
+    return found

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
-from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy
+from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
+from simulator.papers.marl.rules.deepsys import DeepSys
 from simulator.papers.marl.rules.rule import Rule
 
-BASELINES: Mapping[str, type[Rule]] = {"tetris": Tetris, "lb": LoadBalancing, "lif": LeastInterference}
-"""Baselines of the paper that learn nothing."""
+BASELINES: Mapping[str, type[Rule]] = {
+    "tetris": Tetris, "lb": LoadBalancing, "lif": LeastInterference, "deepsys": DeepSys,
+}  # fmt: skip
+"""Baselines of the paper."""
 RULES: Mapping[str, type[Rule]] = {
     **BASELINES,
     "random": Random,
     "interference-greedy": InterferenceGreedy,
     "contention-greedy": ContentionGreedy,
+    "lookahead-greedy": LookaheadGreedy,
 }

@@ -21,15 +21,21 @@ class Rule(ABC):
 
     def act(self, scheduler: int) -> int:
         """Return the action for the scheduler's first task."""
+        return int(self.preferences(scheduler).argmin())
+
+    def preferences(self, scheduler: int) -> Floats:
+        """Return a score of each action for the scheduler's first task: the least is the best, infinite ones are never taken."""
         world, possible = self.world, self.world.possible(scheduler)
         groups = world.center.groups_each
         task = world.head(scheduler)
         assert task is not None
+        found = np.full(len(possible), np.inf)
         if possible[:groups].any():
-            scores = self.scores(scheduler, task)
-            return int(np.where(possible[:groups], scores, np.inf).argmin())
-        free = (world.center.group_gpus - world.placed.gpus).reshape(-1, groups).sum(1)
-        return groups + int(np.where(possible[groups:], free, -1).argmax())
+            found[:groups] = np.where(possible[:groups], self.scores(scheduler, task), np.inf)
+        else:
+            free = (world.center.group_gpus - world.placed.gpus).reshape(-1, groups).sum(1)
+            found[groups + int(np.where(possible[groups:], free, -1).argmax())] = 0.0
+        return found
 
     @abstractmethod
     def scores(self, scheduler: int, task: Task) -> Floats:

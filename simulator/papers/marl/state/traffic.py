@@ -28,6 +28,8 @@ class Traffic:
         self.pairs = np.zeros(len(center.links_gbs) + 1)
         """Pairs on each link; the last entry stands for no link."""
         self._per_gbs = np.append(1.0 / center.links_gbs, 0.0)
+        self.version = 0
+        """Changes of `pairs`: equal numbers, equal pairs."""
         self._links: dict[int, tuple[Ints, Floats]] = {}
         """Links of each job, with the number of its pairs on each."""
 
@@ -38,11 +40,13 @@ class Traffic:
         counts = np.array([*found.values(), 0.0])
         self._links[job] = links, counts
         self.pairs[links] += counts
+        self.version += 1
 
     def remove(self, job: int) -> None:
         """Let a job transfer nothing."""
         links, counts = self._links.pop(job)
         self.pairs[links] -= counts
+        self.version += 1
 
     def seconds(self, rows: Ints) -> Floats:
         """Return the seconds that transfers take in a step of each of these jobs."""

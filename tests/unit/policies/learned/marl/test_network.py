@@ -1,24 +1,21 @@
-"""MARL's networks: the convolution by its formula, whose weights learn, and a control that learning finds."""
+"""MARL's networks: the convolution by its formula, whose weights learn, and sizes of data centers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
-from policies.errors import TrainingError
-from policies.learned.algorithms.distribution import Categorical
 from policies.learned.marl.convolution import EdgeConvolution
 from policies.learned.marl.graphs import Graph
-from policies.learned.marl.learning import END, Learner, following
 from policies.learned.marl.network import MarlNetwork
-from policies.learned.marl.recipe import Recipe
+from policies.learned.marl.recipe import PAPER, SCORES, Recipe
 from simulator.papers.marl.env import MarlEnv
 
 SMALL: dict[str, Any] = {"k": 4, "intervals": 2, "jobs_per_interval": 40.0}
-NARROW: dict[str, Any] = {"width": 8, "encoded": 16, "hidden": 16}
+NARROW: dict[str, Any] = {"network": PAPER, "shared": False, "width": 8, "encoded": 16, "hidden": 16}
+SCORING: dict[str, Any] = {"network": SCORES, "shared": True}
 
 
 def test_the_convolution_is_that_of_the_paper_edge_by_edge() -> None:
@@ -91,59 +88,26 @@ def test_rows_of_several_schedulers_are_those_of_each_alone() -> None:
         assert torch.allclose(values[row], value[0], atol=1e-6)
 
 
-def test_a_decision_is_followed_by_the_next_of_its_scheduler() -> None:
-    assert following([0, 0, 1, 0, 1]).tolist() == [1, 3, 4, END, END]
+def test_scores_depend_on_no_order_of_groups_and_on_no_size() -> None:
+    env = MarlEnv(**SMALL, shows="types")
+    network, state = made(env, **SCORING)
+    logits, _ = network(state)
+    assert logits.shape == (2, env.layout.actions)
+    empty = logits[0, : env.layout.groups]
+    assert torch.allclose(empty, empty[0].expand_as(empty), atol=1e-6), "all groups are empty, and alike"
+    larger = MarlEnv(k=6, intervals=1, shows="types")
+    other, seen = made(larger, **SCORING)
+    other.load_state_dict(network.state_dict())
+    assert other(seen)[0].shape == (2, larger.layout.actions)
 
 
-def test_episodes_have_a_reward_for_each_decision() -> None:
-    env = MarlEnv(**SMALL)
-    network, _ = made(env)
-    optimizer = torch.optim.Adam(network.parameters())
-    learner = Learner(network, optimizer, Recipe(**NARROW), torch.Generator().manual_seed(0))
-    found = learner.play(env, 3)
-    assert len(found.rewards) == len(found.actions) == len(found.masks) == len(found.states["task"])
-    assert (found.rewards > 0).any() and (found.rewards <= 1).all()
-    assert found.masks[np.arange(len(found.actions)), found.actions].all()
-    assert found.outcome["finished"] == found.outcome["jobs"]
-    assert set(learner.update([found, learner.play(env, 4)])) == {"policy_loss", "value_loss", "entropy"}
-
-
-def test_equal_seeds_give_equal_weights() -> None:
-    weights = []
-    for _ in range(2):
-        env = MarlEnv(**SMALL)
-        network, _ = made(env)
-        optimizer = torch.optim.Adam(network.parameters(), 1e-3)
-        learner = Learner(network, optimizer, Recipe(**NARROW), torch.Generator().manual_seed(0))
-        learner.update([learner.play(env, 3)])
-        weights.append(torch.cat([each.detach().flatten() for each in network.parameters()]))
-    assert torch.equal(*weights)
-
-
-def test_learning_prefers_actions_with_more_reward() -> None:
-    """Reward 1 for the first possible action, 0 for others."""
-    env = MarlEnv(**SMALL)
-    network, _ = made(env, shared=True)
-    recipe = Recipe(**NARROW, shared=True, gamma=0.0)
-    learner = Learner(network, torch.optim.Adam(network.parameters(), 1e-2), recipe, torch.Generator().manual_seed(0))
-    played = learner.play(env, 0)
-    first = played.masks.argmax(1)
-    played.rewards[:] = played.actions == first
-    states = {name: torch.from_numpy(cells) for name, cells in played.states.items()}
-
-    def chance() -> float:
-        with torch.no_grad():
-            distribution = Categorical(network(states)[0], torch.from_numpy(played.masks))
-            return float(distribution.log_prob(torch.from_numpy(first)).exp().mean())
-
-    before = chance()
-    for _ in range(15):
-        learner.update([played])
-    assert before < 0.4
-    assert chance() > 1.5 * before
-
-
-@pytest.mark.parametrize("options", [{"width": 0}, {"gamma": 1.5}, {"entropy_weight": -1.0}, {"batch": 0}])
-def test_impossible_recipes_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(TrainingError):
-        Recipe(**options)
+def test_a_score_depends_on_where_the_jobs_other_tasks_are() -> None:
+    env = MarlEnv(**SMALL, shows="types")
+    network, _ = made(env, **SCORING)
+    env.step(np.int64(2))
+    seen = env._observe()
+    with torch.no_grad():
+        logits = network({name: torch.from_numpy(cells[None]) for name, cells in seen.items()})[0][0]
+    groups = logits[: env.layout.groups]
+    assert not torch.allclose(groups[0], groups[2], atol=1e-6)
+    assert torch.allclose(groups[6], groups[7], atol=1e-6)

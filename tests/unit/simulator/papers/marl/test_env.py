@@ -171,3 +171,62 @@ def test_environments_in_processes_do_what_single_ones_do() -> None:
             assert rewards.tolist() == [each[1] for each in stepped]
     finally:
         many.close()
+
+
+def test_advice_is_what_the_rule_would_do() -> None:
+    env = MarlEnv(**SMALL, others="contention-greedy")
+    env.reset(seed=5)
+    rule = RULES["contention-greedy"]()
+    rule.begin(env.world, 0)
+    over = False
+    while not over:
+        advice = env.advice()
+        assert np.isfinite(advice).any() and not np.isfinite(advice[~env.action_masks()]).any()
+        assert int(advice.argmin()) == rule.act(env.turn)
+        _, _, terminated, truncated, _ = env.step(np.int64(advice.argmin()))
+        over = terminated or truncated
+    assert (env.advice() == 0.0).all()
+
+
+def test_types_show_the_tasks_of_the_job_and_those_of_others_by_model() -> None:
+    env = MarlEnv(**SMALL, shows="types")
+    rng = np.random.default_rng(0)
+    seen, _ = env.reset(seed=1)
+    over, found = False, 0
+    while not over:
+        world, scheduler = env.world, env.turn
+        task, groups = world.head(scheduler), world.center.groups_of(scheduler)
+        assert task is not None and "jobs" not in seen
+        cells, placed = seen["groups"][scheduler] * 8, world.placed.group
+        is_worker, inside = world.jobs.is_worker, (placed >= groups.start) & (placed < groups.stop)
+        own = np.arange(len(placed))[:, None] == task.job
+        sums = [(inside & own & is_worker).sum(), (inside & own & ~is_worker).sum()]
+        sums += [(inside & ~own & is_worker).sum(), (inside & ~own & ~is_worker).sum()]
+        assert np.allclose([*cells[:, 2:4].sum(0), cells[:, 4:12].sum(), cells[:, 12:].sum()], sums, atol=1e-4)
+        found += sums[0] > 0
+        seen, _, terminated, truncated, _ = env.step(np.int64(rng.choice(np.flatnonzero(env.action_masks()))))
+        over = terminated or truncated
+    assert found
+
+
+def test_a_training_gives_the_same_data_center_or_none() -> None:
+    env = MarlEnv(**SMALL)
+    MarlEnv(**SMALL, cluster=env.world.center.cluster)
+    with pytest.raises(SettingError, match="leave --cluster out"):
+        MarlEnv(**{**SMALL, "k": 6}, cluster=env.world.center.cluster)
+    with pytest.raises(SettingError, match="leave --slowdown out"):
+        MarlEnv(**SMALL, slowdown=("locality",))
+
+
+def test_the_reward_of_speeds_does_not_depend_on_the_length_of_jobs() -> None:
+    env = MarlEnv(**SMALL, reward="speed", others="lookahead-greedy")
+    env.reset(seed=5)
+    over, rewards = False, []
+    while not over:
+        decided = env.world.head(env.turn)
+        assert decided is not None
+        _, _, terminated, truncated, info = env.step(np.int64(env.advice().argmin()))
+        rewards += info.get("action_rewards", [])
+        over = terminated or truncated
+    assert max(rewards) == 1.0
+    assert min(rewards) > 0.3

@@ -10,13 +10,13 @@ import pytest
 from simulator.papers.marl.episodes import JobSource, outcome
 from simulator.papers.marl.options import MarlOptions
 from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
-from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy
+from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
 from simulator.papers.marl.rules.rule import Rule, play
 from simulator.papers.marl.state.data_center import data_center
 from simulator.papers.marl.world import World
 from tests.unit.simulator.papers.marl.worlds import sequence, world_of
 
-RULES = (Random, Tetris, LoadBalancing, LeastInterference, InterferenceGreedy, ContentionGreedy)
+RULES = (Random, Tetris, LoadBalancing, LeastInterference, InterferenceGreedy, ContentionGreedy, LookaheadGreedy)
 
 
 def groups_by(rule: Rule, world: World) -> list[list[int]]:
@@ -53,6 +53,22 @@ def test_the_contention_control_keeps_a_job_where_its_transfers_are_free() -> No
     first, second = groups_by(ContentionGreedy(), world)
     assert len({group // 2 for group in first}) == len({group // 2 for group in second}) == 1
     assert world.step_s(np.arange(2)).tolist() == [1.0, 1.0]
+
+
+def test_the_lookahead_control_prefers_servers_with_tasks_of_the_job_or_room_for_the_rest() -> None:
+    world = world_of(sequence((0, 3, 500), (0, 2, 500), servers=[1, 1]))
+    world.act(0, 0)
+    task = world.head(0)
+    assert task is not None and (task.job, task.column) == (0, 1)
+    rules = (ContentionGreedy(), LookaheadGreedy(fitting=0.6, together=0.2), LookaheadGreedy(fitting=0.0, together=0.0))
+    for rule in rules:
+        rule.begin(world, 0)
+    contention, both, same = (rule.scores(0, task) for rule in rules)
+    assert np.allclose(contention, same)
+    # The rest, two workers and a server, fits on each server; the first has a worker already.
+    gained = (contention - both).reshape(-1, 2)
+    assert gained[0] == pytest.approx([0.8, 0.8])
+    assert gained[1:] == pytest.approx(np.full((len(gained) - 1, 2), 0.6))
 
 
 def test_the_contention_control_prefers_free_links() -> None:

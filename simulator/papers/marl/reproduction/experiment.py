@@ -1,0 +1,90 @@
+"""MARL (Zhao and Wu, TNSM 2021), section VI: figures 7 to 10, on a smaller data center.
+
+With `quick`, all runs are those that are stored (`stored.py`). Else all run anew, except those of trainings whose weights do not
+come with Headway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import SettingError
+from simulator.papers.marl.reproduction.claims import claims
+from simulator.papers.marl.reproduction.contenders import BOUND, OURS, TRAININGS, contenders
+from simulator.papers.marl.reproduction.settings import ARRIVALS, JCT, MEASURES, NETWORKS, SERVERS, SHOWN, TRAINED
+from simulator.papers.marl.reproduction.stored import STORE, from_stored, is_stored
+from simulator.reproducing.experiment import Contender, Experiment, ExperimentResults, Kind, Run, Setting
+from simulator.reproducing.pictures import COLOURS, GREY, Picture
+from simulator.runs.progress import OnProgress
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+
+_INTERVAL_S = 1800.0
+_FIGURES: Mapping[str, tuple[Setting, ...]] = {
+    "As figure 7: arrivals": ARRIVALS,
+    "As figure 8: servers": SERVERS,
+    "As figure 9: networks": NETWORKS,
+}
+
+
+def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
+    """Return the experiment; `profiles` replace those that follow from the papers. Raises SettingError."""
+    if profiles is not None and quick:
+        raise SettingError("the stored runs are those of the paper's models; leave out --quick, or --profiles")
+    settings: tuple[Setting, ...] = (*ARRIVALS, *SERVERS, *NETWORKS, TRAINED)
+    if profiles is not None:
+        settings = tuple(replace(setting, profiles=profiles) for setting in settings)
+    found = {setting.name: _contenders(setting, quick=quick, stored=profiles is None) for setting in settings}
+    names = {setting: {each.name for each in of} for setting, of in found.items()}
+    return Experiment(
+        name="marl",
+        says="MARL (Zhao and Wu, TNSM 2021), section VI",
+        settings=settings,
+        contenders=found,
+        metrics=SHOWN,
+        measures=MEASURES,
+        claims=tuple(claim for claim in claims() if {claim.ours, *claim.against} <= names[claim.setting]),
+        notes=(
+            f"{OURS} was trained on 16 servers, and acts in all settings without further training.",
+            f"{BOUND}: no scheduler can be better. DeepSys is simplified, and the paper's Atte is not here.",
+            f"Stored runs were made by: {STORE}",
+        ),
+    )
+
+
+def _contenders(setting: Setting, *, quick: bool, stored: bool) -> tuple[Contender, ...]:
+    anew = contenders(setting)
+    if quick:
+        anew = tuple(from_stored(each) for each in anew if is_stored(setting.name, each.name))
+    others = [Contender(name, Kind.OURS, _untrained) for name in TRAININGS] if stored else []
+    return (*anew, *(from_stored(each) for each in others if is_stored(setting.name, each.name)))
+
+
+def _untrained(_where: Setting, _seed: int, _report: OnProgress | None) -> Run:
+    raise SettingError("the weights of this training do not come with Headway; its runs are stored")
+
+
+def pictures(results: ExperimentResults) -> list[Picture]:
+    """Return the mean JCT of all contenders in the form of figures 7, 8 and 9."""
+    there = {setting.name for setting in results.experiment.settings}
+    shown = {title: [each.name for each in of if each.name in there] for title, of in _FIGURES.items()}
+    return [_bars(title, names) for title, names in shown.items() if names]
+
+
+def _bars(title: str, settings: list[str]) -> Picture:
+    def draw(axes: Any, found: ExperimentResults) -> None:
+        names = [each.name for each in found.experiment.contenders[settings[0]]]
+        width = 0.8 / len(names)
+        for place, name in enumerate(names):
+            means = [found.mean(setting, name, JCT) if (setting, name) in found.runs else None for setting in settings]
+            at = [number + place * width for number, mean in enumerate(means) if mean is not None]
+            heights = [mean.mean / _INTERVAL_S for mean in means if mean is not None]
+            axes.bar(at, heights, width, color=COLOURS[place % len(COLOURS)], label=name)
+        axes.set_xticks(np.arange(len(settings)) + 0.4, settings, fontsize=7)
+        axes.set_ylabel("average JCT, intervals", color=GREY, fontsize=9)
+        axes.legend(frameon=False, fontsize=6)
+
+    return Picture(title, draw)

@@ -1,0 +1,112 @@
+"""MARL's experiment: claims about its contenders, settings as in the figures of the paper, and stored runs that fit them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from policies.learned.marl.system import SYSTEM, is_shipped
+from policies.learned.training.recipes import recipe_of
+from policies.learned.training.systems import TEST_SEEDS, VALIDATION_SEEDS
+from simulator.errors import SettingError
+from simulator.papers.marl.reproduction import large, settings, stored
+from simulator.papers.marl.reproduction.contenders import BASELINES, BOUND, CONTROLS, OURS, TRAININGS
+from simulator.papers.marl.reproduction.experiment import experiment, pictures
+from simulator.papers.marl.reproduction.settings import BUSY, DAILY, JCT, TRAINED
+from simulator.reproducing.experiment import Experiment, perform
+from simulator.reproducing.pictures import svg
+from simulator.reproducing.registry import reproduction_of
+from simulator.slowdown.profiles.papers import paper_profiles
+
+SMALL = settings.setting(DAILY.name, "few jobs", k=4, intervals=1, jobs_per_interval=20.0)
+
+
+def small() -> Experiment:
+    """Return the experiment with a few jobs on 16 servers."""
+    return replace(experiment().only(DAILY.name), settings=(SMALL,))
+
+
+def test_claims_are_about_contenders_of_their_setting() -> None:
+    for whole in (experiment(), experiment(quick=True)):
+        for setting in whole.settings:
+            names = {each.name for each in whole.contenders[setting.name]}
+            assert names >= {*BASELINES, *CONTROLS, BOUND}
+            claims = [claim for claim in whole.claims if claim.setting == setting.name]
+            assert all({claim.ours, *claim.against} <= names and claim.metric in whole.measures for claim in claims)
+        assert len({claim.name for claim in whole.claims}) == len(whole.claims)
+    assert is_shipped() and {claim.setting for claim in whole.claims} == {each.name for each in whole.settings}
+    assert reproduction_of("marl").experiment(None, quick=True).name == "marl"
+
+
+def test_a_small_run_has_a_row_for_each_and_none_is_below_the_bound() -> None:
+    results = perform(small(), TEST_SEEDS[:2], lambda _share: None)
+    assert len(results.findings()) == len(small().claims)
+    means = {name: results.mean(DAILY.name, name, JCT) for name in (OURS, *BASELINES, *CONTROLS, BOUND)}
+    bound = means.pop(BOUND)
+    assert bound is not None
+    assert all(mean is not None and mean.mean >= bound.mean for mean in means.values())
+    assert all(svg(each, results).startswith("<svg") for each in pictures(results))
+
+
+def test_one_scheduler_has_the_same_jobs_as_several() -> None:
+    one = settings.run_bound(settings.setting("one", "one scheduler", k=4, single=True), 1000)
+    assert one.figures == settings.run_bound(TRAINED, 1000).figures
+
+
+def test_stored_runs_are_those_of_all_contenders_and_seeds() -> None:
+    runs = stored.stored_runs()
+    whole = experiment()
+    assert set(runs) == {each.name for each in whole.settings}
+    for setting in whole.settings:
+        assert {each.name for each in whole.contenders[setting.name]} <= set(runs[setting.name])
+        assert all(len(values) == len(stored.SEEDS) for of in runs[setting.name].values() for values in of.values())
+    assert runs[DAILY.name] != runs[BUSY.name]
+    with pytest.raises(SettingError, match="are stored for 10 seeds"):
+        perform(experiment(quick=True).only(DAILY.name), [0], lambda _share: None)
+    with pytest.raises(SettingError, match="leave out --quick"):
+        experiment(paper_profiles("dl2"), quick=True)
+
+
+def test_a_stored_run_is_what_its_contender_does() -> None:
+    whole = experiment().only(TRAINED.name)
+    for contender in whole.contenders[TRAINED.name]:
+        if contender.name not in TRAININGS:
+            found = contender.run(whole.settings[0], TEST_SEEDS[0], None).figures
+            saved = stored.stored_runs()[TRAINED.name][contender.name]
+            assert {name: values[0] for name, values in saved.items()} == pytest.approx(found, rel=1e-3)
+
+
+def test_storing_writes_the_rows_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "files", lambda _package: tmp_path)
+    monkeypatch.setattr(stored, "SEEDS", TEST_SEEDS[:1])
+    monkeypatch.setattr(stored, "stored_runs", dict)
+    stored.main(["--only", "lb", "--settings", TRAINED.name])
+    assert '"16 servers"' in (tmp_path / "runs.json").read_text()
+
+
+def test_commands_name_all_trainings(capsys: pytest.CaptureFixture[str]) -> None:
+    stored.main(["--commands"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[6].removeprefix("trained/") for line in lines] == [OURS, *TRAININGS]
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_the_settings_of_a_training_are_fields_of_the_recipe(name: str) -> None:
+    recipe_of(SYSTEM, TRAININGS[name], None)
+
+
+def test_seeds_of_validation_and_tests_are_disjoint() -> None:
+    assert not set(VALIDATION_SEEDS) & set(TEST_SEEDS)
+    assert set(SYSTEM.setup(SYSTEM.recipe()).validation_seeds) == set(VALIDATION_SEEDS)
+
+
+def test_the_time_of_decisions_on_other_data_centers() -> None:
+    found = large.program(["--k", "6", "--intervals", "1", "--rules", "tetris"])
+    assert json.dumps(found)
+    assert found["data_center"].endswith("54 servers, 216 GPUs, 6 schedulers")
+    assert found["decision_ms"]["count"] > found["job_ms"]["count"] == 8
+    assert 0 < found["decision_ms"]["median"] <= found["job_ms"]["median"]
+    assert found[JCT]["lower bound"]["mean"] <= min(found[JCT]["tetris"]["mean"], found[JCT][OURS]["mean"])
