@@ -206,7 +206,7 @@ def test_an_agent_that_prefers_void_finishes_all_jobs() -> None:
     found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
     network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     with torch.no_grad():
-        network.actor[-1].bias[-1] = 1e6  # type: ignore[operator] # the last action
+        network.actor[-1].bias[-1] = 1e6  # type: ignore[operator,index] # the last action
     served = AgentInEnvironment(
         NetworkAgent(Served(network, columns), columns.shape), ENVIRONMENT, {"concurrent": RECIPE.concurrent}
     )
