@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from policies.errors import TrainingError
 from policies.learned.algorithms.imitation import CROSS_ENTROPY, LOSSES
+from policies.learned.dl2.network import FLAT, NETWORKS
 from policies.learned.dl2.teachers import FIFO, TEACHERS
 
 ENGINE, ANALYTICAL = "engine", "analytical"
 SLOT, JOB = "slot", "job"
+REPLAY, PPO = "replay", "ppo"
+_WITH_REPLAY_ALONE = ("reward", "slots", "clusters", "replay", "value_baseline")
+"""Fields that have no effect with `ppo`, and whose other values are refused there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,8 @@ class Recipe:
     """Neurons of a hidden layer."""
     layers: int = 2
     """Hidden layers of each network."""
+    network: str = FLAT
+    """Policy network: flat (the paper's) or shared, with the same weights for each job and two layers; not in the paper."""
     start: str = ""
     """Folder of a training, with whose weights the policy network begins in place of the supervised phase; empty: none."""
     teacher: str = FIFO
@@ -47,6 +53,9 @@ class Recipe:
     """Workers to which the teachers fifo and srtf let a job grow; of 1 to 4, the best on the seeds of validation."""
     loss: str = CROSS_ENTROPY
     """Loss of the supervised phase: cross-entropy, mean-square or absolute."""
+    smoothing: float = 0.0
+    """Share of the teacher's actions in place of which the supervised phase shows a random pair or void, so that the policy is not
+    certain when reinforcement learning begins; not in the paper."""
     supervised_rounds: int = 12
     """Maximum number of rounds of the supervised phase; 0: reinforcement learning alone."""
     supervised_samples: int = 0
@@ -64,6 +73,10 @@ class Recipe:
     slots: int = 0
     """Slots of a round of reinforcement learning, over all environments, after each of which follows a gradient step; 0: those of
     an episode in each environment."""
+    algorithm: str = REPLAY
+    """Reinforcement learning: replay (the paper's actor-critic) or ppo, which is not in the paper: on the present policy's samples
+    alone, with a value for each job (`on_policy`, `credit`). With ppo, job-aware exploration and all fields of the memory
+    have no effect."""
     rounds: int = 8
     """Rounds of reinforcement learning; 0: the supervised phase alone."""
     critic_rounds: int = 2
@@ -98,6 +111,16 @@ class Recipe:
     clusters: int = 1
     """Number of clusters of federated training, among which the environments are divided. Each has a memory of its own; all
     make gradient steps on the same networks."""
+    critic_learning_rate: float = 1e-3
+    """With ppo: Adam's learning rate of the value network."""
+    passes: int = 4
+    """With ppo: passes over the samples of a round."""
+    clip_range: float = 0.2
+    """With ppo: the ratio of the new to the old probability of an action is clipped to 1 - and 1 + clip_range."""
+    step_lambda: float = 0.5
+    """With ppo: lambda of the advantages over the actions of a slot."""
+    slot_lambda: float = 0.5
+    """With ppo: lambda of the returns over slots."""
     max_grad_norm: float = 0.5
     """Norm at which gradients of reinforcement learning are clipped."""
 
@@ -112,7 +135,7 @@ class Recipe:
         for name in (
             "nodes", "mean_gap_s", "jobs", "models", "clusters", "concurrent", "neurons", "layers", "teacher_workers",
             "supervised_updates", "supervised_learning_rate", "batch", "envs", "validate_every", "learning_rate",
-            "reward_scale", "ratio", "replay_capacity", "uses", "max_grad_norm",
+            "reward_scale", "ratio", "replay_capacity", "uses", "max_grad_norm", "critic_learning_rate", "passes", "clip_range",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
@@ -122,18 +145,29 @@ class Recipe:
         ):  # fmt: skip
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
-        for name in ("gamma", "epsilon", "entropy_decay"):
+        for name in ("gamma", "epsilon", "entropy_decay", "smoothing", "step_lambda", "slot_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
         if not (self.rounds or self.supervised_rounds):
             raise TrainingError("rounds and supervised_rounds are 0, so nothing is learned; give one of them")
         if self.clusters > self.envs:
             raise TrainingError(f"clusters is {self.clusters}; give no more than the {self.envs} environments")
+        self._check_names()
+
+    def _check_names(self) -> None:
         for name, known in (
             ("teacher", TEACHERS),
             ("loss", tuple(LOSSES)),
             ("speeds", (ENGINE, ANALYTICAL)),
             ("reward", (SLOT, JOB)),
+            ("network", NETWORKS),
+            ("algorithm", (REPLAY, PPO)),
         ):
             if (value := getattr(self, name)) not in known:
                 raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")
+        if self.algorithm == PPO:
+            for name in _WITH_REPLAY_ALONE:
+                if getattr(self, name) != getattr(Recipe, name):
+                    raise TrainingError(
+                        f"{name} is {getattr(self, name)!r}, which has no effect with algorithm=ppo; leave it out"
+                    )

@@ -61,7 +61,11 @@ class SlotLearning:
             value_baseline=recipe.value_baseline,
         )
         self._algorithm = AdvantageActorCritic(network, self.optimizer, settings, self._random, values=network.values)
-        self.average = self._algorithm.average
+
+    def parts(self) -> dict[str, Any]:
+        """Return what a training keeps, besides the network, in order to be continued."""
+        memories = {f"memory{cluster or ''}": memory for cluster, memory in enumerate(self.memories)}
+        return {"optimizer": self.optimizer, "average": self._algorithm.average, **memories}
 
     def run_round(
         self, seeds: list[int], rng: np.random.Generator, *, critic_only: bool, number: int = 0

@@ -17,7 +17,7 @@ import torch
 from policies.learned.algorithms.imitation import Imitation
 from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.recipe import Recipe
-from policies.learned.dl2.state_columns import StateColumns
+from policies.learned.dl2.state_columns import BOTH, StateColumns
 from policies.learned.dl2.teachers import actions_of
 
 Rows = dict[str, npt.NDArray[Any]]
@@ -50,7 +50,12 @@ class Supervised:
         found = []
         for _ in range(self._recipe.supervised_updates):
             chosen = torch.from_numpy(rng.integers(len(columns["actions"]), size=self._recipe.batch))
-            found.append(self._imitation.update({name: column[chosen] for name, column in columns.items()}))
+            batch = {name: column[chosen] for name, column in columns.items()}
+            if self._recipe.smoothing:
+                batch["actions"] = torch.from_numpy(
+                    smoothed(batch["actions"].numpy(), batch["masks"].numpy(), self._recipe.smoothing, rng)
+                )
+            found.append(self._imitation.update(batch))
         return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
     def _shown(self, seeds: list[int]) -> Iterator[Rows]:
@@ -69,3 +74,19 @@ class Supervised:
             states, _, terminated, truncated, _ = envs.step(actions)
             shown += envs.num_envs
             goes_on &= ~(terminated | truncated)
+
+
+def smoothed(
+    actions: npt.NDArray[np.int64], masks: npt.NDArray[np.bool_], share: float, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Replace so large a share of the actions by void or a random pair, all equally likely.
+
+    Where no pair is possible, any action that is possible takes its place.
+    """
+    pairs = np.zeros_like(masks)
+    pairs[:, BOTH:-1:3] = masks[:, BOTH:-1:3]
+    usual = np.where(pairs.any(1, keepdims=True), pairs, masks)
+    usual[:, -1] = True
+    instead = (rng.random(masks.shape) * usual).argmax(1)
+    found: npt.NDArray[np.int64] = np.where(rng.random(len(actions)) < share, instead, actions)
+    return found

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from policies.errors import TrainingError, WeightsError
-from policies.learned.dl2.network import DL2Network
-from policies.learned.dl2.recipe import ENGINE, Recipe
+from policies.learned.dl2.network import FLAT, DL2Network
+from policies.learned.dl2.on_policy import OnPolicyLearning
+from policies.learned.dl2.recipe import ENGINE, JOB, PPO, Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
@@ -77,7 +78,9 @@ def trained_network(folder: str, shipped: str = NAME) -> tuple[DL2Network, State
     there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     try:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
-        network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]))
+        # Earlier versions had only the paper's network.
+        kind = str(card.recipe.get("network", FLAT))
+        network = DL2Network(columns, int(card.recipe["neurons"]), int(card.recipe["layers"]), kind=kind)
     except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise WeightsError(
             f"{place}: {name}.json: its recipe does not describe a network ({error!r}); train again"
@@ -120,21 +123,24 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     if not recipe.bundle:
         options["bundle"] = False
     # In this process: a step of all environments takes less time than to wake up other processes.
-    envs = backend.envs(
-        ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent, reward=recipe.reward, **options
-    )
+    is_ppo = recipe.algorithm == PPO
+    reward = JOB if is_ppo else recipe.reward
+    envs = backend.envs(ENVIRONMENT, recipe.envs, workers=0, concurrent=recipe.concurrent, reward=reward, **options)
     if envs.single_observation_space.shape != columns.shape:
         raise TrainingError(
             f"the environments show {envs.single_observation_space}, and the recipe {columns.shape}; give the default types"
         )
     torch.manual_seed(run.card.seed)
-    network = DL2Network(columns, recipe.neurons, recipe.layers)
+    network = DL2Network(columns, recipe.neurons, recipe.layers, kind=recipe.network, value_per_job=is_ppo)
     if recipe.start:
         _begin_with(network, recipe.start)
     supervised = Supervised(envs, columns, network, recipe)
-    learning = SlotLearning(envs, columns, network, recipe, run.card.seed)
-    run.keep(network=network, supervised=supervised.optimizer, optimizer=learning.optimizer, average=learning.average)
-    run.keep(**{f"memory{cluster or ''}": memory for cluster, memory in enumerate(learning.memories)})
+    learning = (
+        OnPolicyLearning(envs, network, recipe)
+        if is_ppo
+        else SlotLearning(envs, columns, network, recipe, run.card.seed)
+    )
+    run.keep(network=network, supervised=supervised.optimizer, **learning.parts())
     evaluate = partial(_evaluate, run, backend, network, columns, options)
     if recipe.supervised_rounds and not recipe.start:
         _imitate(run, backend, recipe, supervised, teacher_agent(recipe, columns, options), evaluate)

@@ -176,7 +176,8 @@ def _train(asked: Arguments, parent: ModelCard, replay: Replay) -> None:
     from policies.learned.training.systems import SetupOverrides
     from policies.learned.training.train import TrainingRequest, train
 
-    same = {name: parent.recipe[name] for name in ("concurrent", "neurons", "layers")}
+    sizes = ("concurrent", "neurons", "layers", "network")
+    same = {name: parent.recipe[name] for name in sizes if name in parent.recipe}
     settings = {**same, "start": PARENT, "jobs": replay.window, "envs": 4, "rounds": asked.rounds}
     train(
         TrainingRequest(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.settings import EPOCHS_OFF, MAIN, acting
-from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, TRAININGS
+from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, PAPER_OFFLINE, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
 
@@ -34,7 +34,11 @@ def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
     if setting.name != MAIN.name:
         return ()
     return tuple(
-        acting(f"agent:system=dl2,weights={folder / name}", Kind.BASELINE if name == OFFLINE else Kind.OURS, name)
+        acting(
+            f"agent:system=dl2,weights={folder / name}",
+            Kind.BASELINE if name in (OFFLINE, PAPER_OFFLINE) else Kind.OURS,
+            name,
+        )
         for name in TRAININGS
         if name != OURS
     )

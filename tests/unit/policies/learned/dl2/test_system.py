@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from policies.errors import TrainingError, WeightsError
-from policies.learned.dl2.network import DL2Network
-from policies.learned.dl2.recipe import Recipe
+from policies.learned.dl2.network import SHARED, DL2Network
+from policies.learned.dl2.on_policy import OnPolicyLearning
+from policies.learned.dl2.recipe import PPO, Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
@@ -54,11 +55,18 @@ def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict
     return weights.load(folder / "best", "dl2", system="dl2", encoder=ENCODER)[0]
 
 
-@pytest.mark.parametrize("one_round", [(Supervised, "run_round"), (SlotLearning, "run_round")])
+@pytest.mark.parametrize(
+    ("one_round", "recipe"),
+    [
+        ((Supervised, "run_round"), RECIPE),
+        ((SlotLearning, "run_round"), RECIPE),
+        ((OnPolicyLearning, "run_round"), replace(RECIPE, algorithm=PPO, network=SHARED, smoothing=0.3)),
+    ],
+)
 def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
-    one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_round: tuple[type, str], recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trained(tmp_path / "whole")
+    whole = trained(tmp_path / "whole", recipe=recipe)
     once = getattr(*one_round)
     rounds = 0
 
@@ -72,8 +80,8 @@ def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
 
     monkeypatch.setattr(*one_round, leave)
     with pytest.raises(LeftError):
-        trained(tmp_path / "left")
-    found = trained(tmp_path / "left", resume=True)
+        trained(tmp_path / "left", recipe=recipe)
+    found = trained(tmp_path / "left", resume=True, recipe=recipe)
     assert all(np.array_equal(array, found[each]) for each, array in whole.items())
     served = agent(str(tmp_path / "left"))
     assert (served.env, served.options, served.needs) == (
@@ -162,7 +170,7 @@ def test_without_a_value_baseline_the_value_network_does_not_learn() -> None:
     learning, network, before = learned(replace(RECIPE, value_baseline=False))
     changed = {name.split(".")[0] for name, each in network.state_dict().items() if not each.equal(before[name])}
     assert changed == {"actor"}
-    assert learning.average.state_dict()["value"] > 0
+    assert learning.parts()["average"].state_dict()["value"] > 0
 
 
 def test_every_cluster_has_a_memory_of_its_own_and_all_train_the_same_networks() -> None:
@@ -198,7 +206,7 @@ def test_an_agent_that_prefers_void_finishes_all_jobs() -> None:
     found, columns = small_backend(), StateColumns(RECIPE.concurrent, 8)
     network = DL2Network(columns, RECIPE.neurons, RECIPE.layers)
     with torch.no_grad():
-        network.actor[-1].bias[-1] = 1e6  # type: ignore[operator] # the last action
+        network.actor[-1].bias[-1] = 1e6  # type: ignore[operator,index] # the last action
     served = AgentInEnvironment(
         NetworkAgent(Served(network, columns), columns.shape), ENVIRONMENT, {"concurrent": RECIPE.concurrent}
     )
