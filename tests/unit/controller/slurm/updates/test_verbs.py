@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+
+import pytest
 
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin, SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.updates.changes import Command, Found
 from controller.slurm.updates.verbs import Requeue, Verbs
-from tests.unit.controller.examples.build import NOW_S, running
+from tests.unit.controller.examples.build import NOW_S, job, running
 
 
 class EndsFirst(Verbs):
@@ -76,3 +80,51 @@ async def test_one_that_somebody_released_meanwhile_may_be_placed() -> None:
     await slurm.hold([slurm.job.key])
     assert await slurm.release([slurm.job.key]) == {}
     assert HOLD_MARK in slurm.job.marks
+
+
+class Slow(EndsFirst):
+    """One requeued job that may start in two minutes. Slurm takes seconds for a change, and "now" is when it carries that out."""
+
+    def __init__(self, job: SlurmJob) -> None:
+        super().__init__(job)
+        self.now_s = NOW_S
+        self._now = lambda: self.now_s
+
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        if any("StartTime=now" in command.words for command in first):
+            self.now_s += 3.0
+            self.job = replace(self.job, eligible_time_s=self.now_s)
+        return await super()._find(keys, first)
+
+
+async def test_a_slow_slurm_has_still_carried_out_a_start_that_is_now() -> None:
+    waiting = job(held=True, restarts=1, eligible_time_s=NOW_S + 120)
+    slurm = Slow(waiting)
+    assert await slurm.set_begin_time([waiting.key], None) == {}
+    assert slurm.job.eligible_time_s == NOW_S + 3.0
+
+
+class Launches(EndsFirst):
+    """One held job; remembers when it was released."""
+
+    def __init__(self, job: SlurmJob) -> None:
+        super().__init__(job)
+        self._now = time.time
+        self.released_s = 0.0
+
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        self.released_s = time.time()
+        return True
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+async def test_a_job_that_was_requeued_in_this_second_is_released_in_the_next(restarts: int) -> None:
+    # given a job that was submitted, or requeued, just now
+    while time.time() % 1 > 0.5:
+        await asyncio.sleep(0.05)
+    second = int(time.time())
+    slurm = Launches(job(submit=second, held=True, restarts=restarts))
+    # when it is released
+    assert await slurm.release([slurm.job.key]) == {}
+    # then a requeued one waits until no node takes its launch for that of the run that it has killed
+    assert int(slurm.released_s) == second + restarts
