@@ -3,12 +3,14 @@
 Programs that it starts must not inherit an ignored SIGINT from the shell that runs the tests, and how one test has set up
 logging must not decide what the next one sees. Hypothesis must not take a busy machine for a slow test. What has been imported
 stays for the whole run, so that the garbage collector need not go through it again and again: a story of tests/campaign, which
-collects often, would take three times as long. In parallel processes, files of tests that wait come between those that compute.
+collects often, would take three times as long. In parallel processes, files of tests that wait come between those that compute,
+and arithmetic has one thread in each: several threads in each of six processes would wait for each other most of the time.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -23,8 +25,10 @@ settings.load_profile("any-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell starts background jobs with SIGINT ignored, and tests interrupt programs by it."""
+    """A shell starts background jobs with SIGINT ignored, and tests interrupt programs by it. Torch and numpy read their number of
+    threads when they are imported, which follows; programs that tests start inherit it."""
     del config
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,9 +4,8 @@
     actor  = - delta log pi(a | s), delta taken as constant             critic = delta^2, V(s') taken as constant
 
 r is the share of its steps that the job of the decision trained in the interval, or with `reward=speed` the job's speed; all
-decisions on a job have the same. s' is the
-state of the same scheduler's next decision, 0 behind its last one; its value is that of the time of that decision. Each row is
-learned by the network of the scheduler that acted.
+decisions on a job have the same. s' is the state of the same scheduler's next decision, 0 behind its last one; its value is that of
+the time of that decision. Each row is learned by the network of the scheduler that acted.
 
 Imitation is not in the paper. The rule gives each action a score, and the network learns the distribution softmax(- score /
 temperature): groups that are equally good for the rule are equally likely. The critic learns meanwhile, as above.

@@ -58,11 +58,11 @@ class PaperNetwork(nn.Module):
         return found, embedded
 
     def decide(
-        self, vectors: Tensor, who: Tensor, inter: Tensor, _own: State, _embedded: Tensor
+        self, vectors: Tensor, acting: Tensor, inter: Tensor, _own: State, _embedded: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, actions) and values (B) from the vectors of all schedulers (B, S, encoded), the numbers of those that
         act (B), the loads of the inter graph (B, E'), their observations, and the embeddings of these."""
-        state = _own_state(self.inter, self._layout, vectors, who, inter)
+        state = _own_state(self.inter, self._layout, vectors, acting, inter)
         return self.actor(state), self.critic(state).squeeze(1)
 
 
@@ -94,11 +94,11 @@ class ScoringNetwork(nn.Module):
         return found, torch.cat([groups, *layers], 2)
 
     def decide(
-        self, vectors: Tensor, who: Tensor, inter: Tensor, own: State, embedded: Tensor
+        self, vectors: Tensor, acting: Tensor, inter: Tensor, own: State, embedded: Tensor
     ) -> tuple[Tensor, Tensor]:
         """As in `PaperNetwork`."""
         every = _states(self.inter, self._layout, vectors, inter)
-        state = every[torch.arange(len(who)), who]
+        state = every[torch.arange(len(acting)), acting]
         hidden = (self.of_task(own["task"]) + self.of_state(state)).unsqueeze(1) + self.of_group(embedded)
         groups = self.score(torch.relu(hidden)).squeeze(2)
         both = torch.cat([every, state.unsqueeze(1).expand_as(every)], 2)
@@ -112,8 +112,8 @@ def _states(network: GraphNetwork, layout: Layout, vectors: Tensor, inter: Tenso
     return torch.cat([layer[:, : vectors.shape[1]] for layer in (nodes, *network(nodes, inter))], 2)
 
 
-def _own_state(network: GraphNetwork, layout: Layout, vectors: Tensor, who: Tensor, inter: Tensor) -> Tensor:
-    return _states(network, layout, vectors, inter)[torch.arange(len(who)), who]
+def _own_state(network: GraphNetwork, layout: Layout, vectors: Tensor, acting: Tensor, inter: Tensor) -> Tensor:
+    return _states(network, layout, vectors, inter)[torch.arange(len(acting)), acting]
 
 
 class MarlNetwork(nn.Module):
@@ -126,39 +126,39 @@ class MarlNetwork(nn.Module):
         form = ScoringNetwork if recipe.network == SCORES else PaperNetwork
         self.of = nn.ModuleList(form(layout, recipe) for _ in range(kinds))
 
-    def encode(self, own: State, who: Tensor) -> Tensor:
+    def encode(self, own: State, acting: Tensor) -> Tensor:
         """Return z0 (B, encoded) of observations, each of the scheduler with that number (B)."""
-        return self._by_scheduler(who, lambda network, rows: network.encode(_rows(own, rows))[:1])[0]
+        return self._by_scheduler(acting, lambda network, rows: network.encode(_rows(own, rows))[:1])[0]
 
-    def decide(self, own: State, who: Tensor, vectors: Tensor, inter: Tensor) -> tuple[Tensor, Tensor]:
+    def decide(self, own: State, acting: Tensor, vectors: Tensor, inter: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (B, actions) and values (B) of the acting schedulers (numbers: B), from their own observations, and the
         vectors (B, S, encoded) that all sent; their own vector is made anew, so that it learns."""
 
         def of(network: PaperNetwork | ScoringNetwork, rows: Tensor) -> tuple[Tensor, ...]:
             mine = _rows(own, rows)
             vector, embedded = network.encode(mine)
-            known = vectors[rows].index_put((torch.arange(len(rows)), who[rows]), vector)
-            return network.decide(known, who[rows], inter[rows], mine, embedded)
+            known = vectors[rows].index_put((torch.arange(len(rows)), acting[rows]), vector)
+            return network.decide(known, acting[rows], inter[rows], mine, embedded)
 
-        logits, values = self._by_scheduler(who, of)
+        logits, values = self._by_scheduler(acting, of)
         return logits, values
 
     def forward(self, state: State) -> tuple[Tensor, Tensor]:
         """Return logits (B, actions) and values (B) from the environment's states, with rows for all schedulers."""
-        who = state["scheduler"].argmax(1)
+        acting = state["scheduler"].argmax(1)
         count = self.layout.schedulers
         with torch.no_grad():
             every = {name: state[name].flatten(0, 1) for name in self.layout.shapes}
-            vectors = self.encode(every, torch.arange(count).repeat(len(who))).reshape(len(who), count, -1)
-        rows = torch.arange(len(who))
-        own = {name: state[name][rows, who] for name in self.layout.shapes}
-        return self.decide(own, who, vectors, state["inter"])
+            vectors = self.encode(every, torch.arange(count).repeat(len(acting))).reshape(len(acting), count, -1)
+        rows = torch.arange(len(acting))
+        own = {name: state[name][rows, acting] for name in self.layout.shapes}
+        return self.decide(own, acting, vectors, state["inter"])
 
-    def _by_scheduler(self, who: Tensor, of: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    def _by_scheduler(self, acting: Tensor, of: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Return the results of each scheduler's network for its rows, in the order of all rows."""
         if len(self.of) == 1:
-            return of(self.of[0], torch.arange(len(who)))
-        parts = [torch.nonzero(who == place).squeeze(1) for place in range(len(self.of))]
+            return of(self.of[0], torch.arange(len(acting)))
+        parts = [torch.nonzero(acting == place).squeeze(1) for place in range(len(self.of))]
         found = [of(self.of[place], rows) for place, rows in enumerate(parts) if len(rows)]
         order = torch.cat(parts).argsort()
         return tuple(torch.cat(column)[order] for column in zip(*found, strict=True))

@@ -29,7 +29,7 @@ class Decisions:
 
     own: dict[str, Array]
     """Observation of the acting scheduler."""
-    who: Array
+    acting: Array
     """The acting scheduler."""
     vectors: Array
     """Vectors that all schedulers sent (rows, S, encoded); the acting scheduler's own may be an old one."""
@@ -50,8 +50,8 @@ class Decisions:
     def rows(self, rows: Array) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the network's inputs of these rows, as `MarlNetwork.decide` takes them."""
         own = {name: torch.from_numpy(cells[rows]) for name, cells in self.own.items()}
-        who, vectors, inter = (torch.from_numpy(each[rows]) for each in (self.who, self.vectors, self.inter))
-        return own, who, vectors, inter
+        acting, vectors, inter = (torch.from_numpy(each[rows]) for each in (self.acting, self.vectors, self.inter))
+        return own, acting, vectors, inter
 
 
 def joined(parts: Sequence[Decisions]) -> Decisions:
@@ -78,7 +78,7 @@ class Messages:
         self._seen: dict[str, Array] = {}
         self.vectors: torch.Tensor
 
-    def update(self, seen: Mapping[str, Array], who: Array) -> torch.Tensor:
+    def update(self, seen: Mapping[str, Array], acting: Array) -> torch.Tensor:
         """Return the vectors (envs, S, encoded) after these observations; those of the acting schedulers stay as they are."""
         layout = self._network.layout
         shape = (self._envs, layout.schedulers)
@@ -87,7 +87,7 @@ class Messages:
             changed[:] = False
             for name in layout.shapes:
                 changed |= (seen[name] != self._seen[name]).reshape(*shape, -1).any(2)
-            changed[np.arange(self._envs), who] = False
+            changed[np.arange(self._envs), acting] = False
         else:
             self._seen = {name: seen[name].copy() for name in layout.shapes}
         env, scheduler = np.nonzero(changed)
@@ -122,15 +122,15 @@ class Player:
         goes_on = np.ones(count, dtype=np.bool_)
         episodes = [_Episode() for _ in range(count)]
         while goes_on.any():
-            who = seen["scheduler"].argmax(1)
-            vectors = messages.update(seen, who).numpy().copy()
-            own = {name: seen[name][np.arange(count), who] for name in self._network.layout.shapes}
+            acting = seen["scheduler"].argmax(1)
+            vectors = messages.update(seen, acting).numpy().copy()
+            own = {name: seen[name][np.arange(count), acting] for name in self._network.layout.shapes}
             masks = envs.action_masks()
-            actions, values = self._chosen(own, who, vectors, seen["inter"], masks, draws)
+            actions, values = self._chosen(own, acting, vectors, seen["inter"], masks, draws)
             advice = np.stack(envs.call("advice")) if self._with_advice else np.zeros((count, 0))
             if by_rule is not None:
                 actions = np.where(by_rule, advice.argmin(1), actions)
-            columns = {"who": who, "vectors": vectors, "inter": seen["inter"], "masks": masks, "actions": actions}
+            columns = {"acting": acting, "vectors": vectors, "inter": seen["inter"], "masks": masks, "actions": actions}
             columns |= {"values": values, "advice": advice}
             for env in np.flatnonzero(goes_on).tolist():
                 episodes[env].add(own, columns, env)
@@ -141,11 +141,11 @@ class Player:
         return joined([episode.decisions() for episode in episodes])
 
     def _chosen(
-        self, own: dict[str, Array], who: Array, vectors: Array, inter: Array, masks: Array, draws: torch.Generator
+        self, own: dict[str, Array], acting: Array, vectors: Array, inter: Array, masks: Array, draws: torch.Generator
     ) -> tuple[Array, Array]:
         with torch.inference_mode():
             seen = {name: torch.from_numpy(cells) for name, cells in own.items()}
-            logits, values = self._network.decide(seen, *map(torch.from_numpy, (who, vectors, inter)))
+            logits, values = self._network.decide(seen, *map(torch.from_numpy, (acting, vectors, inter)))
             return Categorical(logits, torch.from_numpy(masks)).sample(draws).numpy(), values.numpy()
 
 
@@ -165,11 +165,11 @@ class _Episode:
 
     def decisions(self) -> Decisions:
         columns: dict[str, Any] = {name: np.stack(cells) for name, cells in self._columns.items()}
-        count = len(columns["who"])
+        count = len(columns["acting"])
         rewards = np.zeros(count, dtype=np.float32)
         rewards[: len(self.rewards)] = self.rewards  # an episode that was cut off has fewer
         own = {name: np.stack(cells) for name, cells in self._own.items()}
-        return Decisions(own=own, rewards=rewards, following=following(columns["who"].tolist()), **columns)
+        return Decisions(own=own, rewards=rewards, following=following(columns["acting"].tolist()), **columns)
 
 
 def _add_rewards(episodes: Sequence[_Episode], infos: Mapping[str, Any], goes_on: Array, over: Array) -> None:

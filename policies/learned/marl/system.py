@@ -74,11 +74,11 @@ class SchedulersAgent:
     def act(self, observation: Any, mask: Mask | None) -> Any:
         """Return the likeliest of the possible actions."""
         seen = {name: np.asarray(cells)[None] for name, cells in observation.items()}
-        who = seen["scheduler"].argmax(1)
-        vectors = self._messages.update(seen, who)
-        own = {name: torch.from_numpy(seen[name][[0], who]) for name in self._network.layout.shapes}
+        acting = seen["scheduler"].argmax(1)
+        vectors = self._messages.update(seen, acting)
+        own = {name: torch.from_numpy(seen[name][[0], acting]) for name in self._network.layout.shapes}
         with torch.inference_mode():
-            logits, _ = self._network.decide(own, torch.from_numpy(who), vectors, torch.from_numpy(seen["inter"]))
+            logits, _ = self._network.decide(own, torch.from_numpy(acting), vectors, torch.from_numpy(seen["inter"]))
         scores = logits[0].numpy()
         return int(np.argmax(scores if mask is None else np.where(mask, scores, -np.inf)))
 

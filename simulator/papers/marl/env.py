@@ -151,6 +151,6 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
     def _observe(self) -> View:
         views = [self._observer.view(scheduler) for scheduler in range(self.layout.schedulers)]
         found: dict[str, Cells] = {name: np.stack([view[name] for view in views]) for name in self.layout.shapes}
-        who = np.zeros(self.layout.schedulers, dtype=np.float32)
-        who[self.turn] = 1.0
-        return {**found, "inter": views[0]["inter"].copy(), "scheduler": who}
+        acting = np.zeros(self.layout.schedulers, dtype=np.float32)
+        acting[self.turn] = 1.0
+        return {**found, "inter": views[0]["inter"].copy(), "scheduler": acting}

@@ -54,7 +54,7 @@ def test_episodes_side_by_side_are_those_of_each_alone(form: str, shows: str) ->
     assert (found.rewards > 0).any() and (found.rewards <= 1).all()
     assert found.masks[np.arange(len(found)), found.actions].all()
     same = found.following != END
-    assert (found.who[same] == found.who[found.following[same]]).all()
+    assert (found.acting[same] == found.acting[found.following[same]]).all()
     env = gymnasium.make(ENVIRONMENT, k=4, intervals=2, jobs_per_interval=40.0, shows=shows).unwrapped
     seen, _ = env.reset(seed=3)
     for row in range(20):
