@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from policies.errors import TrainingError
 from policies.learned.algorithms.imitation import CROSS_ENTROPY, LOSSES
-from policies.learned.dl2.network import FLAT, NETWORKS
+from policies.learned.dl2.network import FLAT, NETWORKS, SHARED
 from policies.learned.dl2.teachers import FIFO, TEACHERS
 
 ENGINE, ANALYTICAL = "engine", "analytical"
@@ -171,3 +171,21 @@ class Recipe:
                     raise TrainingError(
                         f"{name} is {getattr(self, name)!r}, which has no effect with algorithm=ppo; leave it out"
                     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPORecipe(Recipe):
+    """Hyper-parameters of `dl2-ppo`, which is not in the paper: those of `Recipe` with other defaults."""
+
+    algorithm: str = PPO
+    network: str = SHARED
+    neurons: int = 64
+    smoothing: float = 0.3
+    gamma: float = 0.0
+    envs: int = 10
+    batch: int = 512
+    rounds: int = 100
+    critic_rounds: int = 8
+    validate_every: int = 6
+    learning_rate: float = 5e-4
+    entropy_weight: float = 0.003

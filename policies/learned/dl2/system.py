@@ -6,6 +6,7 @@ The agent acts in `headway/ElasticAllocation-v0`; for all-reduce jobs, the polic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from policies.errors import TrainingError, WeightsError
 from policies.learned.dl2.network import FLAT, DL2Network
 from policies.learned.dl2.on_policy import OnPolicyLearning
-from policies.learned.dl2.recipe import ENGINE, JOB, PPO, Recipe
+from policies.learned.dl2.recipe import ENGINE, JOB, PPO, PPORecipe, Recipe
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slots import SlotLearning
 from policies.learned.dl2.state_columns import StateColumns
@@ -35,7 +36,8 @@ from policies.learned.training.systems import (
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, settings_of
 
-NAME = "dl2"
+NAME, PPO_NAME = "dl2", "dl2-ppo"
+"""The agent as the paper trains it, and as Headway does."""
 ENCODER = "dl2/1"
 ENVIRONMENT = "headway/ElasticAllocation-v0"
 TYPES = 8
@@ -63,19 +65,19 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     return CardDetails(encoder=ENCODER, shapes=(f"{len(gpus)} nodes, {sum(gpus)} GPUs",), settings=settings_of(recipe))
 
 
-def agent(folder: str) -> AgentInEnvironment:
-    """Return the trained agent in the environment of its training. Raises WeightsError."""
-    network, columns, card = trained_network(folder)
+def agent(folder: str, system: str = NAME) -> AgentInEnvironment:
+    """Return the trained agent of that system in the environment of its training. Raises WeightsError."""
+    network, columns, card = trained_network(folder, system, system)
     return _served(network, columns, {} if card.recipe.get("bundle", True) else {"bundle": False})
 
 
-def trained_network(folder: str, shipped: str = NAME) -> tuple[DL2Network, StateColumns, ModelCard]:
+def trained_network(folder: str, shipped: str = NAME, system: str = NAME) -> tuple[DL2Network, StateColumns, ModelCard]:
     """Return the networks with the trained weights of the policy network, and their card. Raises WeightsError.
 
     `shipped` names the weights that come with Headway and are used if `folder` is ''.
     """
-    place, name = weights.located(folder, NAME, shipped)
-    there, card = weights.load(place, name, system=NAME, encoder=ENCODER)
+    place, name = weights.located(folder, system, shipped)
+    there, card = weights.load(place, name, system=system, encoder=ENCODER)
     try:
         columns = StateColumns(int(card.recipe["concurrent"]), TYPES)
         # Earlier versions had only the paper's network.
@@ -87,7 +89,7 @@ def trained_network(folder: str, shipped: str = NAME) -> tuple[DL2Network, State
         ) from error
     # Weights of earlier versions have the value network too.
     form = {each: tensor for each, tensor in network.state_dict().items() if each.startswith(_ACTOR) or each in there}
-    arrays, _ = weights.load(place, name, system=NAME, encoder=ENCODER, network=form)
+    arrays, _ = weights.load(place, name, system=system, encoder=ENCODER, network=form)
     weights.fill(
         network.actor,
         {each.removeprefix(_ACTOR): array for each, array in arrays.items() if each.startswith(_ACTOR)},
@@ -133,7 +135,7 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     torch.manual_seed(run.card.seed)
     network = DL2Network(columns, recipe.neurons, recipe.layers, kind=recipe.network, value_per_job=is_ppo)
     if recipe.start:
-        _begin_with(network, recipe.start)
+        _begin_with(network, recipe.start, run.card.system)
     supervised = Supervised(envs, columns, network, recipe)
     learning = (
         OnPolicyLearning(envs, network, recipe)
@@ -153,10 +155,10 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
             evaluate()
 
 
-def _begin_with(network: DL2Network, folder: str) -> None:
+def _begin_with(network: DL2Network, folder: str, system: str) -> None:
     """Give the policy network the weights of another training. Raises WeightsError, and TrainingError for another size."""
     try:
-        network.actor.load_state_dict(trained_network(folder)[0].actor.state_dict())
+        network.actor.load_state_dict(trained_network(folder, system, system)[0].actor.state_dict())
     except RuntimeError as error:
         raise TrainingError(
             f"start={folder}: its networks have another size; give its neurons, layers and concurrent"
@@ -201,4 +203,13 @@ SYSTEM = TrainableSystem(
     policies=(NAME,),
     agent=agent,
     patience=20,
+)
+
+PPO_SYSTEM = replace(
+    SYSTEM,
+    name=PPO_NAME,
+    summary="the same tasks as DL2, by PPO with a value for each job; Headway",
+    recipe=PPORecipe,
+    policies=(),
+    agent=partial(agent, system=PPO_NAME),
 )

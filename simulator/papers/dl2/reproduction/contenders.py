@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.papers.dl2.reproduction.bound import average_jct_bound_s
 from simulator.papers.dl2.reproduction.settings import EPOCHS_OFF, MAIN, acting
-from simulator.papers.dl2.reproduction.trainings import OFFLINE, OURS, PAPER_OFFLINE, TRAININGS
+from simulator.papers.dl2.reproduction.trainings import OFFLINE, OFFLINE_PPO, PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
 
@@ -21,12 +21,12 @@ BOUND = "lower bound"
 
 def live(setting: Setting) -> tuple[Contender, ...]:
     """Return the contenders that need nothing but what comes with Headway."""
-    ours = acting("agent:system=dl2", Kind.OURS, OURS)
+    ours = tuple(acting(f"agent:system={name}", Kind.OURS, name) for name in (PAPER, PPO))
     if setting.name != MAIN.name:
-        return ours, acting(DRF if setting.name == EPOCHS_OFF.name else OPTIMUS, Kind.BASELINE)
+        return *ours, acting(DRF if setting.name == EPOCHS_OFF.name else OPTIMUS, Kind.BASELINE)
     baselines = tuple(acting(name, Kind.BASELINE) for name in BASELINES)
     controls = tuple(acting(name, Kind.CONTROL) for name in CONTROLS)
-    return (ours, *baselines, *controls, Contender(BOUND, Kind.BOUND, _bound))
+    return (*ours, *baselines, *controls, Contender(BOUND, Kind.BOUND, _bound))
 
 
 def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
@@ -35,12 +35,12 @@ def trained(setting: Setting, folder: Path) -> tuple[Contender, ...]:
         return ()
     return tuple(
         acting(
-            f"agent:system=dl2,weights={folder / name}",
-            Kind.BASELINE if name in (OFFLINE, PAPER_OFFLINE) else Kind.OURS,
+            f"agent:system={training.system},weights={folder / name}",
+            Kind.BASELINE if name in (OFFLINE, OFFLINE_PPO) else Kind.OURS,
             name,
         )
-        for name in TRAININGS
-        if name != OURS
+        for name, training in TRAININGS.items()
+        if name not in (PAPER, PPO)
     )
 
 

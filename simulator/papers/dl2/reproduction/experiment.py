@@ -25,7 +25,7 @@ from simulator.papers.dl2.reproduction.contenders import (
 )
 from simulator.papers.dl2.reproduction.curves import progress
 from simulator.papers.dl2.reproduction.settings import MAIN, MEASURES, OTHERS, SHOWN
-from simulator.papers.dl2.reproduction.stored import STORE, from_stored, is_stored
+from simulator.papers.dl2.reproduction.stored import RUNS, STORE
 from simulator.papers.dl2.reproduction.trainings import (
     ABSOLUTE,
     CLUSTERS,
@@ -38,9 +38,9 @@ from simulator.papers.dl2.reproduction.trainings import (
     LAYERS,
     NEURONS,
     OFFLINE,
-    OURS,
+    OFFLINE_PPO,
     PAPER,
-    PAPER_OFFLINE,
+    PPO,
     REINFORCED,
     SIX_TYPES,
     SQUARE,
@@ -66,10 +66,7 @@ _UTILIZATION = 78 / 62 - 1
 _MAIN = (
     ("against DRF (figure 9)", (DRF,), -0.441, -0.44),
     ("against Optimus (figure 9)", (OPTIMUS,), -0.175, -0.17),
-    ("against OfflineRL (figure 9)", (OFFLINE,), -0.379, -0.37),
     ("against Tetris (figure 9)", (TETRIS,), None, 0.0),
-    ("against the paper's own training", (PAPER,), None, 0.0),
-    ("against the supervised phase alone (figure 10)", (SUPERVISED,), None, 0.0),
     ("against uniform random", (UNIFORM,), None, _MARGIN),
     ("against the best of DRF, the greedy oracle and the searched rule", (DRF, GREEDY, RULE), None, 0.0),
     ("against its teacher FIFO (figure 18)", (FIFO,), None, 0.0),
@@ -78,9 +75,9 @@ _MAIN = (
 _SAME = 0.05
 """Change of the average JCT up to which two trainings perform alike; stated here, not in the paper."""
 _TRAININGS = (
-    (PAPER, "against DRF (figure 9)", (DRF,), -0.441, -0.44),
-    (PAPER, "against Optimus (figure 9)", (OPTIMUS,), -0.175, -0.17),
-    (PAPER, "against OfflineRL (figure 9)", (PAPER_OFFLINE,), -0.379, -0.37),
+    (PAPER, "against OfflineRL (figure 9)", (OFFLINE,), -0.379, -0.37),
+    (PPO, "against OfflineRL with the same options (figure 9)", (OFFLINE_PPO,), -0.379, -0.37),
+    (PPO, "against the paper's own training", (PAPER,), None, 0.0),
     (PAPER, "against the supervised phase alone (figure 10)", (SUPERVISED,), None, 0.0),
     (PAPER, "against reinforcement learning alone (figure 10)", (REINFORCED,), None, 0.0),
     (PAPER, "against training without the bundle action (table 2)", (UNBUNDLED,), 1 / 1.351 - 1, 1 / 1.351 - 1),
@@ -147,39 +144,40 @@ def _made_by(names: set[str]) -> list[str]:
 def _contenders(setting: Setting, *, quick: bool, stored: bool) -> tuple[Contender, ...]:
     anew = live(setting)
     if quick:
-        anew = tuple(from_stored(each) for each in anew if is_stored(setting.name, each.name))
+        anew = tuple(RUNS.of(each) for each in anew if RUNS.has(setting.name, each.name))
     if not stored:
         return anew
     others = trained(setting, Path())
-    return (*anew, *(from_stored(each) for each in others if is_stored(setting.name, each.name)))
+    return (*anew, *(RUNS.of(each) for each in others if RUNS.has(setting.name, each.name)))
 
 
 def _claims() -> list[Claim]:
-    main = [_claim(name, MAIN.name, against, paper, goal) for name, against, paper, goal in _MAIN]
-    others = [
-        _claim(name, MAIN.name, against, paper, goal, ours=ours) for ours, name, against, paper, goal in _TRAININGS
-    ]
+    trainings = [_claim(ours, name, MAIN.name, against, paper, goal) for ours, name, against, paper, goal in _TRAININGS]
+    return [*_claims_of(PAPER), *_claims_of(PPO), *trainings]
+
+
+def _claims_of(ours: str) -> list[Claim]:
+    """Return the claims on one of the two agents."""
     uniform, poisson, speeds, epochs = (each.name for each in OTHERS)
     return [
-        *main,
-        *others,
-        _claim("against DRF (6.3)", MAIN.name, (DRF,), None, 0.0, "makespan_s"),
-        _claim("against DRF (6.3)", MAIN.name, (DRF,), _UTILIZATION, _UTILIZATION, "utilization"),
-        _claim("against Optimus (figure 12)", uniform, (OPTIMUS,), _ARRIVALS, _ARRIVALS),
-        _claim("against Optimus (figure 12)", poisson, (OPTIMUS,), _ARRIVALS, _ARRIVALS),
-        _claim("against Optimus (figure 15)", speeds, (OPTIMUS,), None, 0.0),
-        _claim("against DRF (figure 16)", epochs, (DRF,), _EPOCHS, _EPOCHS),
+        *(_claim(ours, name, MAIN.name, against, paper, goal) for name, against, paper, goal in _MAIN),
+        _claim(ours, "against DRF (6.3)", MAIN.name, (DRF,), None, 0.0, "makespan_s"),
+        _claim(ours, "against DRF (6.3)", MAIN.name, (DRF,), _UTILIZATION, _UTILIZATION, "utilization"),
+        _claim(ours, "against Optimus (figure 12)", uniform, (OPTIMUS,), _ARRIVALS, _ARRIVALS),
+        _claim(ours, "against Optimus (figure 12)", poisson, (OPTIMUS,), _ARRIVALS, _ARRIVALS),
+        _claim(ours, "against Optimus (figure 15)", speeds, (OPTIMUS,), None, 0.0),
+        _claim(ours, "against DRF (figure 16)", epochs, (DRF,), _EPOCHS, _EPOCHS),
     ]
 
 
 def _claim(
+    ours: str,
     what: str,
     setting: str,
     against: tuple[str, ...],
     paper: float | None,
     goal: float,
     metric: str = "avg_jct_s",
-    ours: str = OURS,
 ) -> Claim:
     return Claim(
         name=f"{ours}: {metric} {what}, {setting}",
@@ -196,7 +194,7 @@ def pictures(results: ExperimentResults) -> list[Picture]:
     """Return the learning curves, and average JCT and share of GPUs in use of all contenders (figures 9, 10 and 17)."""
     labels = ("share of GPU time in use", "average JCT, h")
     return [
-        progress("As figure 10", (SUPERVISED, REINFORCED, PAPER, OURS)),
+        progress("As figure 10", (SUPERVISED, REINFORCED, PAPER, PPO)),
         progress("As figure 17", (PAPER, FOUR_TYPES, SIX_TYPES, EIGHT_TYPES)),
     ] + [
         scatter(f"As figure 9: {setting.name}", setting.name, "utilization", "avg_jct_s", labels, _HOUR_S)

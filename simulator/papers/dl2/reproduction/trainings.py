@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PAPER, PPO = "dl2", "dl2-ppo"
+"""The trainings as in the paper, and as Headway does it; both are systems of `headway-policy train`, whose weights come with
+Headway."""
+OFFLINE, OFFLINE_PPO = "offline-rl", "offline-rl-ppo"
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training of `headway-policy train dl2`."""
+    """A training of `headway-policy train`."""
 
     settings: tuple[str, ...]
     """Fields of the recipe that differ from their defaults, as for `--set`."""
     says: str
     """The purpose of the training, and the place in the paper."""
+    system: str = PAPER
 
     def command(self, name: str) -> str:
         """Return the command that makes its weights."""
         changes = "".join(f" --set {each}" for each in self.settings)
-        return f"headway-policy train dl2 --seed 0 --out trained/{name}{changes}"
+        return f"headway-policy train {self.system} --seed 0 --out trained/{name}{changes}"
 
 
-OURS, PAPER = "dl2", "as-published"
-"""Trainings with the options below, and as the paper trains."""
-OFFLINE, PAPER_OFFLINE = "offline-rl", "offline-rl-as-published"
 SUPERVISED, REINFORCED = "supervised-alone", "reinforcement-alone"
 UNEXPLORED, UNBUNDLED, WITHOUT_CRITIC, WITHOUT_REPLAY = (
     "without-exploration",
@@ -35,35 +38,17 @@ DRF_TAUGHT, DRF_ALONE, SRTF_TAUGHT, SRTF_ALONE = "teacher-drf", "drf-alone", "te
 SQUARE, ABSOLUTE = "loss-mean-square", "loss-absolute"
 FOUR_TYPES, SIX_TYPES, EIGHT_TYPES = "four-types", "six-types", "eight-types"
 JOBS = {number: f"j-{number}" for number in (5, 10)}
-"""Trainings by J; that of the default is `as-published`."""
+"""Trainings by J; that of the default is `dl2`."""
 NEURONS = {number: f"one-layer-{number}" for number in (64, 128, 256, 512)}
 LAYERS = {2: "two-layers-128", 3: "three-layers-128"}
 """Trainings with 128 neurons by the number of layers; that of one layer is in `NEURONS`."""
 CLUSTERS = {number: f"clusters-{number}" for number in (2, 4)}
 
-_OPTIONS = (
-    "algorithm=ppo",
-    "network=shared",
-    "neurons=64",
-    "smoothing=0.3",
-    "gamma=0",
-    "envs=10",
-    "batch=512",
-    "rounds=100",
-    "critic_rounds=8",
-    "validate_every=6",
-    "learning_rate=0.0005",
-    "entropy_weight=0.003",
-)
-"""Options of the recipe that are not in the paper, and with which reinforcement learning gains."""
-
 TRAININGS = {
-    OURS: Training(_OPTIONS, "PPO with a value for each job, not in the paper; its weights come with Headway"),
-    OFFLINE: Training(
-        (*_OPTIONS, "speeds=analytical"), "OfflineRL: the same, trained at the speeds of Optimus' fit (6.2)"
-    ),
     PAPER: Training((), "the supervised phase, then actor-critic with replay, as in the paper"),
-    PAPER_OFFLINE: Training(("speeds=analytical",), "OfflineRL: that, trained at the speeds of Optimus' fit (6.2)"),
+    OFFLINE: Training(("speeds=analytical",), "OfflineRL: the same, trained at the speeds of Optimus' fit (6.2)"),
+    PPO: Training((), "PPO with a value for each job, not in the paper", PPO),
+    OFFLINE_PPO: Training(("speeds=analytical",), "the same, trained at the speeds of Optimus' fit", PPO),
     SUPERVISED: Training(("rounds=0",), "the supervised phase alone (figure 10)"),
     REINFORCED: Training(("supervised_rounds=0",), "reinforcement learning alone (figure 10)"),
     UNEXPLORED: Training(("epsilon=0",), "no job-aware exploration (table 2)"),

@@ -16,7 +16,7 @@ from simulator.errors import SettingError
 from simulator.papers.marl.reproduction.claims import claims
 from simulator.papers.marl.reproduction.contenders import BOUND, OURS, TRAININGS, contenders
 from simulator.papers.marl.reproduction.settings import ARRIVALS, JCT, MEASURES, NETWORKS, SERVERS, SHOWN, TRAINED
-from simulator.papers.marl.reproduction.stored import STORE, from_stored, is_stored
+from simulator.papers.marl.reproduction.stored import RUNS, STORE
 from simulator.reproducing.experiment import Contender, Experiment, ExperimentResults, Kind, Run, Setting
 from simulator.reproducing.pictures import COLOURS, GREY, Picture
 from simulator.runs.progress import OnProgress
@@ -58,9 +58,9 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
 def _contenders(setting: Setting, *, quick: bool, stored: bool) -> tuple[Contender, ...]:
     anew = contenders(setting)
     if quick:
-        anew = tuple(from_stored(each) for each in anew if is_stored(setting.name, each.name))
+        anew = tuple(RUNS.of(each) for each in anew if RUNS.has(setting.name, each.name))
     others = [Contender(name, Kind.OURS, _untrained) for name in TRAININGS] if stored else []
-    return (*anew, *(from_stored(each) for each in others if is_stored(setting.name, each.name)))
+    return (*anew, *(RUNS.of(each) for each in others if RUNS.has(setting.name, each.name)))
 
 
 def _untrained(_where: Setting, _seed: int, _report: OnProgress | None) -> Run:

@@ -10,51 +10,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from policies.learned.training.systems import TEST_SEEDS
-from simulator.errors import SettingError
 from simulator.papers.marl.reproduction.contenders import TRAININGS, contenders
 from simulator.papers.marl.reproduction.settings import ARRIVALS, NETWORKS, SERVERS, SHOWN, TRAINED
-from simulator.reproducing.experiment import Contender, Run, Setting
-from simulator.runs.progress import OnProgress
+from simulator.reproducing.experiment import Contender, Setting
+from simulator.reproducing.stored_runs import StoredRuns
 
 SEEDS = TEST_SEEDS[:10]
 STORE = "python -m simulator.papers.marl.reproduction.stored --trained trained"
-_FILE = "runs.json"
-_DIGITS = {"mean_slowdown": 4}
-Runs = dict[str, dict[str, dict[str, list[float]]]]
-"""The figures of all seeds, by setting, contender and metric."""
-
-
-@cache
-def stored_runs() -> Runs:
-    """Return the stored runs; empty where there are none."""
-    file = files(__package__) / _FILE
-    found: Runs = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
-
-
-def is_stored(setting: str, contender: str) -> bool:
-    """Return whether runs of that contender in that setting are stored."""
-    return contender in stored_runs().get(setting, {})
-
-
-def from_stored(contender: Contender) -> Contender:
-    """Return the contender with its stored runs in place of new ones."""
-
-    def run(where: Setting, seed: int, _report: OnProgress | None) -> Run:
-        if seed not in SEEDS:
-            raise SettingError(f"runs of {contender.name} are stored for {len(SEEDS)} seeds; give --seeds {len(SEEDS)}")
-        of_seeds = stored_runs()[where.name][contender.name]
-        return Run({metric: values[SEEDS.index(seed)] for metric, values in of_seeds.items()})
-
-    return Contender(contender.name, contender.kind, run)
+RUNS = StoredRuns(Path(__file__).with_name("runs.json"), SEEDS, {"mean_slowdown": 4})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,11 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             changes = "".join(f" --set {each}" for each in settings)
             sys.stdout.write(f"headway-policy train marl --seed 0 --out trained/{name}{changes}\n")
         return
-    runs = {setting: dict(of) for setting, of in stored_runs().items()}
-    for setting, contender in _work(given.trained, given.only, given.settings):
-        runs.setdefault(setting.name, {})[contender.name] = _figures(setting, contender)
-        _write(Path(str(files(__package__))) / _FILE, runs)
-        sys.stdout.write(f"{contender.name} in {setting.name}\n")
+    for line in RUNS.store(_work(given.trained, given.only, given.settings), SHOWN):
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
@@ -89,27 +54,6 @@ def _work(
         for contender in contenders(setting, trained):
             if only is None or contender.name in only:
                 yield setting, contender
-
-
-def _figures(setting: Setting, contender: Contender) -> dict[str, list[float]]:
-    found = [contender.run(setting, seed, None) for seed in SEEDS]
-    return {
-        metric: [round(run.figures[metric], _DIGITS.get(metric, 1)) for run in found]
-        for metric in SHOWN
-        if all(metric in run.figures for run in found)
-    }
-
-
-def _write(path: Path, runs: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> None:
-    """Write one line for each metric of a contender."""
-    parts = []
-    for setting, of in runs.items():
-        of_setting = []
-        for contender, metrics in of.items():
-            lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(values)}" for name, values in metrics.items())
-            of_setting.append(f"  {json.dumps(contender)}: {{\n{lines}\n  }}")
-        parts.append(f" {json.dumps(setting)}: {{\n" + ",\n".join(of_setting) + "\n }")
-    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.learned.dl2.system import SYSTEM
+from policies.learned.dl2.system import PPO_SYSTEM, SYSTEM
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import VALIDATION_SEEDS
 from simulator.errors import SettingError
@@ -16,22 +16,22 @@ from simulator.papers.dl2.reproduction import stored
 from simulator.papers.dl2.reproduction.contenders import contenders_of, live
 from simulator.papers.dl2.reproduction.experiment import experiment
 from simulator.papers.dl2.reproduction.settings import MAIN, OTHERS
-from simulator.papers.dl2.reproduction.trainings import OURS, TRAININGS
+from simulator.papers.dl2.reproduction.trainings import PAPER, PPO, TRAININGS
 from simulator.reproducing.experiment import Contender, Run, Setting, perform
 from simulator.reproducing.registry import reproduction_of
 from simulator.slowdown.profiles.papers import paper_profiles
 
 SETTINGS = {setting.name: setting for setting in (MAIN, *OTHERS)}
-QUICK_TO_RUN = ("dl2-fifo", "dl2-rule", "lower bound", OURS)
+QUICK_TO_RUN = ("dl2-fifo", "dl2-rule", "lower bound", PAPER, PPO)
 
 
 @pytest.mark.parametrize(
-    ("setting", "name"), [*((MAIN.name, name) for name in QUICK_TO_RUN), *((other.name, OURS) for other in OTHERS)]
+    ("setting", "name"), [*((MAIN.name, name) for name in QUICK_TO_RUN), *((other.name, PPO) for other in OTHERS)]
 )
 def test_stored_runs_are_those_of_this_version(setting: str, name: str) -> None:
     where, seed = SETTINGS[setting], stored.SEEDS[7]
     contender = {each.name: each for each in live(where)}[name]
-    assert stored.from_stored(contender).run(where, seed, None).figures == pytest.approx(
+    assert stored.RUNS.of(contender).run(where, seed, None).figures == pytest.approx(
         contender.run(where, seed, None).figures, rel=1e-3
     )
 
@@ -41,7 +41,7 @@ def test_whatever_needs_no_training_is_stored_and_trained_rows_say_how_they_were
     names = {setting: {each.name for each in of} for setting, of in made.contenders.items()}
     for name, where in SETTINGS.items():
         assert {each.name for each in live(where)} <= names[name]
-        assert {*stored.stored_runs()[name]} == names[name] <= {each.name for each in contenders_of(where, Path())}
+        assert {*stored.RUNS.read()[name]} == names[name] <= {each.name for each in contenders_of(where, Path())}
     for name in names[MAIN.name] & {*TRAININGS}:
         assert any(note.endswith(TRAININGS[name].command(name)) for note in made.notes)
     assert {claim.name for claim in made.claims} == {claim.name for claim in experiment().claims}
@@ -72,8 +72,8 @@ def test_profiles_of_users_need_new_runs() -> None:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_trainings_are_of_fields_that_the_recipe_has(name: str) -> None:
     training = TRAININGS[name]
-    assert recipe_of(SYSTEM, training.settings)
-    assert training.command(name).startswith(f"headway-policy train dl2 --seed 0 --out trained/{name}")
+    assert recipe_of({SYSTEM.name: SYSTEM, PPO_SYSTEM.name: PPO_SYSTEM}[training.system], training.settings)
+    assert training.command(name).startswith(f"headway-policy train {training.system} --seed 0 --out trained/{name}")
 
 
 def test_runs_are_stored_line_by_line_and_others_stay(
@@ -82,24 +82,21 @@ def test_runs_are_stored_line_by_line_and_others_stay(
     def run(_where: Setting, seed: int, _report: object) -> Run:
         return Run({"avg_jct_s": seed + 0.123})
 
-    monkeypatch.setattr(stored, "files", lambda _package: tmp_path)
+    file = tmp_path / "runs.json"
+    file.write_text('{"main": {"other": {"avg_jct_s": [1.0]}}}')
+    monkeypatch.setattr(stored, "RUNS", replace(stored.RUNS, file=file))
     monkeypatch.setattr(stored, "OTHERS", ())
     monkeypatch.setattr(
-        stored, "contenders_of", lambda where, _folder: [replace(each, run=run) for each in live(where)[:2]]
+        stored, "contenders_of", lambda where, _folder: [replace(each, run=run) for each in live(where)[:3]]
     )
-    stored.stored_runs.cache_clear()
-    try:
-        (tmp_path / "runs.json").write_text('{"main": {"other": {"avg_jct_s": [1.0]}}}')
-        stored.main(["--only", "dl2-drf"])
-        found = json.loads((tmp_path / "runs.json").read_text())
-        assert set(found["main"]) == {"other", "dl2-drf"}
-        assert found["main"]["dl2-drf"]["avg_jct_s"][:2] == [1000.1, 1001.1]
-        assert capsys.readouterr().out == "dl2-drf in main\n"
-    finally:
-        stored.stored_runs.cache_clear()
+    stored.main(["--only", "dl2-drf"])
+    found = json.loads(file.read_text())
+    assert set(found["main"]) == {"other", "dl2-drf"}
+    assert found["main"]["dl2-drf"]["avg_jct_s"][:2] == [1000.1, 1001.1]
+    assert capsys.readouterr().out == "dl2-drf in main\n"
 
 
 def test_a_contender_keeps_its_kind() -> None:
     contender = live(MAIN)[1]
     assert isinstance(contender, Contender)
-    assert stored.from_stored(contender).kind is contender.kind
+    assert stored.RUNS.of(contender).kind is contender.kind

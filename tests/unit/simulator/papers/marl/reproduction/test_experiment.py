@@ -57,7 +57,7 @@ def test_one_scheduler_has_the_same_jobs_as_several() -> None:
 
 
 def test_stored_runs_are_those_of_all_contenders_and_seeds() -> None:
-    runs = stored.stored_runs()
+    runs = stored.RUNS.read()
     whole = experiment()
     assert set(runs) == {each.name for each in whole.settings}
     for setting in whole.settings:
@@ -75,16 +75,15 @@ def test_a_stored_run_is_what_its_contender_does() -> None:
     for contender in whole.contenders[TRAINED.name]:
         if contender.name not in TRAININGS:
             found = contender.run(whole.settings[0], TEST_SEEDS[0], None).figures
-            saved = stored.stored_runs()[TRAINED.name][contender.name]
+            saved = stored.RUNS.read()[TRAINED.name][contender.name]
             assert {name: values[0] for name, values in saved.items()} == pytest.approx(found, rel=1e-3)
 
 
 def test_storing_writes_the_rows_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "files", lambda _package: tmp_path)
-    monkeypatch.setattr(stored, "SEEDS", TEST_SEEDS[:1])
-    monkeypatch.setattr(stored, "stored_runs", dict)
+    file = tmp_path / "runs.json"
+    monkeypatch.setattr(stored, "RUNS", replace(stored.RUNS, file=file, seeds=TEST_SEEDS[:1]))
     stored.main(["--only", "lb", "--settings", TRAINED.name])
-    assert '"16 servers"' in (tmp_path / "runs.json").read_text()
+    assert '"16 servers"' in file.read_text()
 
 
 def test_commands_name_all_trainings(capsys: pytest.CaptureFixture[str]) -> None:
