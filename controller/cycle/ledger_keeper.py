@@ -6,7 +6,6 @@ It is the first step of a cycle, and does not call Slurm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import structlog
 
@@ -15,6 +14,7 @@ from controller.base.events import EventLog
 from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
+from controller.cycle.refusals import retry_now
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import may_be_same
@@ -165,8 +165,7 @@ class LedgerKeeper:
         waiting = [key for key, refusal in self._ledger.refusals.items() if _may_retry(jobs.get(key), refusal, ended)]
         waiting.sort(key=lambda key: self._ledger.refusals[key].refused_at_s)
         for key in waiting[:_RETRIES_AT_ONCE]:
-            refusal = self._ledger.refusals[key]
-            self._ledger.refusals[key] = replace(refusal, retry_at_s=now_s)
+            self._ledger.refusals[key] = retry_now(self._ledger.refusals[key], now_s)
             touched.add(key)
 
     def _has_arrived(self, job: SlurmJob | None) -> bool:

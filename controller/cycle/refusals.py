@@ -14,7 +14,7 @@ after more than an hour of such attempts: each of them puts it at the end of Slu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.base.text import listed
 from controller.observe.observer import Observation
@@ -87,14 +87,15 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
 
 def refused_again(before: Refusal | None, verdict: Verdict, now_s: float, nodes: tuple[str, ...]) -> Refusal:
     """Return the refusal of a job that Slurm has refused once more on these nodes; `nodes` is empty if they are not known."""
-    count, places, behind, tried, known = 1, 0, 0, frozenset[str](), frozenset[str]()
+    count, places, behind, woken, tried, known = 1, 0, 0, 0, frozenset[str](), frozenset[str]()
     if before is not None:
-        count, places, behind, known = before.count + 1, before.places, before.behind, before.unfit_nodes(now_s)
+        count, places, behind, woken = before.count + 1, before.places, before.behind, before.woken
+        known = before.unfit_nodes(now_s)
         tried = frozenset(before.tried.split(",")) - {""}
     here = frozenset(nodes)
     places += verdict.blames_nodes and bool(nodes)
     behind += verdict.behind
-    of_its_kind = places if verdict.blames_nodes else behind if verdict.behind else count
+    of_its_kind = places if verdict.blames_nodes else behind if verdict.behind else count - woken
     if verdict.behind:
         # On nodes that were tried before, the job was placed again because there were no others.
         tried = here if here & tried else here | tried
@@ -108,7 +109,17 @@ def refused_again(before: Refusal | None, verdict: Verdict, now_s: float, nodes:
         slurm_reason=verdict.slurm_reason,
         behind=behind,
         tried=",".join(sorted(tried)),
+        woken=woken,
     )
+
+
+def retry_now(refusal: Refusal, now_s: float) -> Refusal:
+    """Return the refusal of a job that is tried again at once, because another job has ended whose limit it may share.
+
+    Slurm may still count the ended job, or give its share to another one. So the pause after this attempt is short again:
+    otherwise every end that does not help would double it, and the job would wait for minutes after the end that does.
+    """
+    return replace(refusal, retry_at_s=now_s, woken=refusal.count)
 
 
 def hopeless(verdicts: Mapping[JobKey, Verdict], ledger: Ledger) -> dict[JobKey, str]:

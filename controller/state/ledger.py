@@ -54,6 +54,8 @@ class Refusal:
     """Number of refusals for which other jobs of Slurm's queue are the cause."""
     tried: str = ""
     """Nodes of the last refusals of that kind, each node once: "n1,n3"."""
+    woken: int = 0
+    """Number of refusals when the end of another job last ended the pause early: they do not lengthen the next pause."""
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Return the nodes on which the job must not be placed for now."""

@@ -63,6 +63,29 @@ async def test_the_longest_pause_is_kept(tmp_path):
     assert len(world.journal.decisions_of(refused)) == placed + 1
 
 
+async def test_ends_of_other_jobs_do_not_lengthen_the_pause(tmp_path):
+    # given a job that was refused often, because two jobs together use all that its user may have
+    world = World(tmp_path, LIMIT, policy="fifo-skip")
+    first, second = (world.sbatch(1000.0, gpus_per_node=4) for _ in range(2))
+    refused = world.sbatch(1000.0, gpus_per_node=8)
+    await world.go_on(6)
+    before = world.ledger.refusals[refused]
+    world.ledger.refusals[refused] = replace(before, count=20, retry_at_s=world.clock.now() + 200)
+    # when one of them ends, and the job is placed at once, and refused
+    world.slurm.cancel(first.job_id)
+    await world.go_on(4)
+    # then it waits only as long as after a first refusal, also after a restart of the controller
+    again = world.ledger.refusals[refused]
+    assert (again.count, again.retry_at_s - again.refused_at_s) == (21, 5.0)
+    world.restart()
+    await world.go_on(8)
+    third = world.ledger.refusals[refused]
+    assert (third.count, third.retry_at_s - third.refused_at_s) == (22, 10.0)
+    world.slurm.cancel(second.job_id)
+    await world.go_on(10)
+    assert world.phase(refused) is Phase.RUNNING
+
+
 async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp_path):
     # given a job that was refused once, and that Slurm starts at the very moment in which it is to be held again
     world = World(tmp_path, policy="fifo-skip")
