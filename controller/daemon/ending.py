@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class Ending:
-    """Whether the controller is to end, and the limit on how long its cycle may still take.
+    """A request to end, and the limit on how long the present cycle may still take.
 
     A cycle has as many commands as jobs change, and each may take as long as a hanging slurmctld lets it. Cutting it off is
     harmless: the journal knows the step that was under way, and the next controller records its outcome.
