@@ -79,6 +79,8 @@ class Expected:
     """Requests of operators that it saves and is placed again."""
     killed_s: list[float] = field(default_factory=list)
     """Times at which a fault killed processes of it."""
+    launch_failed_s: list[float] = field(default_factory=list)
+    """Times at which Slurm had put it back into the queue, held, because slurmd had refused to launch it."""
     gpus: set[int] = field(default_factory=set)
     """Numbers of GPUs that it may get."""
     resized: bool = False
@@ -175,6 +177,9 @@ class RealModel:
             return True
         if any(disturbance.touches(before) for disturbance in self.disturbances):
             return True
+        if any(before.start_s - 1 <= time_s <= row.start_s + 1 for time_s in expected.launch_failed_s):
+            # A slurmd that was killed in a requeue may take the job for one that still runs. Nothing of it has run then.
+            return not any(before.start_s <= line.time_s < row.start_s for line in lines)
         return any(
             line.what == "saved" and before.start_s - 1 <= line.time_s <= row.start_s + 1 for line in lines
         ) and self._was_asked(expected, row)

@@ -65,6 +65,15 @@ def test_a_second_run_needs_a_cause() -> None:
     assert broken(away, rows, lines) == set()
 
 
+def test_a_run_that_slurmd_refused_to_launch_explains_the_next_one_if_nothing_of_it_has_run() -> None:
+    refused = model()
+    refused.jobs["7"].launch_failed_s.append(104.3)
+    lines = log(0, STEPS, 105.2, 1)
+    assert broken(refused, [run(103, 103, "REQUEUED"), run(105, 108)], lines) == set()
+    begun = [Line(103.4, 0, "n1", "start", 0), *lines]
+    assert broken(refused, [run(103, 103, "REQUEUED"), run(105, 108)], begun) == {RealPromise.RUNS_ONCE}
+
+
 def test_a_preempted_job_goes_on_at_the_step_that_it_has_saved() -> None:
     rows = [run(101, 103, "REQUEUED"), run(105, 108)]
     before = [*log(0, 4, 101.2, ends=False), saved(4, 102.4)]
