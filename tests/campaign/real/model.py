@@ -286,6 +286,8 @@ class RealModel:
             allowed |= {"CANCELLED"}
         if expected.killed_s or any(self._disturbs(row) for row in rows):
             allowed |= {"NODE_FAIL", "FAILED"}
+            if not spec.requeue and not lines:  # slurmd could not launch it, and Slurm may not start it again
+                allowed |= {"CANCELLED"}
         if ends[-1].state not in allowed:
             self.broken(RealPromise.RIGHT_END, job_id, f"not {' or '.join(sorted(allowed))}: {ends[-1]}")
         finished = [line for line in lines if line.what == "end"]

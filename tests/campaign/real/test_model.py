@@ -74,6 +74,15 @@ def test_a_run_that_slurmd_refused_to_launch_explains_the_next_one_if_nothing_of
     assert broken(refused, [run(103, 103, "REQUEUED"), run(105, 108)], begun) == {RealPromise.RUNS_ONCE}
 
 
+@pytest.mark.parametrize(("requeue", "ran"), [(False, False), (True, False), (False, True)])
+def test_slurm_may_cancel_a_job_that_it_could_not_launch_and_must_not_start_again(requeue: bool, ran: bool) -> None:
+    away = model(Submission(label=0, user=USERS[0], steps=STEPS, requeue=requeue))
+    away.disturbances.append(Disturbance("n1", 102.0, 103.0))
+    lines = log(0, 2, 101.2, ends=False) if ran else []
+    right = not requeue and not ran
+    assert broken(away, [run(101, 104, "CANCELLED")], lines) == (set() if right else {RealPromise.RIGHT_END})
+
+
 def test_a_preempted_job_goes_on_at_the_step_that_it_has_saved() -> None:
     rows = [run(101, 103, "REQUEUED"), run(105, 108)]
     before = [*log(0, 4, 101.2, ends=False), saved(4, 102.4)]
