@@ -123,6 +123,8 @@ class RealModel:
     violations: list[RealViolation] = field(default_factory=list)
     alone_s: list[float] = field(default_factory=list)
     """Times at which the lease was stale, so that Slurm placed all jobs."""
+    releases: dict[str, list[float]] = field(default_factory=dict)
+    """Times at which slurmctld released each job, by its own log."""
     known: list[str] = field(default_factory=list)
     """Events that the known limits explain."""
     preemptive: bool = False
@@ -253,10 +255,19 @@ class RealModel:
             self.broken(RealPromise.ITS_RESOURCES, job_id, f"not on a node with the feature {spec.feature}: {row}")
 
     def _is_without_gpus(self, expected: Expected, row: Row) -> bool:
-        """Return whether Slurm alone placed the job before nodes had registered with a new slurmctld."""
+        """Return whether Slurm alone started the job before nodes had registered with a new slurmctld: it was not Headway's, or it
+        had been released before slurmctld was stopped."""
         assert row.start_s is not None
         alone = not expected.spec.managed or any(abs(row.start_s - time_s) < ALONE_S for time_s in self.alone_s)
-        return alone and any(disturbance.node is None and disturbance.touches(row) for disturbance in self.disturbances)
+        released_s = max(
+            (at for at in self.releases.get(row.job_id, ()) if at <= row.start_s + 1), default=float("inf")
+        )
+        return any(
+            disturbance.node is None
+            and disturbance.touches(row)
+            and (alone or released_s < disturbance.from_s + SECOND_S)
+            for disturbance in self.disturbances
+        )
 
     def _check_steps(self, expected: Expected, lines: Sequence[Line]) -> None:
         """Check that each run begins at the newest step that was saved, and makes every step from there on.

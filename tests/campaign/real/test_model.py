@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.real.model import Disturbance, Hold, RealModel, RealPromise
-from tests.campaign.real.records import Line, Row, by_job, parse_log, parse_sacct
+from tests.campaign.real.records import Line, Row, by_job, parse_log, parse_releases, parse_sacct
 from tests.campaign.real.story import STEPS_PER_S, USERS, Submission
 
 STEPS = 2 * STEPS_PER_S
@@ -81,6 +81,29 @@ def test_slurm_may_cancel_a_job_that_it_could_not_launch_and_must_not_start_agai
     lines = log(0, 2, 101.2, ends=False) if ran else []
     right = not requeue and not ran
     assert broken(away, [run(101, 104, "CANCELLED")], lines) == (set() if right else {RealPromise.RIGHT_END})
+
+
+@pytest.mark.parametrize(("released_s", "excused"), [(100.0, True), (104.0, False), (None, False)])
+def test_a_job_released_before_slurmctld_was_stopped_may_start_without_gpus(
+    released_s: float | None, excused: bool
+) -> None:
+    restarted = model()
+    restarted.disturbances.append(Disturbance(None, 100.5, 106.0))
+    if released_s is not None:
+        restarted.releases["7"] = [50.0, released_s, 130.0]
+    found = broken(restarted, [run(105, 108, gpus=0)], log(0, STEPS, 105.2))
+    assert found == (set() if excused else {RealPromise.ITS_RESOURCES})
+
+
+def test_releases_are_read_from_the_log_of_slurmctld() -> None:
+    lines = (
+        "[2026-11-27T04:21:10.136] sched: _release_job_rec: release hold on JobId=292 by uid 64030",
+        "[2026-11-27T04:21:12.363] sched: _release_job_rec: release hold on JobId=296_1(302) by uid 1",
+        "[2026-11-27T04:21:12.301] sched: _hold_job_rec: hold on JobId=292 by uid 64030",
+    )
+    found = parse_releases("\n".join(lines))
+    assert found.keys() == {"292", "296_1"}
+    assert found["296_1"][0] - found["292"][0] == pytest.approx(2.227)
 
 
 def test_a_preempted_job_goes_on_at_the_step_that_it_has_saved() -> None:
