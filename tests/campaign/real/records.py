@@ -82,7 +82,7 @@ def parse_sacct(text: str) -> list[Row]:
 
 
 def parse_releases(slurmctld_log: str) -> dict[str, list[float]]:
-    """Return the times at which slurmctld released each job, by whomever; it logs local time."""
+    """Return the times at which slurmctld released each job. Its log has local times."""
     found: dict[str, list[float]] = {}
     for time, job_id in _RELEASE.findall(slurmctld_log):
         found.setdefault(job_id, []).append(datetime.fromisoformat(time).timestamp())
