@@ -63,8 +63,8 @@ class ControllerSettings(BaseModel):
     policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not called."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
     """Time limit of the policy server for one decision; when it is reached, the fallback policy makes this decision."""
-    fallback_policy: Annotated[str, AT_START] = "fifo-skip"
-    """Built-in policy that decides, in process, when the policy server does not."""
+    fallback_policy: Annotated[str, AT_START] = "backfill:order=slurm"
+    """Built-in policy that decides, in process, when the policy server does not: NAME, or NAME:key=value,key=value."""
 
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
     """Longest time between two readings of Slurm when nothing wakes the controller."""

@@ -30,14 +30,14 @@ from controller.slurm.scontrol.parse_texts import Texts, texts_of
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\(\d+\) GroupId=[^=]*"
-    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=[^=]* Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
+    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
     r"(?: WCKey=[^=]*)?",
     re.DOTALL,
 )
 _OWNER_IN_DOUBT = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>) UserId=.* Priority=(?P<priority>\d+) "
-    r".*?(?P<account>)(?P<qos>)",
+    r".*?(?P<nice>)(?P<account>)(?P<qos>)",
     re.DOTALL,
 )
 _HET_SET = re.compile(r" HetJobIdSet=[\d,\-\[\]]+\Z")
@@ -184,6 +184,7 @@ def _job(
         het_job_id=int(owner["het"]) if owner["het"] else None,
         raw_id=int(owner["raw"]),
         expedited=expedited,
+        nice=int(owner["nice"] or 0),
     )
 
 
