@@ -11,8 +11,9 @@ import typer
 from policies.serving.runtime.version import version_option
 from slurm.cli.compare import compare
 from slurm.cli.fidelity import fidelity
-from slurm.cli.minicluster import down, exec_on, restart, status, up
+from slurm.cli.running import down, exec_on, restart, status
 from slurm.cli.signals import end_on_signals
+from slurm.cli.up import up
 
 app = typer.Typer(
     name="headway-minicluster",

@@ -158,6 +158,7 @@ def problem(words: list[str]) -> str:
         if found is None:
             return f"{' '.join(path)} has no command {rest[0]}"
         command, path, rest = found, [*path, rest[0]], rest[1:]
+    rest = rest[: rest.index("--")] if "--" in rest else rest  # what follows is another program's
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     unknown = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in flags]
     return f"{' '.join(path)} does not take {unknown[0]}" if unknown else ""
@@ -218,6 +219,7 @@ def test_commands_are_found_and_judged() -> None:
     assert list(our_commands("systemctl restart headway-policy")) == []
     assert problem(["headway", "policy", "use", "127.0.0.1:1"]) == ""
     assert problem(["headway", "policy", "drop"]) == "headway policy has no command drop"
+    assert problem(["headway-minicluster", "exec", "n1", "--", "nvidia-smi", "--list"]) == ""
     assert problem(["headway", "queue", "--all"]) == "headway queue does not take --all"
     assert missing_file("slurm/plugin/example/nothing.toml") and not missing_file("slurm/plugin/example/agent.toml")
     assert missing_file("/opt/headway/share/headway/systemd/x.service")
