@@ -19,7 +19,6 @@ app = typer.Typer(
     name="headway-minicluster",
     help="A real Slurm cluster on one machine: slurmctld and some nodes, each with its own IP, host name and fake GPUs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (up, down, status, restart, compare, fidelity):
