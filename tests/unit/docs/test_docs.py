@@ -26,6 +26,7 @@ from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measurement
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
+from controller.notify.outbox import Outbox
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from nodeagent.config import load_settings as load_agent_settings
@@ -271,7 +272,7 @@ async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) ->
     world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    registry = make_registry(world, measurement)
+    registry = make_registry(world, measurement, [Outbox("webhook", lambda _: None)])
     suffixes = {"counter": "_total", "info": "_info"}
     there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
     # Then the document names the same
