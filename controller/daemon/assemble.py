@@ -29,6 +29,7 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.slurm_order import read_slurm_order
 from controller.daemon.stop_signals import stop_signals
+from controller.notify.service import send_notifications
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
@@ -108,7 +109,8 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             accounting=open_accounting(settings),
         )
     )
-    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement))
+    receivers = stack.enter_context(send_notifications(controller, settings))
+    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement, receivers))
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier, trail: AuditTrail) -> None:
