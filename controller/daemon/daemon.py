@@ -16,7 +16,8 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
-from controller.cycle.decision.decider import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider
+from controller.cycle.decision.server import PolicyEndpoint
 from controller.cycle.view.health import CycleListener, Health
 from controller.cycle.view.result import CycleResult
 from controller.daemon.audit_trail import AuditTrail

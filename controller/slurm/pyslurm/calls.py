@@ -33,8 +33,9 @@ from controller.slurm.client import (
 from controller.slurm.hostlist import expand_indices, expand_nodes
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
-from controller.slurm.scontrol.parse import gpu_request, phase_of
+from controller.slurm.scontrol.parse import phase_of
 from controller.slurm.scontrol.parse_nodes import NOT_REGISTERED, node_is_available
+from controller.slurm.scontrol.parse_request import gpu_request
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from controller.slurm.client import (
     SlurmSnapshot,
 )
 from controller.slurm.records import JobRecord, largest_node
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.incremental import (
     JobReading,
     JobTable,
@@ -29,7 +30,6 @@ from controller.slurm.scontrol.incremental import (
     nothing_ticks,
     parse_answer,
 )
-from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.parse_nodes import (
     name_if_registered,
     parse_node,

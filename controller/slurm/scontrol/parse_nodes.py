@@ -10,7 +10,7 @@ from controller.base.text import clip
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.hostlist import expand_nodes
 from controller.slurm.scontrol import values
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _BARRING = frozenset(
