@@ -8,6 +8,7 @@ size if the agent gives it any GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -36,8 +37,8 @@ class RlTaps:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway.
 
         `round_s` is the longest time between two decisions (the paper: 48.3 s), for which a job also keeps its size. A row of the
-        image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. With `guard=false` the
-        agent decides alone. Raises WeightsError.
+        image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. With `guard=false` the agent
+        decides alone, also outside of the range of its training. Raises WeightsError.
         """
         self._network, self._columns, card = trained_network(str(weights))
         self._trained = card.trained_range
@@ -66,8 +67,17 @@ class RlTaps:
 
         rule = PlacementRule("the agent's nodes", lambda capacity, row: _placed(capacity, row, wanted))
         decision = Resizer(rule, self._round_s, _REASON).decide(state, shares)
-        checked = decision if self._guard is None else self._guard.checked(state, decision)
-        return noted(self._trained, state, checked)
+        return self._checked(state, noted(self._trained, state, decision))
+
+    def _checked(self, state: ClusterState, decision: Decision) -> Decision:
+        """Return the agent's decision, or the guard's where the state is outside of the trained range.
+
+        Inside it, jobs wait because the agent has ten slots, and often for longer than they run: as in its training, and no sign
+        of a failure. Waits and queues that are longer than there are outside.
+        """
+        if self._guard is None or (self._trained and not decision.outside):
+            return decision
+        return replace(self._guard.checked(state, decision), outside=decision.outside)
 
 
 def _wanted(state: ClusterState, rows: Sequence[int], action: Ints) -> dict[int, Placement]:

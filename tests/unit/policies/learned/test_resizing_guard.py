@@ -133,11 +133,35 @@ def test_a_network_that_starts_nothing_is_guarded(name: str) -> None:
     check_resizing(guarded, state, settled=lambda _row: True)
 
 
-@pytest.mark.parametrize("name", ["dl2", "rl-taps"])
-def test_a_state_outside_of_the_trained_range_is_remarked(name: str) -> None:
-    policy = {"dl2": Dl2, "rl-taps": RlTaps}[name]()
-    nodes = [Node(8)] * 4
+def elastic(count: int, *, nodes: int, age_s: float) -> ClusterState:
+    """Jobs that wait, as in the trainings, on nodes of 4 GPUs."""
+    return state_of(*[waiting(2, 300.0, sizes=(1, 8))] * count, nodes=[Node(4)] * nodes, age_s=age_s)
 
-    assert "GPUs on a node (trained: 4)" in policy.decide(state_of(waiting(1), nodes=nodes)).outside
-    inside = state_of(waiting(2, estimate_s=300.0), nodes=[Node(4)] * (2 if name == "dl2" else 8), age_s=1.0)
-    assert policy.decide(inside).outside == ""
+
+@pytest.mark.parametrize(("name", "nodes"), [("dl2", 2), ("rl-taps", 8)])
+def test_a_state_outside_of_the_trained_range_is_remarked(name: str, nodes: int) -> None:
+    policy = {"dl2": Dl2, "rl-taps": RlTaps}[name]()
+
+    assert "GPUs on a node (trained: 4)" in policy.decide(state_of(waiting(1), nodes=[Node(8)] * 4)).outside
+    assert policy.decide(elastic(1, nodes=nodes, age_s=1.0)).outside == ""
+    fixed = state_of(waiting(2, 300.0), nodes=[Node(4)] * nodes, age_s=1.0)
+    assert policy.decide(fixed).outside == "1 of 1 jobs have a fixed size (trained: none)"
+
+
+def test_rl_taps_decides_alone_inside_the_trained_range() -> None:
+    policy = starting_nothing("rl-taps", guard=True)
+
+    # Overdue jobs wait on idle GPUs, as they may in the training; but not for longer than twice as long as there.
+    inside = policy.decide(elastic(5, nodes=8, age_s=9_000.0))
+    assert (inside.guard, inside.outside) == ("", "")
+    beyond = policy.decide(replace(elastic(5, nodes=8, age_s=9_000.0), time_s=NOW_S + 30_000.0))
+    assert "fits and is overdue" in beyond.guard
+    assert "a job has waited for 39,000 s" in beyond.outside
+    assert len(beyond.allocation) == 5
+
+
+def test_rl_taps_with_weights_of_an_unknown_range_is_guarded() -> None:
+    policy = starting_nothing("rl-taps", guard=True)
+    policy._trained = {}  # type: ignore[attr-defined]
+
+    assert "fits and is overdue" in policy.decide(elastic(5, nodes=8, age_s=9_000.0)).guard
