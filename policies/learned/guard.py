@@ -46,20 +46,18 @@ class Guard:
         left = waiting[[row not in decision.allocation for row in waiting.tolist()]] if len(waiting) else waiting
         if not len(left):
             return decision
-        expected_s = _expected_s(state)
-        waited_s = state.time_s - state.jobs.submit_time_s - state.jobs.service_s
-        overdue = left[waited_s[left] >= np.maximum(self.stretch * expected_s[left], self.least_s)]
+        overdue = self.overdue(state, left)
         if not len(overdue):
             return decision
         first = self._startable(state, decision, overdue)
         if first is None:
             return decision
-        ruled = fill(state, by(expected_s, waiting), placing=self.placing)
-        reason = (
-            f"job {state.jobs.ids[first]} fits and is overdue, and the agent leaves it waiting: the shortest jobs start"
-        )
-        started = {row: f"{reason}; {why}" for row, why in ruled.reasons.items()}
-        return replace(ruled, reasons=started, guard=reason)
+        return as_guard(fill(state, by(expected_s(state), waiting), placing=self.placing), state, first)
+
+    def overdue(self, state: ClusterState, rows: IntColumn) -> IntColumn:
+        """Return those of these jobs that have waited, over all their waits, for longer than the limits."""
+        waited_s = state.time_s - state.jobs.submit_time_s - state.jobs.service_s
+        return rows[waited_s[rows] >= np.maximum(self.stretch * expected_s(state)[rows], self.least_s)]
 
     def _startable(self, state: ClusterState, decision: Decision, rows: IntColumn) -> int | None:
         """Return the first of these jobs that fits on the GPUs which the decision leaves free; None if none fits."""
@@ -76,7 +74,13 @@ def guard_of(option: object, *, alone: bool) -> Guard | None:
     return Guard() if switch("guard", option) and not alone else None
 
 
-def _expected_s(state: ClusterState) -> FloatColumn:
+def as_guard(ruled: Decision, state: ClusterState, row: int) -> Decision:
+    """Return the rule's decision as that of a guard, which says that the job of that row was overdue."""
+    reason = f"job {state.jobs.ids[row]} fits and is overdue, and the agent leaves it waiting: the shortest jobs start"
+    return replace(ruled, reasons={row: f"{reason}; {why}" for row, why in ruled.reasons.items()}, guard=reason)
+
+
+def expected_s(state: ClusterState) -> FloatColumn:
     """Return the expected duration of every job, seconds: its estimate, or the median of the known ones."""
     estimates = state.jobs.duration_estimate_s
     known = estimates[np.isfinite(estimates)]

@@ -21,7 +21,9 @@ from policies.learned.dl2.learning.settings import LearnSettings
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slot_state import SlotState
 from policies.learned.dl2.state_columns import WORKER, StateColumns
+from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.training.agents import Logits
+from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState
 from policies.options import layout_named, number
 from policies.ordering.resizing import Resizer, ranges
@@ -50,21 +52,24 @@ class Dl2:
         learn_rounds: int = 6,
         learn_longest_s: float = 7200.0,
         learn_memory_mib: int = 2048,
+        guard: bool = True,
     ) -> None:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway.
 
         `round_s` is the length of a slot (20 minutes). `learn` is a folder for continued learning, and the options after it are
-        the fields of `LearnSettings`; empty: the agent does not learn. Raises WeightsError, ValueError.
+        the fields of `LearnSettings`; empty: the agent does not learn. With `guard=false` the agent decides alone. Raises
+        WeightsError, ValueError.
         """
         settings = LearnSettings.of_options(
             learn, learn_every_s, learn_jobs, learn_days, learn_rounds, learn_longest_s, learn_memory_mib
         )
         service = ServiceFolder(None if settings is None else settings.folder, str(weights), ALL_REDUCE)
         found = service.load()
-        self._served: tuple[Logits, StateColumns]
+        self._served: tuple[Logits, StateColumns, TrainedRange]
         self._take(found)
         self._learning = None if settings is None else ContinuedLearning(settings, service, found, self._take)
         self._slot_s = number("round_s", round_s, unit="seconds")
+        self._guard = resizing_guard_of(guard, self._slot_s)
         self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
         self.spec = PolicySpec(name="dl2", source=SOURCE, preempts=True, resizes=True, round_s=self._slot_s)
 
@@ -72,19 +77,20 @@ class Dl2:
         """Give tasks to jobs until the agent stops, then place the jobs."""
         low, high = (column.tolist() for column in ranges(state))
         served = self._served
-        columns = served[1]
+        columns, trained = served[1:]
 
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             slot = SlotState(state, columns, self._slot_s, low, high)
             slot.free = gpus
             for first in range(0, len(order), columns.jobs):
-                _give_tasks(served, slot, order[first : first + columns.jobs])
+                _give_tasks(served[0], columns, slot, order[first : first + columns.jobs])
             return slot.sizes
 
         decision = self._resizer.decide(state, shares)
         if self._learning is not None:
             self._learning.see(state)
-        return decision
+        checked = decision if self._guard is None else self._guard.checked(state, decision)
+        return noted(trained, state, checked)
 
     def learn(self, outcome: Outcome) -> None:
         """Record how a job ended; without the option `learn`, discard it."""
@@ -107,12 +113,12 @@ class Dl2:
 
     def _take(self, weights: Weights) -> None:
         """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""
-        self._served = Served(weights.network, weights.columns), weights.columns
+        served = Served(weights.network, weights.columns)
+        self._served = served, weights.columns, weights.card.trained_range
 
 
-def _give_tasks(served: tuple[Logits, StateColumns], slot: SlotState, batch: Sequence[int]) -> None:
+def _give_tasks(network: Logits, columns: StateColumns, slot: SlotState, batch: Sequence[int]) -> None:
     """Give tasks to the jobs of one batch."""
-    network, columns = served
     while True:
         seen, mask = slot.show(batch)
         if not mask[:-1].any():

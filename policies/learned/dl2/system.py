@@ -35,6 +35,7 @@ from policies.learned.training.systems import (
 )
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, settings_of
+from policies.learned.weights.trained_range import with_elastic_jobs
 
 NAME, PPO_NAME = "dl2", "dl2-ppo"
 """The agent as the paper trains it, and as Headway does."""
@@ -62,7 +63,12 @@ def setup(recipe: Recipe) -> TrainingSetup:
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries."""
     gpus = backend.gpus
-    return CardDetails(encoder=ENCODER, shapes=(f"{len(gpus)} nodes, {sum(gpus)} GPUs",), settings=settings_of(recipe))
+    return CardDetails(
+        encoder=ENCODER,
+        shapes=(f"{len(gpus)} nodes, {sum(gpus)} GPUs",),
+        settings=settings_of(recipe),
+        trained_range=with_elastic_jobs(backend.trained_range()),
+    )
 
 
 def agent(folder: str, system: str = NAME) -> AgentInEnvironment:

@@ -8,14 +8,17 @@ size if the agent gives it any GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError
+from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.rl_taps.cluster_image import Ints, image_of, node_of_gpus, slots_of
 from policies.learned.rl_taps.system import trained_network
+from policies.learned.weights.trained_range import noted
 from policies.model import ClusterState, Placement, Split
 from policies.options import number
 from policies.ordering.resizing import Resizer, ranges
@@ -30,15 +33,18 @@ _STEP_S = 48.3
 class RlTaps:
     """Gives GPUs to the jobs of ten slots by a trained network; the cluster must have as many GPUs as that of its training."""
 
-    def __init__(self, weights: str = "", round_s: float = _STEP_S, row_s: float = 0.0) -> None:
+    def __init__(self, weights: str = "", round_s: float = _STEP_S, row_s: float = 0.0, guard: bool = True) -> None:
         """`weights` is the folder of a policy training; without one, the weights that come with Headway.
 
         `round_s` is the longest time between two decisions (the paper: 48.3 s), for which a job also keeps its size. A row of the
-        image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. Raises WeightsError.
+        image shows `row_s` seconds (0: `round_s`); ten rows should hold most jobs. With `guard=false` the agent
+        decides alone, also outside of the range of its training. Raises WeightsError.
         """
-        self._network, self._columns, _ = trained_network(str(weights))
+        self._network, self._columns, card = trained_network(str(weights))
+        self._trained = card.trained_range
         self._round_s = number("round_s", round_s, unit="seconds")
         self._row_s = number("row_s", row_s, unit="seconds") or self._round_s
+        self._guard = resizing_guard_of(guard, self._round_s)
         self.spec = PolicySpec(name="rl-taps", source=SOURCE, preempts=True, resizes=True, round_s=self._round_s)
 
     def decide(self, state: ClusterState) -> Decision:
@@ -60,7 +66,18 @@ class RlTaps:
             return _sizes(state, order, free, {row: each.num_gpus for row, each in wanted.items()}, low, high)
 
         rule = PlacementRule("the agent's nodes", lambda capacity, row: _placed(capacity, row, wanted))
-        return Resizer(rule, self._round_s, _REASON).decide(state, shares)
+        decision = Resizer(rule, self._round_s, _REASON).decide(state, shares)
+        return self._checked(state, noted(self._trained, state, decision))
+
+    def _checked(self, state: ClusterState, decision: Decision) -> Decision:
+        """Return the agent's decision, or the guard's where the state is outside of the trained range.
+
+        Inside it, jobs wait because the agent has ten slots, and often for longer than they run: as in its training, and no sign
+        of a failure. Waits and queues that are longer than there are outside.
+        """
+        if self._guard is None or (self._trained and not decision.outside):
+            return decision
+        return replace(self._guard.checked(state, decision), outside=decision.outside)
 
 
 def _wanted(state: ClusterState, rows: Sequence[int], action: Ints) -> dict[int, Placement]:

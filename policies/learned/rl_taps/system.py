@@ -35,6 +35,7 @@ from policies.learned.training.systems import (
 )
 from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, settings_of
+from policies.learned.weights.trained_range import with_elastic_jobs
 
 NAME = "rl-taps"
 REINFORCED, ALONE = "rl-taps-reinforced", "rl-taps-alone"
@@ -85,7 +86,12 @@ def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """Return the card's entries. The number of GPUs is among the settings, because the network depends on it."""
     gpus = sum(backend.gpus)
     shapes = (f"{len(backend.gpus)} nodes, {gpus} GPUs",)
-    return CardDetails(encoder=ENCODER, shapes=shapes, settings={**settings_of(recipe), "gpus": gpus})
+    return CardDetails(
+        encoder=ENCODER,
+        shapes=shapes,
+        settings={**settings_of(recipe), "gpus": gpus},
+        trained_range=with_elastic_jobs(backend.trained_range()),
+    )
 
 
 def columns_of(gpus: int) -> ImageColumns:

@@ -57,6 +57,8 @@ class RLTaps(Workload):
     """Seconds of a step, at the GPU's advertised speed."""
     efficiency: float = 0.9
     """Share of the advertised speed that is reached."""
+    elastic: float = 0.0
+    """Share of the jobs that may have any number of GPUs, as all may in the paper's environment; the others have a fixed size."""
 
 
 def generate(workload: RLTaps) -> Trace:
@@ -69,11 +71,14 @@ def generate(workload: RLTaps) -> Trace:
         raise TraceError(
             "step_s must be positive and efficiency between 0 and 1", mend="give step_s=48.3, efficiency=0.9"
         )
+    if not 0 <= workload.elastic <= 1:
+        raise TraceError(f"elastic is {workload.elastic}", mend="give a share from 0 to 1")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     model = chosen(rng, MODELS, jobs)
     length = _either(rng, jobs, workload.short, workload.long)
     gpus = _either(rng, jobs, workload.narrow, workload.wide)
+    fewest, most = _sizes(workload, gpus)
     return made(
         "rl-taps",
         workload,
@@ -82,8 +87,19 @@ def generate(workload: RLTaps) -> Trace:
         nanoseconds(length * workload.step_s / workload.efficiency),
         model=named(MODELS, model),
         batch_size=rng.choice(np.array(BATCH_SIZES), jobs),
+        min_gpus=fewest,
+        max_gpus=most,
         extra={"length_steps": list(map(str, length.tolist()))},
     )
+
+
+def _sizes(workload: RLTaps, gpus: IntColumn) -> tuple[IntColumn | None, IntColumn | None]:
+    """Return the fewest and the most GPUs of each job; None if no job is elastic."""
+    if not workload.elastic:
+        return None, None
+    # A generator of its own: the jobs are the same at every share.
+    elastic = np.random.default_rng((workload.seed, 7)).random(workload.jobs) < workload.elastic
+    return np.where(elastic, 1, gpus), np.where(elastic, workload.cluster_gpus, gpus)
 
 
 def _either(rng: np.random.Generator, jobs: int, one: tuple[int, int], other: tuple[int, int]) -> IntColumn:

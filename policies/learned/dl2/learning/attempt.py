@@ -192,7 +192,10 @@ def _train(asked: Arguments, parent: ModelCard, replay: Replay) -> None:
 
 
 def _compare(replay: Replay) -> Promotion:
-    """Compare the policies as they are served, on windows of the history that the training has not used."""
+    """Compare the policies, on windows of the history that the training has not used: as they are served, but without a guard.
+
+    A guard acts where an agent leaves jobs waiting, and so it would hide that one agent does it and the other does not.
+    """
     from policies.learned.evaluation.evaluation import EvaluationRequest
     from policies.learned.evaluation.promotion import compare_policies
     from policies.learned.training.systems import SetupOverrides
@@ -200,7 +203,8 @@ def _compare(replay: Replay) -> Promotion:
     # Windows of a few jobs begin empty: what a rule without elastic jobs has left there would weigh more than the jobs compared.
     overrides = SetupOverrides(traces=(_REPLAY,), cluster=CLUSTER, slowdown=_SLOWDOWN, warm_up="")
     request = EvaluationRequest(policies=(), overrides=overrides, system="dl2", settings=(f"jobs={replay.window}",))
-    return compare_policies(f"dl2:weights={PARENT}", f"dl2:weights={TRAINING}", request, lambda _: None)
+    present, coming = (f"dl2:weights={folder},guard=false" for folder in (PARENT, TRAINING))
+    return compare_policies(present, coming, request, lambda _: None)
 
 
 def _card(folder: Path) -> ModelCard:

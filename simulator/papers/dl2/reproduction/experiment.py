@@ -127,6 +127,7 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
             "The setting was chosen by the baselines on the seeds of validation: DRF's share of GPUs in use (62 % in the paper) "
             "and Optimus' gain over DRF (32 % by the paper's figures).",
             f"{BOUND}: no agent can be better; {GREEDY} knows the true speeds, {RULE} was found by a search on training seeds.",
+            f"{PAPER} and {PPO} act in the environment, without the guard that the policy dl2 has on clusters: as in the paper.",
             "Rows that need a training are stored runs; with --quick all are.",
             *_made_by(names[MAIN.name]),
         ),

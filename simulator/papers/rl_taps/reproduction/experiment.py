@@ -39,6 +39,7 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
         notes=(
             f"{', '.join(BASELINES)} run without preemption, as in the paper, and so without the penalty of equation 6.",
             f"{', '.join(CONTROLS)} run with preemption; {ONE_EACH} and {BLOCKS} see no more than the agent does.",
+            "Agents act in the environment, without the guard that the policy rl-taps has on clusters: as in the paper.",
             "A job that is not finished counts as finished at Tmax. The reward is that of equation 4, with weights of 1.",
         ),
     )

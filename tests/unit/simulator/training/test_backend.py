@@ -207,6 +207,7 @@ def test_the_range_of_training_traces_is_recorded(made: SimulatorBackend, tmp_pa
     assert found["duration_s"] == (3600.0, 3600.0)
     assert "load" not in found  # all jobs arrive at once
     assert found["queue"] == (0.0, 16.0)
+    assert 0.0 == found["wait_s"][0] < found["wait_s"][1] < 16 * 3600.0
     assert (found["nodes"], found["gpus_per_node"]) == ((2.0, 2.0), (4.0, 4.0))
     path = trace_file(tmp_path / "mine.csv")
     of_trace = simulator_backend(SETUP, SetupOverrides(traces=(str(path),))).trained_range()

@@ -14,7 +14,16 @@ pytest.importorskip("torch", reason="systems need torch")
 
 @pytest.mark.parametrize(
     ("name", "system"),
-    [("rl-base", "contention-rl"), ("sched2", "sched2"), ("sched2-rule", "sched2-rule"), ("headway-rl", "headway-rl")],
+    [
+        ("rl-base", "contention-rl"),
+        ("sched2", "sched2"),
+        ("sched2-rule", "sched2-rule"),
+        ("headway-rl", "headway-rl"),
+        ("rl-taps", "rl-taps"),
+        ("dl2", "dl2"),
+        ("dl2-ppo", "dl2-ppo"),
+        ("marl", "marl"),
+    ],
 )
 def test_the_card_has_the_range_of_its_data(name: str, system: str) -> None:
     path = weights.pretrained() / f"{name}.json"

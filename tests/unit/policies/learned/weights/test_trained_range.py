@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from policies.api import Decision
 from policies.errors import WeightsError
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.weights.card import ModelCard, draft
-from policies.learned.weights.trained_range import TrainedRange, merged, noted, outside
+from policies.learned.weights.trained_range import TrainedRange, merged, noted, outside, with_elastic_jobs
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
 TRAINED: TrainedRange = {
@@ -51,6 +52,42 @@ def test_a_state_is_outside_where_a_quantity_is(nodes: list[Node], waiting: list
     found = outside(TRAINED, cluster(nodes, waiting))
     assert found.startswith(text)
     assert bool(found) is bool(text)
+
+
+def test_waits_beyond_twice_the_longest_are_outside() -> None:
+    trained = TRAINED | {"wait_s": (0.0, 5_000.0)}
+    state = cluster(NODES, jobs(), time_s=20_000.0)
+
+    def after(waited_s: float) -> str:
+        submitted = np.full(2, state.time_s - waited_s)
+        return outside(trained, replace(state, jobs=replace(state.jobs, submit_time_s=submitted)))
+
+    assert after(10_000.0) == ""
+    assert after(10_001.0) == "a job has waited for 10,001 s (trained: up to 5,000)"
+    # where no job waited in the training, an hour is no failure
+    trained["wait_s"] = (0.0, 0.0)
+    assert after(3_600.0) == ""
+    assert after(3_601.0) == "a job has waited for 3,601 s (trained: up to 0)"
+
+
+def test_jobs_of_a_fixed_size_are_outside_where_all_were_elastic() -> None:
+    mixed = cluster(NODES, [Job(gpus=2), Job(gpus=2, sizes=(1, 4))])
+    assert outside(with_elastic_jobs(TRAINED), mixed) == "1 of 2 jobs have a fixed size (trained: none)"
+    assert outside(TRAINED | {"elastic_share": (0.5, 1.0)}, mixed) == ""
+    assert outside(TRAINED | {"elastic_share": (0.75, 1.0)}, mixed).endswith("(trained: up to 25%)")
+    assert outside(with_elastic_jobs(TRAINED), cluster(NODES, [])) == ""
+    assert with_elastic_jobs({}) == {}
+
+
+def test_an_elastic_job_may_run_for_longer_with_fewer_gpus() -> None:
+    # 4,000 s with one GPU is as much work as 1,000 s with the four that it requests
+    def found(duration_s: float) -> str:
+        return outside(TRAINED, cluster(NODES, [Job(gpus=4, sizes=(1, 8), estimate_s=duration_s)]))
+
+    assert found(8_000.0) == ""
+    assert found(8_001.0).startswith("1 of 1 jobs are expected to run for 8,001 s")
+    assert found(25.0) == ""
+    assert found(24.0).startswith("1 of 1 jobs are expected to run for 24 s")
 
 
 def test_several_quantities_are_named_together() -> None:

@@ -111,6 +111,19 @@ def test_dl2() -> None:
         assert hours(trace)[many] * 3600 / epochs[many] == pytest.approx(epoch_s, rel=0.21)
 
 
+def test_rl_taps_with_elastic_jobs() -> None:
+    fixed = generate("rl-taps", RLTaps(jobs=200))
+    half = generate("rl-taps", RLTaps(jobs=200, elastic=0.5))
+    assert fixed.min_gpus.tolist() == fixed.max_gpus.tolist() == fixed.num_gpus.tolist()
+    # the same jobs, some of which may have every number of GPUs
+    assert (half.num_gpus == fixed.num_gpus).all()
+    sizes = set(zip(half.min_gpus.tolist(), half.max_gpus.tolist(), strict=True))
+    assert (1, 32) in sizes
+    elastic = ((half.min_gpus == 1) & (half.max_gpus == 32)).sum()
+    assert 60 < elastic < 140
+    assert set(generate("rl-taps", RLTaps(jobs=20, elastic=1.0)).max_gpus) == {32}
+
+
 def test_rl_taps() -> None:
     trace = generate("rl-taps", RLTaps(jobs=20_000))
     lengths = Counter(int(text) for text in trace.extra["length_steps"])
@@ -208,6 +221,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("sched2", {"one_gpu_share": "1.5"}, "give a share between 0 and 1"),
         ("dl2", {"mean_s": "1"}, "median_s must be less than mean_s"),
         ("rl-taps", {"short": "3/1"}, "the first not the larger"),
+        ("rl-taps", {"elastic": "2"}, "elastic is 2"),
         ("marl", {"schedulers": "0"}, "must be at least 1"),
     ],
 )

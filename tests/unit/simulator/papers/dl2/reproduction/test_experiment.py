@@ -44,6 +44,7 @@ def test_whatever_needs_no_training_is_stored_and_trained_rows_say_how_they_were
         assert {*stored.RUNS.read()[name]} == names[name] <= {each.name for each in contenders_of(where, Path())}
     for name in names[MAIN.name] & {*TRAININGS}:
         assert any(note.endswith(TRAININGS[name].command(name)) for note in made.notes)
+    assert any("without the guard" in note for note in made.notes)
     assert {claim.name for claim in made.claims} == {claim.name for claim in experiment().claims}
     assert {"against OfflineRL", "against Optimus", "against DRF"} <= {
         claim.name.partition(": avg_jct_s ")[2].partition(" (")[0] for claim in made.claims

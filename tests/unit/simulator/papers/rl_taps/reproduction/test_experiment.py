@@ -43,6 +43,7 @@ def test_claims_are_about_contenders_of_their_setting() -> None:
         claims = [claim for claim in whole.claims if claim.setting == setting.name]
         assert all({claim.ours, *claim.against} <= names and claim.metric in whole.measures for claim in claims)
     assert len({claim.name for claim in whole.claims}) == len(whole.claims)
+    assert any("without the guard" in note for note in whole.notes)
     found = reproduction_of("rl-taps")
     assert found.experiment(None, quick=True).name == "rl-taps"
 
