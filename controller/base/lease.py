@@ -15,48 +15,14 @@ import termios
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.base.partition_size import LARGEST, PartitionSize, kinds_text
+
 _MAX_BYTES = 65536
 _LONGEST_S = 86400.0
 """Limit above everything that the settings allow for `stale_after_s`: a larger value, or NaN, is damage."""
-_LARGEST = 2**53
 MOST_HOLDS = 1000
 """Most holds of users that may wait for the controller at one time."""
 _PARTITION_NAME = re.compile(r"[^\s,=]+")
-
-
-_GPU_TYPE = re.compile(r"[^\s,:+=]+")
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSize:
-    """The most that one node of a partition has of each resource. job_submit.lua does not hold a job that asks for more."""
-
-    name: str
-    all_gpus: int
-    """GPUs of all nodes of the partition."""
-    gpus: int
-    cpus: int
-    memory_mib: int
-    gpus_by_type: tuple[tuple[str, int], ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse values that a reader could not parse. Raises ValueError."""
-        for number in (
-            self.all_gpus,
-            self.gpus,
-            self.cpus,
-            self.memory_mib,
-            *(count for _, count in self.gpus_by_type),
-        ):
-            if not 0 <= number <= _LARGEST:
-                raise ValueError("a number is out of range")
-        if not all(_GPU_TYPE.fullmatch(kind) for kind, _ in self.gpus_by_type):
-            raise ValueError(f"not types of GPUs: {self.gpus_by_type!r}")
-
-    def __str__(self) -> str:
-        """Return it as the lease has it: "dl:32:8:64:256000:a100=4+h100=4"."""
-        types = "+".join(f"{kind}={count}" for kind, count in self.gpus_by_type)
-        return f"{self.name}:{self.all_gpus}:{self.gpus}:{self.cpus}:{self.memory_mib}:{types}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +44,15 @@ class Lease:
     holds_room: int = MOST_HOLDS
     """Holds of users that job_submit.lua may write down until the next lease; it refuses more."""
     sizes: tuple[PartitionSize, ...] = ()
-    """Sizes of the managed partitions; without one of its partition, a job counts as one that fits. Only job_submit.lua reads
-    them."""
+    """Sizes of the managed partitions, with the kinds of their nodes; without one of its partition, a job counts as one that fits.
+    Only job_submit.lua reads them."""
 
     def __post_init__(self) -> None:
         """Refuse values that a reader could not parse. Raises ValueError."""
         if not 0 < self.stale_after_s <= _LONGEST_S:
             raise ValueError(f"stale_after_s must be positive and at most {_LONGEST_S:g}, not {self.stale_after_s}")
         for number in (self.time_s, self.controller_uid, self.wake_room_bytes, self.holds_room):
-            if not 0 <= number <= _LARGEST:
+            if not 0 <= number <= LARGEST:
                 raise ValueError("a number is out of range")
         for name in self.partitions:
             if not _PARTITION_NAME.fullmatch(name):
@@ -170,5 +136,6 @@ def _render(lease: Lease) -> str:
             ("wake_room_bytes", lease.wake_room_bytes),
             ("holds_room", lease.holds_room),
             ("sizes", ",".join(map(str, lease.sizes))),
+            ("kinds", kinds_text(lease.sizes)),
         )
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from controller.base.lease import PartitionSize
+from controller.base.partition_size import NodeKind, PartitionSize
 from controller.slurm.client import SlurmNode, SlurmSnapshot
 
 
@@ -45,4 +46,11 @@ def _size(name: str, nodes: list[SlurmNode]) -> PartitionSize:
         cpus=max(node.cpus for node in nodes),
         memory_mib=max(node.memory_mib for node in nodes),
         gpus_by_type=tuple(sorted(by_type.items())),
+        kinds=_kinds(nodes),
     )
+
+
+def _kinds(nodes: list[SlurmNode]) -> tuple[NodeKind, ...]:
+    """Return the kinds of these nodes, in a fixed order."""
+    found = Counter((node.gpus, node.cpus, node.memory_mib, tuple(sorted(node.gpus_by_type))) for node in nodes)
+    return tuple(NodeKind(num_nodes, *kind) for kind, num_nodes in sorted(found.items()))

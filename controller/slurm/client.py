@@ -20,6 +20,9 @@ USER_HOLD_MARK = "headway:user-hold"
 PIN_MARK = "headway:pinned"
 """Token in a job's admin comment: Headway has placed and released this job, and it has not started yet. It takes the place of
 HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
+CHECK_MARK = "headway:check="
+"""First characters of a token in a job's admin comment, followed by a Unix time: the begin time that job_submit.lua has given to
+the job, so that Slurm checks the job at its submission and does not start it. The controller holds the job and ends that time."""
 IMPOSSIBLE = "BadConstraints"
 """Slurm's reason of a pending job that Slurm itself has put on hold, because no nodes can ever satisfy its request."""
 HELD_BY_USER = "JobHeldUser"

@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 6
+-- Headway job_submit.lua, version 7
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -26,6 +26,7 @@ local OPTIONS_PREFIX = "headway=" -- first characters of a word in the comment o
 local PROFILE_OFF = "headway=off"
 local PIN_MARK = "headway:pinned"
 local BEGIN_MARK = "headway:begin=" -- followed by the begin time of a job that was submitted on hold
+local CHECK_MARK = "headway:check=" -- followed by the begin time that this script gave to a job which Slurm checks
 
 local NO_VAL = 4294967294
 local INFINITE = 4294967295 -- as a priority in a change: release
@@ -33,7 +34,8 @@ local INFINITE = 4294967295 -- as a priority in a change: release
 -- release that also shows the log_user texts of slurm_job_modify to the user; before, they only fill the log.
 local REFUSED = slurm.ESLURM_JOB_HELD or 2042
 local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
-local RELEASE_DELAY_S = 5 -- time that the controller has to hold a job which its user has just released
+local TAKEOVER_S = 5 -- time that the controller has to hold a job which is not held yet
+local MOST_CHECKS = 20 -- most jobs that Slurm checks until the next lease because of their conditions; the controller holds each
 local MAX_LEASE_BYTES = 65536
 local LONGEST_STALE_S = 86400
 local MOST_GPUS = 1000000 -- largest number in min-gpus and max-gpus
@@ -73,23 +75,33 @@ local function lease_text()
     return text or ""
 end
 
--- Return the largest nodes of partitions: "dl:32:8:64:256000:a100=4+h100=4,..." gives the GPUs of all nodes of the partition; the
--- most GPUs, CPUs and MiB of a node; and the most GPUs of each type.
-local function sizes_in(text)
+local SIZE = "([^:,%s]+):(%d+):(%d+):(%d+):(%d+):([^,%s]*)"
+
+-- Return the resources of a node: GPUs, CPUs, MiB, and GPUs by type ("a100=4+h100=4").
+local function resources(gpus, cpus, mib, types)
+    local by_type = {}
+    for kind, count in string.gmatch(types, "([^+=]+)=(%d+)") do
+        by_type[kind] = tonumber(count)
+    end
+    return { gpus = tonumber(gpus), cpus = tonumber(cpus), mib = tonumber(mib), by_type = by_type }
+end
+
+-- Return the sizes of partitions. "dl:32:8:64:256000:a100=4+h100=4,..." gives the GPUs of all nodes of the partition; the most
+-- GPUs, CPUs and MiB of a node; and the most GPUs of each type. The kinds of its nodes have the same form, with the number of
+-- such nodes in the place of all GPUs; without any, they are not known.
+local function sizes_in(text, kinds)
     local sizes = {}
-    local size = "([^:,%s]+):(%d+):(%d+):(%d+):(%d+):([^,%s]*)"
-    for name, all_gpus, gpus, cpus, mib, types in string.gmatch(text or "", size) do
-        local by_type = {}
-        for kind, count in string.gmatch(types, "([^+=]+)=(%d+)") do
-            by_type[kind] = tonumber(count)
+    for name, all_gpus, gpus, cpus, mib, types in string.gmatch(text or "", SIZE) do
+        sizes[name] = resources(gpus, cpus, mib, types)
+        sizes[name].all_gpus = tonumber(all_gpus)
+        sizes[name].kinds = {}
+    end
+    for name, num_nodes, gpus, cpus, mib, types in string.gmatch(kinds or "", SIZE) do
+        local kind = resources(gpus, cpus, mib, types)
+        kind.num_nodes = tonumber(num_nodes)
+        if sizes[name] then
+            table.insert(sizes[name].kinds, kind)
         end
-        sizes[name] = {
-            all_gpus = tonumber(all_gpus),
-            gpus = tonumber(gpus),
-            cpus = tonumber(cpus),
-            mib = tonumber(mib),
-            by_type = by_type,
-        }
     end
     return sizes
 end
@@ -118,7 +130,7 @@ local function read_lease()
         fresh = math.abs(os.time() - written) <= stale_after,
         wake_room = tonumber(values.wake_room_bytes) or 0,
         holds_room = tonumber(values.holds_room),
-        sizes = sizes_in(values.sizes),
+        sizes = sizes_in(values.sizes, values.kinds),
     }
 end
 
@@ -291,8 +303,7 @@ end
 -- Size of a job ----------------------------------------------------------------------------------------------------
 --
 -- slurmctld checks at the submission whether nodes can ever run a job, but not for a job on hold. So a job that is larger than
--- every node, or than its partition, is not held: then slurmctld refuses it in its own words. If it accepts the job after all, the
--- controller takes it over.
+-- every node, or than its partition, is not held but left to this check: see check_by_slurm().
 
 -- Return the number and the type of the GPUs in one item of a request: 2, "a100" for "gres:gpu:a100:2". The number is nil if the
 -- item is not understood, and 0 for other resources.
@@ -370,13 +381,30 @@ local function exceeds_cpus(job, size)
     return tasks * (exceeds(each, 0) and each or 1) > size.cpus
 end
 
-local function is_larger_than(job, size)
+-- Return whether a node with these resources is too small for any part of the job.
+local function exceeds_node(job, node)
     local mib = job.pn_min_memory
-    return exceeds_gpus(job.tres_per_node or job.gres, size)
-        or exceeds_gpus(job.tres_per_task, size)
-        or exceeds_all_gpus(job, size)
-        or exceeds_cpus(job, size)
-        or (type(mib) == "number" and mib < MOST_MIB and mib > size.mib)
+    return exceeds_gpus(job.tres_per_node or job.gres, node)
+        or exceeds_gpus(job.tres_per_task, node)
+        or (job.max_nodes == 1 and exceeds_gpus(job.tres_per_job, node))
+        or (node.gpus == 0 and names_gpus(job.tres_per_job)) -- each node of the job has at least one of its GPUs
+        or exceeds_cpus(job, node)
+        or (type(mib) == "number" and mib < MOST_MIB and mib > node.mib)
+end
+
+-- Return whether fewer nodes of a partition are large enough than the job has at least.
+local function exceeds_kinds(job, size)
+    local found = 0
+    for _, kind in ipairs(size.kinds) do
+        if not exceeds_node(job, kind) then
+            found = found + kind.num_nodes
+        end
+    end
+    return #size.kinds > 0 and found < (is_set(job.min_nodes) and job.min_nodes or 1)
+end
+
+local function is_larger_than(job, size)
+    return exceeds_node(job, size) or exceeds_all_gpus(job, size) or exceeds_kinds(job, size)
 end
 
 -- Return whether the job is too large for each partition in which it may run.
@@ -388,6 +416,68 @@ local function is_too_large(job, part_list, lease)
         end
     end
     return true
+end
+
+-- Conditions of a job ----------------------------------------------------------------------------------------------
+--
+-- Sizes do not show whether nodes with certain features, names or free disks can run a job. So a job with such conditions is left
+-- to Slurm's check as well. The controller then has to hold each of them, so only some jobs in each lease are checked.
+
+local checks_beat = nil -- time of the lease since which checks_made counts
+local checks_made = 0 -- jobs with conditions that were left to Slurm's check since that lease
+
+local function is_text(value)
+    return type(value) == "string" and value ~= ""
+end
+
+-- Return whether the job restricts its nodes by other values than numbers of GPUs, CPUs and MiB for each node.
+local function has_conditions(job)
+    return is_text(job.features)
+        or is_text(job.req_nodes)
+        or is_text(job.exc_nodes)
+        or is_text(job.reservation)
+        or is_text(job.mem_per_tres)
+        or (is_set(job.min_mem_per_cpu) and job.min_mem_per_cpu > 0)
+        or (is_set(job.pn_min_tmp_disk) and job.pn_min_tmp_disk > 0)
+end
+
+-- Return the number, or 0 if it is not given.
+local function given(number)
+    return is_set(number) and number < NO_VAL16 and number or 0
+end
+
+-- Return whether the job has more nodes, CPUs or GPUs in all than the partition, or more CPUs on a node than its limit.
+local function exceeds_partition(job, partition, size)
+    local nodes, each = job.min_nodes, math.max(given(job.cpus_per_task), 1)
+    local cpus = math.max(each, given(job.pn_min_cpus), given(job.ntasks_per_node) * each)
+    if is_set(nodes) and nodes > (partition.total_nodes or nodes) then
+        return true
+    end
+    if is_set(job.min_cpus) and job.min_cpus > (partition.total_cpus or job.min_cpus) then
+        return true
+    end
+    local most = partition.max_cpus_per_node
+    if is_set(most) and most > 0 and cpus > most then
+        return true
+    end
+    local gpus = gpus_in(job.tres_per_node or job.gres)
+    return size ~= nil and (cpus > size.cpus or (is_set(nodes) and gpus ~= nil and nodes * gpus > size.all_gpus))
+end
+
+-- Return whether only Slurm can tell that nodes can run the job. Each of several partitions has nodes and limits of its own.
+local function is_in_doubt(job, part_list, lease)
+    local names = wanted_partitions(job, part_list)
+    local name, another = names(), names()
+    return another ~= nil or has_conditions(job) or exceeds_partition(job, part_list[name] or {}, lease.sizes[name])
+end
+
+-- Count one more job that Slurm checks because of its conditions. Return whether it may be left to the check.
+local function take_check(lease)
+    if lease.time ~= checks_beat then
+        checks_beat, checks_made = lease.time, 0
+    end
+    checks_made = checks_made + 1
+    return checks_made <= MOST_CHECKS
 end
 
 -- Admin comment ----------------------------------------------------------------------------------------------------
@@ -544,6 +634,27 @@ end
 
 -- Submission -------------------------------------------------------------------------------------------------------
 
+-- Return whether Slurm is to check that nodes can run the job.
+local function needs_check(job, part_list, lease)
+    return is_too_large(job, part_list, lease) or (is_in_doubt(job, part_list, lease) and take_check(lease))
+end
+
+-- Leave the job to Slurm's check: slurmctld refuses it at once, in its own words, if no nodes can ever run it. If it accepts the
+-- job, the controller holds it. Until then the job has a begin time some seconds ahead, so that Slurm does not start it on nodes
+-- of its own choice; the mark tells the controller that this time is not the user's. Without a controller the job starts then.
+-- Jobs with GPUs by socket are placed by Slurm, and need not wait.
+local function check_by_slurm(job)
+    local now = os.time()
+    local begin, takeover = is_time(job.begin_time) and job.begin_time or now, now + TAKEOVER_S
+    if begin >= takeover or names_gpus(job.tres_per_socket) then
+        return
+    end
+    job.begin_time = takeover
+    if begin <= now then
+        job.admin_comment = with_mark(job.admin_comment, CHECK_MARK .. string.format("%.0f", takeover))
+    end
+end
+
 local function submit(job, part_list)
     local lease = fresh_lease()
     if not lease or not is_managed(job, part_list, lease) then
@@ -556,8 +667,9 @@ local function submit(job, part_list)
         end
         return slurm.SUCCESS
     end
-    local ok, too_large = pcall(is_too_large, job, part_list, lease)
-    if ok and too_large then
+    local ok, needed = pcall(needs_check, job, part_list, lease)
+    if ok and needed then
+        check_by_slurm(job)
         wake(lease, "submit")
         return slurm.SUCCESS
     end
@@ -686,7 +798,7 @@ local function modify_held_by_user(lease, job, record)
         end
         return slurm.SUCCESS
     end
-    job.begin_time = math.max(begin_time_of(job, record), os.time() + RELEASE_DELAY_S)
+    job.begin_time = math.max(begin_time_of(job, record), os.time() + TAKEOVER_S)
     forget_begin(record.job_id)
     wake(lease, "user-release " .. shown_id(record))
     return slurm.SUCCESS
@@ -740,7 +852,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 6, others = others }
+headway_job_submit = { version = 7, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

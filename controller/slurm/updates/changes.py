@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.slurm.client import (
+    CHECK_MARK,
     HELD_BY_ADMIN,
     PIN_MARK,
     Failure,
@@ -139,6 +140,8 @@ def hold_step(found: Found, mark: str) -> Step:
     Another process of Headway, which released the job just before, may be about to remove the mark. So the mark is written with
     every hold, although the job had it when it was read, and once more if it is missing after the hold: without it the hold would
     count as one of others, and the job would wait for ever.
+
+    A begin time that job_submit.lua gave to the job ends with the same update.
     """
     job = found.job
     if job.phase is not Phase.PENDING:
@@ -149,7 +152,9 @@ def hold_step(found: Found, mark: str) -> Step:
     words = [] if job.held and not job.is_impossible else ["Priority=0"]
     marked = mark in job.admin_comment.split()
     if words or not marked:
-        comment = _writable(found, exchanged(job.admin_comment, PIN_MARK, mark))
+        check = _check_token(job.admin_comment)
+        comment = _writable(found, exchanged(exchanged(job.admin_comment, check, ""), PIN_MARK, mark))
+        words += ["StartTime=now"] if _waits_for_check(job, check) else []
         if not isinstance(comment, Failure):
             words.append(f"AdminComment={comment}")
         elif not marked:
@@ -158,6 +163,17 @@ def hold_step(found: Found, mark: str) -> Step:
     if not words:
         return Command(uhold) if job.reason == HELD_BY_ADMIN else None
     return Command(("update", f"JobId={job.key.job_id}", *words), then=uhold if "Priority=0" in words else ())
+
+
+def _check_token(comment: str) -> str:
+    """Return the token with the begin time that job_submit.lua gave to the job; empty when there is none."""
+    return next((token for token in comment.split() if token.startswith(CHECK_MARK)), "")
+
+
+def _waits_for_check(job: SlurmJob, check: str) -> bool:
+    """Return whether the job has the begin time of this token still, and not a later one from its user."""
+    digits, begin_s = check.removeprefix(CHECK_MARK), job.eligible_time_s
+    return digits.isdecimal() and begin_s is not None and begin_s <= int(digits)
 
 
 def release_step(found: Found) -> Step:

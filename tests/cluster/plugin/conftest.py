@@ -10,7 +10,14 @@ from slurm.minicluster.cluster import ClusterSpec, MiniCluster, PartitionSpec
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.stand_in import StandIn
 
-PARTITIONS = (PartitionSpec("dl"), PartitionSpec("other"))
+PARTITIONS = (
+    PartitionSpec("dl"),
+    PartitionSpec("other"),
+    PartitionSpec("lean", (), "MaxTime=INFINITE MaxCPUsPerNode=8"),
+    PartitionSpec("small", ("n2",)),
+    PartitionSpec("tiny", ("n1",)),
+)
+FEATURES = {"n1": ("fast",), "n2": ("slow",)}
 
 
 @pytest.fixture(scope="package")
@@ -23,9 +30,10 @@ def stand_in() -> Iterator[StandIn]:
 @pytest.fixture(scope="package")
 def shared(stand_in: StandIn) -> Iterator[MiniCluster]:
     lua = stand_in.script("job_submit.lua")
-    with MiniCluster(
-        ClusterSpec(name=unique_name(), nodes=2, gpus=8, job_submit_lua=lua, partitions=PARTITIONS)
-    ) as cluster:
+    spec = ClusterSpec(
+        name=unique_name(), nodes=2, gpus=8, job_submit_lua=lua, partitions=PARTITIONS, features=FEATURES
+    )
+    with MiniCluster(spec) as cluster:
         yield cluster
 
 

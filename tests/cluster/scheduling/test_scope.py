@@ -130,6 +130,36 @@ def test_node_lists_and_features_are_honoured(world: Live, options: tuple[str, .
     assert set(world.expand(world.show(job)["NodeList"])) <= allowed
 
 
+def test_a_job_that_slurm_has_checked_is_placed_at_once_and_begins_when_it_was_submitted(world: Live) -> None:
+    # given a controller that has nothing else to do
+    job = world.sbatch("-C", "fast", "--gres=gpu:1", seconds=600)
+    # when the job runs, then the policy has placed it, before the begin time that Slurm's check needs, and nothing of that is left
+    world.until_state(job, "RUNNING")
+    shown = world.show(job)
+    submitted_s, eligible_s, started_s = (
+        time.mktime(time.strptime(shown[key], "%Y-%m-%dT%H:%M:%S"))
+        for key in ("SubmitTime", "EligibleTime", "StartTime")
+    )
+    assert eligible_s <= started_s < submitted_s + 5
+    assert mark(world, job) == ""
+    world.until_seen_running(job)
+    assert world.headway.ask("why", job)["decisions"], "the policy placed it"
+
+
+def test_a_later_begin_time_of_such_a_job_is_waited_for(world: Live) -> None:
+    begun = time.time()
+    job = world.sbatch("-C", "fast", "--begin=now+8", "--gres=gpu:1", seconds=1)
+    world.until(lambda: mark(world, job) == "headway:hold", "it is held")
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert time.time() - begun >= 7.0
+
+
+def test_a_request_that_no_nodes_can_run_is_refused_at_its_submission(world: Live) -> None:
+    for impossible in (["-C", "fast&slow"], ["-N3", "-C", "ib"], ["-x", "n[1-4]"], ["--tmp=900T"]):
+        said = world.refused("sbatch", *impossible, "--gres=gpu:1", "--wrap=true")
+        assert "Requested node configuration is not available" in said
+
+
 def test_a_reservation_is_honoured(world: Live) -> None:
     world.cluster.run(
         "scontrol", "create", "reservation", "ReservationName=exam", "StartTime=now", "Duration=10", "Nodes=n1,n2",

@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 KNOWN: Mapping[str, tuple[str, ...]] = {
-    "is impossible for another reason": (
-        "exclude-all",
-        "exclude-too-many",
-        "tmp-too-much",
-        "mem-per-cpu-too-much",
-        "mem-per-gpu-too-much",
-        "feature-too-few-nodes",
-        "feature-impossible",
-        "feature-counts",
-        "partition-node-of-another",
-        "partition-too-many-cpus",
-        "partitions-all-too-small",
-        "reservation-too-small",
-    ),
     "not order the jobs that Headway holds": (
         "order-nice-changed",
         "order-priority-by-root",

@@ -105,13 +105,14 @@ class LuaPlugin:
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
-    def submit(self, _before: str = "", **job: object) -> Answer:
-        """sbatch: `job` are the fields of job_desc that differ from a plain GPU job."""
+    def submit(self, _before: str = "", limits: str = "", **job: object) -> Answer:
+        """sbatch: `job` are the fields of job_desc that differ from a plain GPU job; `limits` is Lua that changes `parts`."""
         fields = {"script": "#!/bin/sh", "tres_per_node": "gres:gpu:2", "priority": NO_VAL, "het_job_offset": NO_VAL}
         return _parse(
             self.lua(
                 f"{_before}\nlocal job = {_table({**fields, **job})}\n"
                 "local parts = {dl = {flag_default = 1}, gpu = {flag_default = 0}, other = {flag_default = 0}}\n"
+                f"{limits}\n"
                 "show(slurm_job_submit(job, parts, 1001), job)"
             )
         )
@@ -175,6 +176,13 @@ class Pipe:
 
 def untouched(answer: object) -> bool:
     return answer.code == 0 and "admin_comment" not in answer.job and answer.job["priority"] == "4294967294"  # type: ignore[attr-defined]
+
+
+def checked_by_slurm(answer: Answer) -> bool:
+    """Return whether the job is not held, but may not start for some seconds."""
+    begin_s = int(answer.job["begin_time"])
+    soon = 0 < begin_s - time.time() <= 5
+    return soon and answer.job["priority"] == str(NO_VAL) and answer.job["admin_comment"] == f"headway:check={begin_s}"
 
 
 LUAS = interpreters()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.base.lease import Lease, PartitionSize, is_stale, parse_lease, read_lease, wake_room, write_lease
+from controller.base.lease import Lease, is_stale, parse_lease, read_lease, wake_room, write_lease
+from controller.base.partition_size import MOST_KINDS, NodeKind, PartitionSize
 
 LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), controller_uid=64030, wake_room_bytes=65536)
 
@@ -24,7 +25,7 @@ def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> N
 
     assert (tmp_path / "lease").read_text() == (
         "time=1000000\nstale_after=2.5\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"
-        "holds_room=1000\nsizes=\n"
+        "holds_room=1000\nsizes=\nkinds=\n"
     )
 
 
@@ -36,6 +37,39 @@ def test_the_sizes_of_partitions_are_one_line(tmp_path: Path) -> None:
     write_lease(tmp_path / "lease", replace(LEASE, sizes=sizes))
 
     assert "\nsizes=dl:32:8:64:256000:a100=4+1g.10gb=2,cpu:0:0:32:64000:\n" in (tmp_path / "lease").read_text()
+
+
+def test_the_kinds_of_nodes_are_one_line(tmp_path: Path) -> None:
+    mixed = (NodeKind(4, 8, 64, 256_000, (("a100", 4), ("h100", 4))), NodeKind(2, 0, 128, 512_000))
+    many = tuple(NodeKind(1, 8, 64, mib) for mib in range(MOST_KINDS + 1))
+    sizes = (
+        PartitionSize("many", 8, 8, 64, 256_000, kinds=many),
+        PartitionSize("dl", 32, 8, 128, 512_000, kinds=mixed),
+        PartitionSize("one", 8, 8, 64, 256_000, kinds=(NodeKind(1, 8, 64, 256_000),)),
+    )
+    write_lease(tmp_path / "lease", replace(LEASE, sizes=sizes))
+
+    text = (tmp_path / "lease").read_text()
+    assert "\nkinds=dl:4:8:64:256000:a100=4+h100=4,dl:2:0:128:512000:,one:1:8:64:256000:\n" in text
+
+
+def test_kinds_that_take_too_much_room_are_left_out_by_partition(tmp_path: Path) -> None:
+    kinds = tuple(NodeKind(1, 8, 64, 256_000 + index) for index in range(MOST_KINDS))
+    sizes = tuple(PartitionSize(f"partition{number}", 8, 8, 64, 256_000, kinds=kinds) for number in range(500))
+    write_lease(tmp_path / "lease", replace(LEASE, partitions=("partition0",), sizes=sizes))
+
+    text = (tmp_path / "lease").read_text()
+    shown = text.partition("kinds=")[2].strip().split(",")
+    assert len(text) < 65536
+    assert len(shown) > 500
+    assert len(shown) % MOST_KINDS == 0
+
+
+@pytest.mark.parametrize("wrong", [{"num_nodes": -1}, {"cpus": 2**60}, {"gpus_by_type": (("a:b", 1),)}])
+def test_a_kind_that_lua_could_not_read_is_refused(wrong: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"num_nodes": 1, "gpus": 8, "cpus": 64, "memory_mib": 256_000}
+    with pytest.raises(ValueError, match=r"range|types"):
+        NodeKind(**(values | wrong))
 
 
 @pytest.mark.parametrize("wrong", [{"gpus": -1}, {"memory_mib": 2**60}, {"gpus_by_type": (("a b", 1),)}])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.base.lease import PartitionSize
-from tests.unit.slurm.lua_plugin import HELD, NO_LUA, NO_VAL, RELEASE, LuaPlugin, Pipe, untouched
+from controller.base.partition_size import PartitionSize
+from tests.unit.slurm.lua_plugin import HELD, NO_LUA, NO_VAL, RELEASE, LuaPlugin, Pipe, checked_by_slurm, untouched
 
 pytestmark = NO_LUA
 
@@ -61,8 +61,8 @@ def test_every_other_job_passes_untouched(plugin: LuaPlugin, pipe: Pipe, other: 
     assert pipe.lines() == []
 
 
-@pytest.mark.parametrize("partition", [None, "", "dl", "gpu", "gpu,dl"])
-def test_partitions_are_managed_when_all_of_them_are(plugin: LuaPlugin, partition: str | None) -> None:
+@pytest.mark.parametrize("partition", [None, "", "dl", "gpu"])
+def test_jobs_of_managed_partitions_are_held(plugin: LuaPlugin, partition: str | None) -> None:
     assert plugin.submit(partition=partition).job["priority"] == "0"
 
 
@@ -166,7 +166,7 @@ def test_a_job_larger_than_every_node_is_left_to_slurm_which_refuses_it(
 ) -> None:
     plugin.beat(sizes=SIZES)
 
-    assert untouched(plugin.submit(**request_))
+    assert checked_by_slurm(plugin.submit(**request_))
     assert pipe.lines() == ["submit"]  # if Slurm accepts it, the controller takes it over
 
 
@@ -185,7 +185,6 @@ def test_a_job_larger_than_every_node_is_left_to_slurm_which_refuses_it(
         {"pn_min_memory": 2**64 - 2},  # not given
         {"num_tasks": 65},
         {"num_tasks": 65, "max_nodes": 1, "overcommit": 1},
-        {"partition": "gpu,dl", "tres_per_node": "gres:gpu:8"},
     ],
 )
 def test_a_job_that_may_fit_is_held(plugin: LuaPlugin, request_: dict[str, object]) -> None:
@@ -197,7 +196,7 @@ def test_a_job_that_may_fit_is_held(plugin: LuaPlugin, request_: dict[str, objec
 def test_without_the_size_of_a_partition_every_job_is_held(plugin: LuaPlugin) -> None:
     plugin.beat(sizes=SIZES[:1])
 
-    assert plugin.submit(partition="dl,gpu", tres_per_node="gres:gpu:9").job["priority"] == "0"
+    assert plugin.submit(partition="gpu", tres_per_node="gres:gpu:9").job["priority"] == "0"
     plugin.beat()
     assert plugin.submit(tres_per_node="gres:gpu:9").job["priority"] == "0"
 

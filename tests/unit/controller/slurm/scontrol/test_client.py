@@ -8,6 +8,7 @@ import pytest
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.slurm.client import (
+    CHECK_MARK,
     HOLD_MARK,
     PIN_MARK,
     USER_HOLD_MARK,
@@ -192,6 +193,23 @@ async def test_hold_and_mark_are_one_command() -> None:
     assert await client_of(slurm).hold([KEY]) == {}
     assert slurm.commands("update") == [f"update JobId=7 Priority=0 AdminComment={HOLD_MARK}"]
     assert (slurm["7"]["priority"], slurm["7"]["admin_comment"]) == ("0", HOLD_MARK)
+
+
+@pytest.mark.parametrize(("begin_s", "ends"), [(5, True), (3600, False), (None, False)])
+async def test_a_hold_ends_the_begin_time_of_a_job_that_slurm_has_checked_but_not_one_of_its_user(
+    begin_s: int | None, ends: bool
+) -> None:
+    eligible = {} if begin_s is None else {"eligible": at(int(NOW_S) + begin_s)}
+    slurm = Slurmctld(pending(7, admin_comment=f"billing=7 {CHECK_MARK}{NOW_S + 5:.0f} x", **eligible))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert slurm["7"]["admin_comment"] == f"billing=7 x {HOLD_MARK}"
+    assert ["StartTime=now" in line for line in slurm.commands("update")] == [ends]
+
+
+async def test_a_mark_without_a_time_changes_no_begin_time() -> None:
+    slurm = Slurmctld(pending(7, admin_comment=f"{CHECK_MARK}soon", eligible=at(int(NOW_S) + 5)))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert slurm.commands("update") == [f"update JobId=7 Priority=0 AdminComment={HOLD_MARK}"]
 
 
 async def test_a_hold_ends_as_one_that_the_user_may_release() -> None:
