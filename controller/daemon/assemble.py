@@ -28,6 +28,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.stop_signals import stop_signals
+from controller.daemon.web_user import web_uid
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
@@ -102,6 +103,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             audit=audit,
             notes=notes,
             accounting=open_accounting(settings),
+            web_uid=web_uid(settings),
         )
     )
     stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement))

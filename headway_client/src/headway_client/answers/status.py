@@ -72,6 +72,12 @@ class NodeUse(Message):
     """True = Slurm would start jobs there."""
     state: str = text(5)
     """Slurm's state words."""
+    partitions: tuple[str, ...] = texts(6)
+    """Managed partitions that have it."""
+    rack: str = text(7)
+    """Its leaf switch; empty = Slurm knows no switches."""
+    reason: str = text(8)
+    """Slurm's reason for its state; empty = none."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,5 @@ class Status(Message):
     """Open preemptions whose job runs again."""
     troubles: tuple[str, ...] = texts(30)
     """A sentence for each background task that failed in the last minutes."""
+    decision_s: float = real(34)
+    """Time that the last decision took, seconds; 0 = none yet."""
