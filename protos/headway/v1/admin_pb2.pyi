@@ -117,7 +117,7 @@ class Status(_message.Message):
     outside: _builtins.str
     """How the last state leaves the range that the policy's weights were trained on; empty if it does not, or if that is not known."""
     decision_s: _builtins.float
-    """Time that the last decision took, seconds; 0 = none yet."""
+    """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
     @_builtins.property
     def policy(self) -> Global___PolicyInfo: ...
     @_builtins.property

@@ -195,4 +195,4 @@ class Status(Message):
     troubles: tuple[str, ...] = texts(30)
     """A sentence for each background task that failed in the last minutes."""
     decision_s: float = real(34)
-    """Time that the last decision took, seconds; 0 = none yet."""
+    """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
