@@ -12,6 +12,7 @@ from controller.admin.explain.wait_reason import reason_of
 from controller.base.lease import is_stale, read_lease
 from controller.base.text import clip
 from controller.observe.role import Role, Standing
+from controller.preempt.budget import PreemptionBudget
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from controller.cycle.view.controller_view import ControllerView
     from policies.api import LearningStatus
 
+_MOST_PREEMPTIONS = 1000
+"""Newest preemptions from which the budget that is left is computed."""
 SKEW_S = 1.0
 """Clock difference of a node from which on it is reported, in seconds. Measurements are corrected by any difference."""
 
@@ -55,6 +58,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
     under_way = controller.preemptions.open.values()
+    budget = PreemptionBudget(controller.settings, controller.preemptions.newest(_MOST_PREEMPTIONS), now_s)
     return admin_pb2.Status(
         version=version,
         uptime_s=controller.clock.monotonic() - health.begun_at_s,
@@ -77,6 +81,8 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         preemptions_open=len(under_way),
         troubles=controller.tasks.troubles,
         preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),
+        preemption_budget=controller.settings.preemption_budget_per_hour,
+        preemption_budget_left=budget.left,
     )
 
 

@@ -110,10 +110,10 @@ class Views:
 
     async def preemptions(self, request: Request, user: str) -> Response:
         """Show preemptions and their cost."""
-        found = await _or_page(self._source.preemptions(user))
+        status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.preemptions(user))
         return await self._renderer.page(
-            request, "preemptions.html", user, rows=preemptions.rows(found), outcomes=preemptions.outcomes(found),
-            most=preemptions.SHOWN,
+            request, "preemptions.html", user, found=status, rows=preemptions.rows(answer),
+            outcomes=preemptions.outcomes(answer), most=preemptions.SHOWN,
         )  # fmt: skip
 
     async def contention(self, request: Request, user: str) -> Response:

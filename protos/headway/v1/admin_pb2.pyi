@@ -78,6 +78,8 @@ class Status(_message.Message):
     GUARD_FIELD_NUMBER: _builtins.int
     OUTSIDE_FIELD_NUMBER: _builtins.int
     DECISION_S_FIELD_NUMBER: _builtins.int
+    PREEMPTION_BUDGET_FIELD_NUMBER: _builtins.int
+    PREEMPTION_BUDGET_LEFT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -118,6 +120,9 @@ class Status(_message.Message):
     """How the last state leaves the range that the policy's weights were trained on; empty if it does not, or if that is not known."""
     decision_s: _builtins.float
     """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
+    preemption_budget: _builtins.int
+    """Stops by threshold and policies that preemption_budget_per_hour allows, and how many of them are left now."""
+    preemption_budget_left: _builtins.int
     @_builtins.property
     def policy(self) -> Global___PolicyInfo: ...
     @_builtins.property
@@ -173,10 +178,12 @@ class Status(_message.Message):
         guard: _builtins.str = ...,
         outside: _builtins.str = ...,
         decision_s: _builtins.float = ...,
+        preemption_budget: _builtins.int = ...,
+        preemption_budget_left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

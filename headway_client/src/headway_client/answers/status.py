@@ -196,3 +196,7 @@ class Status(Message):
     """A sentence for each background task that failed in the last minutes."""
     decision_s: float = real(34)
     """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
+    preemption_budget: int = u32(35)
+    """Stops by threshold and policies that are allowed within an hour."""
+    preemption_budget_left: int = u32(36)
+    """Number of them that are left now."""

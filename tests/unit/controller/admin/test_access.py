@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import os
 import pwd
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import headway_client
 import pytest
 from headway_client import AsyncClient, HeadwayError, InvalidRequestError, NotPermittedError, Reason
 
@@ -136,6 +140,40 @@ async def test_a_user_named_before_the_first_reading_waits(folder: Path) -> None
     async with serve_admin(world, folder, "", web_uid=os.getuid()):
         assert (await client(folder, "bob").status()).nodes_total == 0
         assert (await refusal(client(folder, "bob").queue()))[1] is Reason.NOT_READY
+
+
+AS_USER = """
+import os, sys
+from pathlib import Path
+from headway_client import Client, HeadwayError
+os.setgroups([]); os.setgid({uid}); os.setuid({uid})
+for user in ("ann", None):
+    try:
+        print([entry.user for entry in Client({path!r}, user=user).queue().entries])
+    except HeadwayError as error:
+        print(error.reason)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as other users")
+async def test_the_kernel_says_which_process_is_headway_web(folder: Path) -> None:
+    folder.chmod(0o755)
+    world = world_in(folder)
+    world.sbatch(gpus_per_node=8, user="ann")
+    world.sbatch(gpus_per_node=8, user="bob")
+    await world.turn()
+    world.slurm_says(PrivateData="jobs")
+    said = {}
+    async with serve_admin(world, folder, "", web_uid=4242):
+        for uid in (4242, 4243):
+            program = AS_USER.format(uid=uid, path=str(folder / "status.sock"))
+            done = await asyncio.to_thread(
+                subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
+                env={**os.environ, "PYTHONPATH": str(Path(headway_client.__file__).parents[1])},
+            )  # fmt: skip
+            assert done.stderr == ""
+            said[uid] = done.stdout.splitlines()
+    assert said == {4242: ["['ann']", "jobs-private"], 4243: ["user-not-accepted", "jobs-private"]}
 
 
 def test_the_web_user_is_a_user_of_its_own() -> None:

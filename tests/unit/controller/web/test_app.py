@@ -94,6 +94,7 @@ def test_nodes_idle_waits_preemptions_and_pairs(cluster: Site) -> None:
         assert "17 to 32 GPUs</th>" in waits
         preempted = page(client, "/preemptions")
         assert "operator" in preempted
+        assert "Of 20 stops by threshold and policies within an hour, <strong>20</strong> are left" in preempted
         assert "by hand, to make room for job 6" in preempted
         pairs = page(client, "/contention")
         assert re.search(r'/jobs/1">1</a>.*?1\.68.*?/jobs/2">2</a>.*?1\.32', pairs)
