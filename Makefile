@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DOCS_STAMP := $(VENV)/.docs-ready
 
-.PHONY: setup demo test test-slow collect check docs hooks bench fidelity proto clean
+.PHONY: setup demo test test-slow collect check docs man hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
 # Tests start hundreds of Python processes, each of which would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -75,6 +75,10 @@ hooks: setup
 docs: setup $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/docs/index.html"
+
+## make man        manual pages and shell completions of all programs, in build/share
+man: setup
+	@$(BIN)/python -m policies.serving.manual --out build/share
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

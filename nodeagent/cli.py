@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="The agent of a compute node: it measures the jobs there and reports to the controller.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

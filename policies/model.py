@@ -138,6 +138,10 @@ class Jobs:
     Training: `epochs` is the number of epochs that the job's user states, `progress` the share of its training that is done, from 0
     to 1. NaN where it is not known; both are None where nothing is known of any job.
 
+    Slurm's order: `slurm_priority` is the priority that Slurm would give a waiting job that is not held, `partition_tier` the
+    highest PriorityTier of its partitions. NaN where a priority is not known, and for running jobs. Both are None where Slurm's
+    order is not known, and in simulations.
+
     Parameter servers: `num_servers` is the number that a job requests (0: it trains by all-reduce). Running jobs have servers
     on `server_node[server_offset[i]:server_offset[i+1]]`, and beside it `server_count`. All four are None where no job has
     servers.
@@ -179,6 +183,8 @@ class Jobs:
     server_offset: IntColumn | None = None
     server_node: IntColumn | None = None
     server_count: IntColumn | None = None
+    slurm_priority: FloatColumn | None = None
+    partition_tier: IntColumn | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policies.documents import is_number, is_whole
-from policies.rule import Layout
+from policies.rule import Layout, Order
 
 _LARGEST = (1 << 63) - 1
 
@@ -22,6 +22,12 @@ def layout_named(value: object) -> Layout:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"layout is {value!r}; give {' or '.join(known)}")
     return known[value]
+
+
+def order_named(value: object) -> Order:
+    """Return the option `order`: submission or slurm. Raises ValueError that lists both."""
+    known = {"submission": Order.ARRIVAL, "slurm": Order.SLURM}
+    return known[choice("order", value, tuple(known))]
 
 
 def whole(name: str, value: object, *, least: int | None = None, most: int | None = None) -> int:

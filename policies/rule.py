@@ -26,6 +26,8 @@ class Order(IntEnum):
     """Estimated run time that is left, times GPUs."""
     QUEUES = 6
     """Two queues: jobs below the threshold of attained GPU-seconds, then the others."""
+    SLURM = 7
+    """Slurm's order: highest tier of the partitions first, then highest priority; of submission where neither is known."""
 
 
 class Discipline(IntEnum):

@@ -78,6 +78,15 @@ def command_name(pid: int) -> str:
         return ""
 
 
+def command_line(pid: int) -> tuple[str, ...]:
+    """Return the words of the command line of a process; empty when the process has ended."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return ()
+    return tuple(word.decode(errors="replace") for word in line.rstrip(b"\0").split(b"\0"))
+
+
 def children(pid: int) -> tuple[int, ...]:
     """Return the pids of the children of a process; empty when it has ended."""
     found: list[int] = []

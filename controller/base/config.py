@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from controller.base.errors import ConfigurationError
-from policies.serving.runtime.settings_file import read_settings
+from controller.base.web_address import parse_web_address
+from policies.serving.runtime.settings_file import read_settings, wrong_secret
 
 DEFAULT_PATH = Path("/etc/headway/controller.toml")
 POLICY_USER = "headway-policy"
@@ -66,8 +67,8 @@ class ControllerSettings(BaseModel):
     policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not called."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
     """Time limit of the policy server for one decision; when it is reached, the fallback policy makes this decision."""
-    fallback_policy: Annotated[str, AT_START] = "fifo-skip"
-    """Built-in policy that decides, in process, when the policy server does not."""
+    fallback_policy: Annotated[str, AT_START] = "backfill:order=slurm"
+    """Built-in policy that decides, in process, when the policy server does not: NAME, or NAME:key=value,key=value."""
 
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
     """Longest time between two readings of Slurm when nothing wakes the controller."""
@@ -166,10 +167,37 @@ class ControllerSettings(BaseModel):
     audit_file: Annotated[Path | None, AT_START] = None
     """File of the audit log, one JSON object a line; none = audit.jsonl in state_dir. Its folder must exist, and the controller's
     user must be able to write there. At 4 MiB it is renamed to NAME.1, and the newest five files are kept."""
+    notify_events: tuple[Literal["started", "preempted", "resumed", "moved", "ended"], ...] = (
+        "started", "preempted", "resumed", "moved", "ended",
+    )  # fmt: skip
+    """Events of jobs that are notified, to all receivers."""
+    notify_webhook: Annotated[str, AT_START] = ""
+    """Address (https://HOST/PATH) to which each event is sent as JSON by POST; empty = none."""
+    notify_webhook_token: Annotated[Path | None, AT_START] = None
+    """File with a token for notify_webhook, which is sent as `Authorization: Bearer`. Only its owner, root or the controller's
+    user, may be able to read it."""
+    notify_users: Annotated[dict[str, str], AT_START] = {}
+    """User to the address to which the events of this user's own jobs are sent as well."""
+    notify_command: Annotated[Path | None, AT_START] = None
+    """Program that is run for each event, as the controller's user and without arguments; the JSON is on its standard input. It
+    must belong to root or that user, and only its owner may have the right to write to it."""
+    notify_timeout_s: Annotated[float, Field(gt=0, le=60), AT_START] = 10.0
+    """Time limit of one delivery. A receiver that takes longer counts as failed, and its program is killed."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
     """Format of the log lines on standard error."""
+
+    @field_validator("notify_webhook", "notify_users")
+    @classmethod
+    def _are_addresses(cls, found: str | dict[str, str]) -> str | dict[str, str]:
+        for name, address in found.items() if isinstance(found, dict) else [("", found)] if found else []:
+            try:
+                parse_web_address(address)
+            except ValueError as error:
+                # Services for chats put a secret into the path.
+                raise wrong_secret(f"{name}: {error}" if name else str(error)) from None
+        return found
 
     @field_validator("agents_window_s")
     @classmethod

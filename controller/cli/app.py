@@ -21,7 +21,6 @@ from policies.serving.runtime.version import version_option
 app = typer.Typer(
     help="Show what the Headway scheduler does with the jobs of this cluster, and why; preempt, move and resize jobs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "

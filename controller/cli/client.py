@@ -100,7 +100,8 @@ def _runtime_dir(config: Path | None) -> Path:
         if config is None:
             return _DEFAULT_FOLDER
         raise CallError(
-            f"{path}: {error.strerror}; give the controller's settings file with --config, or a socket with --socket",
+            f"{path}: {error.strerror}; give the controller's settings file with --config or in HEADWAY_CONFIG, or a socket with "
+            "--socket",
             USAGE,
         ) from None
     except (OSError, DocumentError) as error:

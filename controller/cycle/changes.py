@@ -94,15 +94,22 @@ def allocated_gpus(job: SlurmJob) -> int:
     return sum(share.gpus for share in job.allocated)
 
 
+SHORT_RUN_S = 3.0
+"""Run time below which a requeued run counts as one that ended right after its start."""
+
+
 def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
     """Return the usage of a requeued job in all its runs so far. A run counts when the restart count shows its end."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
     counts = former.phase.occupies_nodes and job.restarts > former.restarts
     run_s = run_time_s(former, now_s) if counts else 0.0
+    runs = job.restarts - former.restarts
     return Served(
         service_s=earlier.service_s + run_s,
         gpu_s=earlier.gpu_s + run_s * allocated_gpus(former),
         first_submit_s=earlier.first_submit_s,
+        # A run that was not seen began and ended between two snapshots.
+        short_runs=0 if runs > 0 and run_s >= SHORT_RUN_S else earlier.short_runs + max(runs, 0),
     )
 
 

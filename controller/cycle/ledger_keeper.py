@@ -14,7 +14,7 @@ from controller.base.events import EventLog
 from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
-from controller.cycle.refusals import retry_now
+from controller.cycle.refusals import requeued_at_once, retry_now
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import may_be_same
@@ -99,7 +99,10 @@ class LedgerKeeper:
         for former, job in found.requeued:
             if is_outdated(former, job, self._ledger):
                 del self._ledger.originals[former.key]
-            self._ledger.succeed(former.key, job.key, served_after(former, job, self._ledger, snapshot.time_s))
+            served = served_after(former, job, self._ledger, snapshot.time_s)
+            self._ledger.succeed(former.key, job.key, served)
+            if (pause := requeued_at_once(served.short_runs, snapshot.time_s)) is not None:
+                self._ledger.refusals[job.key] = pause
             remember_after_run(job, former, self._ledger, snapshot.nodes)
             touched |= {former.key, job.key}
         for job in found.new:

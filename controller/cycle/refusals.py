@@ -29,6 +29,8 @@ _RETRY = Backoff(first_s=5.0, longest_s=LAST_RETRY_S)
 """Pause before a refused job is placed again."""
 MOST_BEHIND = 12
 """Number of refusals behind other jobs of Slurm's queue after which Slurm places the job."""
+FREE_SHORT_RUNS = 2
+"""Number of runs in a row that may be requeued right after their start before the job has to wait: its user may ask for that."""
 _NOT_TRIED = frozenset({"", "None", "Priority"})
 """Reasons of a job that Slurm has not considered yet, or that comes after others: they say nothing about the nodes."""
 _NO_ROOM = "Resources"
@@ -110,6 +112,23 @@ def refused_again(before: Refusal | None, verdict: Verdict, now_s: float, nodes:
         behind=behind,
         tried=",".join(sorted(tried)),
         woken=woken,
+    )
+
+
+def requeued_at_once(short_runs: int, now_s: float) -> Refusal | None:
+    """Return a pause for a job that Slurm puts back into the queue right after each start; None for the first few times.
+
+    Such a job would otherwise start every second for ever, where Slurm itself would let it wait for two minutes after each requeue.
+    """
+    more = short_runs - FREE_SHORT_RUNS
+    if more <= 0:
+        return None
+    return Refusal(
+        reason=f"Slurm requeued it right after its start, {short_runs} times in a row; PrologSlurmctld or Prolog may fail, see "
+        "the logs of slurmctld and of its nodes",
+        refused_at_s=now_s,
+        retry_at_s=now_s + _RETRY.pause_s(more - 1),
+        count=more,
     )
 
 

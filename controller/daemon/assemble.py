@@ -27,14 +27,16 @@ from controller.daemon.audit_trail import AuditTrail
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
+from controller.daemon.slurm_order import read_slurm_order
 from controller.daemon.stop_signals import stop_signals
 from controller.daemon.web_user import web_uid
+from controller.notify.service import send_notifications
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
-from policies.api import load_policy
+from policies.api import load_policy, parse_policy
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
@@ -55,7 +57,7 @@ async def run_controller(path: Path) -> None:
         connect = partial(PolicyClient, trusted=trusted_users(settings))
         decider = Decider(
             endpoint=connect(settings.policy_address),
-            fallback=load_policy(settings.fallback_policy),
+            fallback=load_policy(*parse_policy(settings.fallback_policy)),
             deadline_s=settings.policy_deadline_s,
             clock=clock,
         )
@@ -84,6 +86,9 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
 
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
     await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.topology, tasks))
+    await stack.enter_async_context(
+        read_slurm_order(lambda: controller.facts, controller.client.shares, knowledge.set_priorities, tasks)
+    )
     measurement = await stack.enter_async_context(
         measure(
             newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks, racks=lambda: knowledge.racks
@@ -106,7 +111,8 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             web_uid=web_uid(settings),
         )
     )
-    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement))
+    receivers = stack.enter_context(send_notifications(controller, settings))
+    stack.enter_context(serve_metrics(controller, settings.metrics_address, measurement, receivers))
 
 
 def _reload(path: Path, controller: Controller, notifier: Notifier, trail: AuditTrail) -> None:

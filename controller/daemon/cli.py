@@ -12,7 +12,6 @@ from policies.serving.runtime.version import version_option
 app = typer.Typer(
     help="Run the Headway controller beside slurmctld, or the watchdog that releases jobs while the controller is away.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

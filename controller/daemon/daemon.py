@@ -16,10 +16,12 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
-from controller.cycle.decision.decider import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider
+from controller.cycle.decision.server import PolicyEndpoint
 from controller.cycle.view.health import CycleListener, Health
 from controller.cycle.view.result import CycleResult
 from controller.daemon.audit_trail import AuditTrail
+from controller.daemon.ending import Ending
 from controller.daemon.heartbeat import Heartbeat
 from controller.daemon.lessons import OutcomeQueue
 from controller.daemon.pacing.intervals import Intervals
@@ -91,12 +93,12 @@ class Controller:
             self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
             self.knowledge, progress=self._note_progress,
         )  # fmt: skip
-        self._stop = asyncio.Event()
+        self._ending = Ending()
         self._slurm_settings = SlurmSettings(client, clock, self._holds)
         self._partitions = UnknownPartitions()
         self._policies = PolicySwap(decider, connect, self.events)
         self._intervals = Intervals(self._current_settings, self.health)
-        self._pause = Pause(self.health, self._intervals, clock, self._stop, self._jobs_wait)
+        self._pause = Pause(self.health, self._intervals, clock, self._ending.requested, self._jobs_wait)
         self._pruned_s: float | None = None
         self._wake: WakePipe | None = None
         self._broken: Exception | None = None  # the failure of the heartbeat
@@ -122,8 +124,9 @@ class Controller:
         return None if self.last is None else self.last.observation.snapshot
 
     def stop(self) -> None:
-        """End after the present step. The lease is not withdrawn, so that a restart has no effect on jobs."""
-        self._stop.set()
+        """End after the present cycle, or in it if it takes long. The lease is not withdrawn, so that a restart has no effect on
+        jobs."""
+        self._ending.request()
         if self._wake is not None:
             self._wake.nudge()
 
@@ -155,21 +158,25 @@ class Controller:
             async with (
                 self.tasks.running("lease", lambda: heartbeat.run(wake, notifier), failed=self._give_up),
                 self.tasks.running("learn", lambda: self.outcomes.report_to(self.decider)),
+                self._ending.limited(),
             ):
-                with paused_collector() as collector:
-                    while not self._stop.is_set():
-                        pause_s = await self._one_cycle(wake)
-                        self.health.last_cycle_s = self.clock.monotonic()
-                        await let_others_run()
-                        collector.collect()
-                        await let_others_run()
-                        await self._pause.wait(wake, pause_s, self.preemptions.wanted, lambda: self._errands(wake))
-                    if self._holds.read():  # systemd removes the folder when the unit stops for good
-                        await self._one_cycle(wake)
+                await self._cycles(wake)
         finally:
             await self.decider.close()
         if self._broken is not None:
             raise self._broken
+
+    async def _cycles(self, wake: WakePipe) -> None:
+        with paused_collector() as collector:
+            while not self._ending.requested.is_set():
+                pause_s = await self._one_cycle(wake)
+                self.health.last_cycle_s = self.clock.monotonic()
+                await let_others_run()
+                collector.collect()
+                await let_others_run()
+                await self._pause.wait(wake, pause_s, self.preemptions.wanted, lambda: self._errands(wake))
+        if self._holds.read():  # systemd removes the folder when the unit stops for good
+            await self._one_cycle(wake)
 
     def _give_up(self, error: Exception) -> None:
         """Stop, because without a heartbeat the lease becomes stale, whatever the cycles do."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import structlog
 
 from controller.base.events import EventLog
-from controller.cycle.decision.decider import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider
+from controller.cycle.decision.server import PolicyEndpoint
 from policies.api import PolicySpec
 from policies.model import ClusterState
 

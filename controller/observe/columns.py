@@ -36,10 +36,16 @@ STATIC = np.dtype(
         ("max_gpus", np.int64),
         ("epochs", np.float64),
         ("steps", np.float64),
+        ("cpus", np.float64),
+        ("memory_mib", np.float64),
+        ("nice", np.float64),
+        ("eligible_time_s", np.float64),
     ]
 )
 """Values that do not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns. `epochs`
-and `steps` are those that its user states; NaN: not stated."""
+and `steps` are those that its user states; NaN: not stated. From `cpus` on they are what Slurm's order depends on: CPUs and memory
+of the whole job, the nice value, and the time from which it may start (NaN: its submission)."""
+_OF_ORDER = ("cpus", "memory_mib", "nice", "eligible_time_s")
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,8 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         if estimate is not None:
             column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
             column["estimate_source"][row] = EstimateSource.HISTORY
+    for name in _OF_ORDER:
+        del column[name]
     column |= _measured(rows)
     column |= _training(column, rows)
     if np.array_equal(column["min_gpus"], column["max_gpus"]):  # no job is elastic

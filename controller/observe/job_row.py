@@ -18,6 +18,7 @@ from controller.observe.role import WAITING, Standing, in_scope, lasting_standin
 from controller.observe.shape import JobShape, shape_of
 from controller.observe.user_options import read_user_options
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.slurm.priorities.formula import Owner
 from controller.state.ledger import Ledger
 from controller.state.preemption import RelocationConstraint
 from policies.model import EstimateSource, Split
@@ -51,6 +52,8 @@ class JobRow:
     """Reason why the job can never be placed; empty if it can."""
     waits: bool
     """True if it waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
+    owner: Owner = ("", "", "", "")
+    """User, account, QOS and partitions, on which its priority depends."""
     anywhere: int | None = None
     """Row of the node set that it would have without its relocation constraint; None: it has no constraint."""
 
@@ -142,6 +145,7 @@ def job_row(
         unsupported=unsupported,
         problem=problem,
         waits=lasting is WAITING and not (job.dependency or unsupported or problem),
+        owner=(job.user, job.account, job.qos, job.partition),
         anywhere=anywhere,
     )
 
@@ -245,6 +249,10 @@ def _static(
         most,
         np.nan if options.epochs is None else options.epochs,
         np.nan if options.steps is None else options.steps,
+        max(own.num_cpus, own.num_tasks),
+        _memory_mib(own, shape),
+        job.nice,
+        np.nan if job.eligible_time_s is None else job.eligible_time_s,
     )
     return row.tobytes()
 

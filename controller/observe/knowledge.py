@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.observe.model_profiles import KnownModels
+from controller.observe.slurm_order import PriorityFacts
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.profiles.racks import ONE_RACK, Racks
 
@@ -17,11 +18,17 @@ class Knowledge:
         """Profiles of models; None: none was measured yet."""
         self.racks: Racks = ONE_RACK
         """Racks and uplinks of the nodes."""
+        self.priorities: PriorityFacts | None = None
+        """Settings and shares behind Slurm's priorities; None: not known."""
 
     def set_measured(self, measured: ContentionByRun, models: KnownModels | None) -> None:
         """Set the contention of running jobs and the profiles of models; they are part of the next snapshot."""
         self.measured = measured
         self.models = models
+
+    def set_priorities(self, priorities: PriorityFacts | None) -> None:
+        """Set the settings and shares behind Slurm's priorities; they are used for the next snapshot."""
+        self.priorities = priorities
 
     def set_topology(self, racks: Racks) -> None:
         """Set the rack topology; it is part of the next snapshot."""

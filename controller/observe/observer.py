@@ -21,6 +21,7 @@ from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_ro
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
 from controller.observe.role import WAITING, Role, Standing, standing
+from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
@@ -218,6 +219,7 @@ class Observer:
             node_sets=nodes.eligible.masks,
             racks=self._knowledge.racks,
         )
+        state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
         return self._model_columns.added(state, visible, measured, self._knowledge.models)
 
 

@@ -163,6 +163,8 @@ class SlurmJob:
     expedited: bool = False
     """Submitted with --requeue=expedite (Slurm 25.11 and later): after a failure of a node Slurm keeps its nodes for it, and starts
     it again at once, before all other jobs."""
+    nice: int = 0
+    """Value of --nice: it is subtracted from the job's priority."""
 
     @property
     def is_restarted_by_slurm(self) -> bool:
@@ -246,6 +248,10 @@ class SlurmPartition:
     nodes: frozenset[str]
     up: bool
     max_time_s: float | None
+    priority_tier: int = 1
+    """PriorityTier: jobs of a higher tier come before all others."""
+    priority_job_factor: int = 1
+    """PriorityJobFactor, from which the partition's part of a job's priority is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +335,27 @@ class SlurmFacts:
     """Settings in slurm.conf, as far as the client can read them."""
 
 
+Association = tuple[str, str, str]
+"""Account, user, and partition or empty: the unit of Slurm's fair share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Factors of users and QOS. Both are empty where Slurm has no accounting."""
+
+    fair_share: Mapping[Association, float] = field(default_factory=dict)
+    """Fair-share factor of each association, from 0 to 1."""
+    qos: Mapping[str, int] = field(default_factory=dict)
+    """Priority of each QOS."""
+
+    def fair_share_of(self, account: str, user: str, partition: str) -> float:
+        """Return the factor of a job's association: the one for its partition, else the one for all; 0 without one, as in Slurm."""
+        for association in ((account, user, partition), (account, user, "")):
+            if association in self.fair_share:
+                return self.fair_share[association]
+        return 0.0
+
+
 @runtime_checkable
 class SlurmClient(Protocol):
     """The verbs. Each has a time limit of its own and raises SlurmUnavailableError when slurmctld does not answer at all.
@@ -346,6 +373,9 @@ class SlurmClient(Protocol):
 
     async def topology(self) -> str:
         """Return what `scontrol show topology` prints; empty when Slurm has no topology."""
+
+    async def shares(self) -> Shares:
+        """Return the fair shares of users and the priorities of QOS; empty where Slurm has no accounting."""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""

@@ -14,7 +14,7 @@ from controller.slurm.client import SlurmClient
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.run import ProcessRunner
 
 log = structlog.get_logger(__name__)

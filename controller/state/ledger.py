@@ -78,6 +78,8 @@ class Served:
     service_s: float
     gpu_s: float
     first_submit_s: int
+    short_runs: int = 0
+    """Number of runs in a row that ended in a requeue right after their start."""
 
 
 @dataclass(frozen=True, slots=True)

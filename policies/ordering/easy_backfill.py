@@ -22,7 +22,8 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = 
     Running jobs stay. The first job that does not fit is the head. T is the earliest expected finish of a running job at which
     the head can be placed on what is free now and all that is released until then. Going on down the order, a job starts if it
     can be placed now and either is expected to end by T, or leaves enough at T for the head. Only the one place that the rule
-    gives is tried. A job without an estimate is expected never to end. The reservation is a time, not nodes, and is made anew at
+    gives is tried. A job without an estimate is expected to end after all that have one, and never by T. If the head does not fit
+    even after the end of all running jobs, every job that fits starts. The reservation is a time, not nodes, and is made anew at
     every decision.
     """
     queue = order.tolist()
@@ -55,18 +56,21 @@ class _PassHead:
     @property
     def promise(self) -> str:
         """Text that says when the head will start."""
+        if self._wait is None:
+            return "first in the queue; fits only on nodes that are not available now, so later jobs start before it"
         when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s, by estimates"
         return f"first in the queue; starts {when}; later jobs start before it only if they do not delay it"
 
-    def _reserve(self, staying: dict[int, Placement]) -> int:
-        """Return how long the head has to wait, ns; NEVER when no known finish makes room for it."""
+    def _reserve(self, staying: dict[int, Placement]) -> int | None:
+        """Return how long the head has to wait, ns: NEVER for the end of jobs without an estimate; None when even that makes no
+        room for it."""
         by_end = sorted(staying, key=self._remaining.__getitem__)
         for remaining, rows in groupby(by_end, key=self._remaining.__getitem__):
             for row in rows:
                 self._later.give_back(row, staying[row])
             if self._placing.place(self._later, self._head) is not None:
                 return remaining
-        return NEVER
+        return None
 
     def starts(self, rows: Iterable[int]) -> Iterable[tuple[int, Placement, str]]:
         """Yield (row, placement, reason) of the jobs that start now."""
@@ -75,7 +79,7 @@ class _PassHead:
         full: set[int] = set()
         delaying: set[int] = set()
         for row in rows:
-            ends_in_time = self._remaining[row] <= self._wait
+            ends_in_time = self._wait is None or self._remaining[row] <= min(self._wait, NEVER - 1)
             if keys[row] in full or (keys[row] in delaying and not ends_in_time):
                 continue
             placement = place(now, row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.api import Decision
-from policies.model import ClusterState, IntColumn
+from policies.model import ClusterState, IntColumn, Jobs
 from policies.ordering.easy_backfill import backfill
 from policies.ordering.nanoseconds import NEVER, times, whole_ns
 from policies.ordering.select_by_total import select_by_total
@@ -52,4 +52,18 @@ def order_keys(rule: Rule, state: ClusterState) -> IntColumn:
         case Order.QUEUES:
             threshold = min(round(rule.threshold_gpu_s * 1e9), NEVER)
             keys = (whole_ns(jobs.attained_gpu_s) >= threshold).astype(np.int64)
+        case Order.SLURM:
+            keys = _slurm_keys(jobs)
     return keys
+
+
+def _slurm_keys(jobs: Jobs) -> IntColumn:
+    """Return the rank of each job by tier and priority, the highest first; jobs with the same two have the same rank.
+
+    Jobs without a priority come after those that have one.
+    """
+    tier = np.zeros(len(jobs)) if jobs.partition_tier is None else jobs.partition_tier
+    priority = np.zeros(len(jobs)) if jobs.slurm_priority is None else jobs.slurm_priority
+    both = np.column_stack((-tier, np.where(np.isnan(priority), np.inf, -priority)))
+    ranks: IntColumn = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return ranks

@@ -22,7 +22,7 @@ from policies.wire.columns import (
     write_column,
 )
 from policies.wire.profiles import profile_columns, read_profiles, write_profiles
-from policies.wire.training import read_servers, read_training, training_columns
+from policies.wire.training import read_servers, read_slurm_order, read_training, training_columns
 from protos.headway.v1 import snapshot_pb2
 
 SCHEMA_VERSION = 1
@@ -196,6 +196,7 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     columns |= _decode_sizes(message, columns["num_gpus"])
     columns |= _decode_measured(message, len(ids))
     columns |= read_training(message, len(ids))
+    columns |= read_slurm_order(message, len(ids))
     columns |= read_servers(message, columns["state"], num_nodes)
     placement = _decode_placements(message, columns["state"], num_nodes)
     return Jobs(ids=ids, users=users, node_set=node_set, **columns, **placement)

@@ -1,4 +1,4 @@
-"""Columns of training and of parameter servers in snapshots: each group is there as a whole, or left out."""
+"""Columns of training, of parameter servers and of Slurm's order in snapshots: each group is there as a whole, or left out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from policies.wire.columns import check, entries_per_row, read_column
 
 _TRAINING = ("epochs", "progress")
 _SERVERS = ("num_servers", "server_offset", "server_node", "server_count")
+_SLURM_ORDER = ("slurm_priority", "partition_tier")
 _MOST_EPOCHS = 1e9
 _MOST_SERVERS = 1_000_000
 """No job trains longer or has more servers; larger numbers belong to broken messages."""
@@ -20,8 +21,8 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 def training_columns(jobs: Jobs) -> Columns:
-    """Return the columns of both groups, where there are some."""
-    columns = {name: getattr(jobs, name) for name in (*_TRAINING, *_SERVERS)}
+    """Return the columns of these groups, where there are some."""
+    columns = {name: getattr(jobs, name) for name in (*_TRAINING, *_SERVERS, *_SLURM_ORDER)}
     return {name: column for name, column in columns.items() if column is not None}
 
 
@@ -35,6 +36,15 @@ def read_training(message: Any, num_jobs: int) -> Columns:
     fine = np.isnan(progress) | ((progress >= 0) & (progress <= 1))
     check("jobs.progress", fine, progress, "not a share from 0 to 1; send NaN where it is not known")
     return dict(zip(_TRAINING, (epochs, progress), strict=True))
+
+
+def read_slurm_order(message: Any, num_jobs: int) -> Columns:
+    """Return priorities and tiers; empty where the message has neither. Raises WireError."""
+    if not any(getattr(message, name) for name in _SLURM_ORDER):
+        return {}
+    priority, tier = (read_column(message, "jobs", name, num_jobs) for name in _SLURM_ORDER)
+    check("jobs.slurm_priority", ~np.isinf(priority), priority, "infinite; send NaN where it is not known")
+    return dict(zip(_SLURM_ORDER, (priority, tier), strict=True))
 
 
 def read_servers(message: Any, state: npt.NDArray[np.int64], num_nodes: int) -> Columns:

@@ -20,7 +20,6 @@ app = typer.Typer(
     name="headway-sim",
     help="Simulate policies on traces of jobs, compare them, and make traces.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",

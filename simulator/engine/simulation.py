@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -68,7 +69,7 @@ class Simulation:
         self.cluster = cluster
         self.settings = settings = settings or Settings()
         self._policy = policy
-        self._rule: Rule | None = policy.rule if isinstance(policy, Ruled) else None
+        self._rule: Rule | None = _rule_of(policy)
         self._period = _period(policy)
         layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
         pool = NodePool(list(cluster.gpus))
@@ -269,7 +270,7 @@ class Simulation:
 
     def _change_policy(self, policy: Policy) -> None:
         self._policy = policy
-        self._rule = policy.rule if isinstance(policy, Ruled) else None
+        self._rule = _rule_of(policy)
         self._period = _period(policy)
         self._stall = self._make_stall()
         self._allocator = Allocator(self.trace, policy.spec)
@@ -355,6 +356,13 @@ def _period(policy: Policy | None) -> int:
             f"policy {policy.spec.name} has rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
         )
     return round(policy.spec.round_s * NS_PER_S)
+
+
+def _rule_of(policy: object) -> Rule | None:
+    """Return the policy's rule, if it has one. Jobs of a simulation have no priority by Slurm: that order is the one of arrival."""
+    if not isinstance(policy, Ruled):
+        return None
+    return replace(policy.rule, order=Order.ARRIVAL) if policy.rule.order == Order.SLURM else policy.rule
 
 
 def _integers(column: IntColumn) -> memoryview[int]:

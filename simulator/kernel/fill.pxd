@@ -4,6 +4,7 @@ from simulator.kernel.loop cimport Loop
 from simulator.kernel.nodes cimport NodePool
 
 cdef long long NEVER
+cdef long long NOT_EVEN_THEN
 
 @cython.locals(first=ActiveJob, size=cython.longlong, queue=list)
 cpdef ActiveJob first_waiting(Loop loop, list passed)
@@ -29,6 +30,9 @@ cdef class Backfill:
 
     @cython.locals(nodes=list, counts=list, place=cython.longlong)
     cdef long long _leaves_enough(self, NodePool pool, NodePool later, long long found, ActiveJob head)
+
+@cython.locals(finish=cython.longlong)
+cdef long long ends_by(ActiveJob job, long long now, long long deadline)
 
 @cython.locals(remaining=cython.longlong)
 cdef long long expected_finish(ActiveJob job, long long now)

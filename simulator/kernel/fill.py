@@ -7,6 +7,9 @@ from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.kernel.nodes import NodePool
 
+NOT_EVEN_THEN = -1
+"""A time of `Backfill`: the head of the queue does not fit even after the end of all running jobs."""
+
 
 def first_waiting(loop: Loop, passed: list[int]) -> ActiveJob | None:
     """Return the first waiting job in the policy's order, of the sizes that are not `passed` over."""
@@ -49,7 +52,8 @@ class Backfill:
 
     Source: D. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995. T is the earliest expected finish of a running job at
     which the head can be placed on what is free now and all that is released until then. In arrival order, a later job
-    starts if it can be placed now and either is expected to end by T, or leaves enough at T for the head.
+    starts if it can be placed now and either is expected to end by T, or leaves enough at T for the head. A job without an estimate
+    is expected to end after all that have one, and never by T.
     """
 
     def __init__(self, placement: int) -> None:
@@ -68,7 +72,8 @@ class Backfill:
         self._pass_head(loop, later, head, deadline)
 
     def _reserve(self, loop: Loop, later: NodePool, head: ActiveJob) -> int:
-        """Return T; set `later` to the nodes' free GPUs at T."""
+        """Return T; set `later` to the nodes' free GPUs at T. NEVER: the end of jobs without an estimate; NOT_EVEN_THEN: the head
+        does not fit even after that."""
         later.share_division(loop.pool)
         later.copy_from(loop.pool)
         for job in loop.running:
@@ -82,7 +87,7 @@ class Backfill:
                 continue
             if later.place(head.size, head.gpus, self.placement) > 0:
                 return job.key
-        return NEVER
+        return NOT_EVEN_THEN
 
     def _pass_head(self, loop: Loop, later: NodePool, head: ActiveJob, deadline: int) -> None:
         pool = loop.pool
@@ -98,7 +103,7 @@ class Backfill:
             if found == 0:
                 full[job.size] = 1
                 continue
-            if expected_finish(job, loop.now) > deadline and not self._leaves_enough(pool, later, found, head):
+            if not ends_by(job, loop.now, deadline) and not self._leaves_enough(pool, later, found, head):
                 delaying[job.size] = 1
                 continue
             found = pool.place(job.size, job.gpus, self.placement)
@@ -121,7 +126,7 @@ class Backfill:
             queue = loop.queues[size]
             place = cursors[size]
             if delaying[size]:
-                while place < len(queue) and expected_finish(queue[place], loop.now) > deadline:
+                while place < len(queue) and not ends_by(queue[place], loop.now, deadline):
                     place += 1
                 cursors[size] = place
             if place < len(queue) and (first is None or queue[place].before(first)):
@@ -139,6 +144,14 @@ class Backfill:
         for place in range(found):
             later.take(nodes[place], -counts[place])
         return 0
+
+
+def ends_by(job: ActiveJob, now: int, deadline: int) -> int:
+    """Return whether the job is expected to end by then, if it runs from now on; always, if the head fits not even then."""
+    if deadline == NOT_EVEN_THEN:
+        return 1
+    finish = expected_finish(job, now)
+    return 1 if finish != NEVER and finish <= deadline else 0
 
 
 def expected_finish(job: ActiveJob, now: int) -> int:

@@ -11,14 +11,14 @@ import typer
 from policies.serving.runtime.version import version_option
 from slurm.cli.compare import compare
 from slurm.cli.fidelity import fidelity
-from slurm.cli.minicluster import down, exec_on, restart, status, up
+from slurm.cli.running import down, exec_on, restart, status
 from slurm.cli.signals import end_on_signals
+from slurm.cli.up import up
 
 app = typer.Typer(
     name="headway-minicluster",
     help="A real Slurm cluster on one machine: slurmctld and some nodes, each with its own IP, host name and fake GPUs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (up, down, status, restart, compare, fidelity):

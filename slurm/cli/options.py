@@ -8,7 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+Name = Annotated[str, typer.Option(help="Name of the cluster; several clusters can be up at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def name_option(name: str) -> str:
+    """Return the option that names the cluster in a command line, with a blank before it; empty for the default."""
+    return "" if name == "headway" else f" --name {name}"
 
 
 def policies_in(text: str) -> list[str]:

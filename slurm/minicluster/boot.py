@@ -66,6 +66,11 @@ def write_files(spec: ClusterSpec, record: Record) -> None:
         "Files of a mini-cluster: headway-minicluster deletes everything in this folder.\n"
     )
     _make_folders(files, spec)
+    for name, text in spec.added_files.items():
+        path = files.root / name
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
     _write_configuration(spec, record, files)
     for gpu in range(spec.gpus):
         device = files.devices / f"nvidia{gpu}"

@@ -74,6 +74,11 @@ class RunningCluster:
         return self._hosts.addresses.host
 
     @property
+    def controller_address(self) -> str:
+        """Address of the host of slurmctld, "ctl"."""
+        return self._hosts.addresses.controller
+
+    @property
     def slurmctld_pid(self) -> int:
         """Pid of slurmctld as seen from here. Raises NotRunningError."""
         return self._hosts.daemon("slurmctld").pid
@@ -135,9 +140,9 @@ class RunningCluster:
         environment = {**namespaces.daemon_environment(self.slurm_conf), **(env or {})}
         run_tied(*self._hosts.entering(host), "sh", str(_BACKGROUND), str(log), *argv, env=environment)
 
-    def program_on(self, host: str, name: str) -> ProcessRef | None:
-        """Return a program that `start_on` has started; None if it does not run. `name` has at most 15 characters."""
-        return namespaces.daemon(self._hosts.holder(host), name)
+    def program_on(self, host: str, name: str, *words: str) -> ProcessRef | None:
+        """Return a program that `start_on` has started, with these words among its arguments; None if it does not run."""
+        return namespaces.started_program(self._hosts.holder(host), name, words)
 
     def sacctmgr(self, *words: str) -> None:
         """Change the accounting: `sacctmgr("modify", "user", "alice", "set", "GrpTRES=gres/gpu=8")`. Raises CommandError."""

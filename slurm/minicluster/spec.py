@@ -66,6 +66,9 @@ class ClusterSpec:
     """EpilogSlurmctld: run by slurmctld as SlurmUser when a job ends."""
     task_prolog: Path | None = None
     """TaskProlog: run as the user before each task and before the batch script."""
+    added_files: Mapping[str, str] = field(default_factory=dict)
+    """Path below the cluster's folder → text of a file that is there before the first daemon starts, and that every user may read
+    and execute. The hooks may be such files."""
     extra_conf: tuple[str, ...] = ()
     """Lines for slurm.conf. "Key=Value" replaces the mini-cluster's own line for that key."""
     partitions: tuple[PartitionSpec, ...] = (PartitionSpec("dl"),)
@@ -111,9 +114,10 @@ class ClusterSpec:
             _require(
                 all(_FEATURE.fullmatch(f) for f in features), f"features[{node}]", features, "letters, digits, _ . -"
             )
+        added = {self.home / name for name in self.added_files}
         for hook in ("job_submit_lua", "prolog_slurmctld", "epilog_slurmctld", "task_prolog"):
             path: Path | None = getattr(self, hook)
-            _require(path is None or path.is_file(), hook, path, "an existing file")
+            _require(path is None or path in added or path.is_file(), hook, path, "an existing file")
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Install the parts of Headway that Slurm loads.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

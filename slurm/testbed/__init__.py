@@ -1,5 +1,8 @@
-"""Headway on a mini-cluster, for the demonstration, the benchmarks and the tests.
-Imports `minicluster`, `processes` and `setup`; of other packages `controller`.
+"""Headway on a mini-cluster.
+Imports `errors`, `minicluster`, `processes` and `setup`; of other packages `controller` and `policies`.
+
+`Services` is Headway on a cluster that stays up. It is found again by the name of the cluster. `Installation` ends with the process
+that has made it, for the demonstration, the benchmarks and the tests:
 
 with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(nodes=4)) as cluster:
     headway.configure(cluster)

@@ -12,14 +12,14 @@ from typing import Any
 
 from slurm.minicluster.cluster import RunningCluster
 from slurm.processes import wait_until
-from slurm.testbed.programs import InstallationError, program, write_toml
+from slurm.testbed.programs import InstallationError, own_environment, program, write_toml
 
 AGENTS_PORT = 9342
 AGENT_CAPABILITIES = ("sys_ptrace", "dac_read_search")
 """The capabilities of root that the systemd unit leaves an agent."""
 _START_S = 60.0
 _STOP_S = 60.0
-_AGENT = "headway-agent"
+AGENT = "headway-agent"
 
 
 @dataclass
@@ -50,14 +50,14 @@ class NodeAgents:
         """Start the agent of a node that `start_all` has prepared. Raises InstallationError."""
         bounds = f"--bounding-set=-all,{','.join(f'+{name}' for name in AGENT_CAPABILITIES)}"
         as_its_unit = ("setpriv", bounds, "--inh-caps=-all", "--no-new-privs", "--")
-        argv = (*as_its_unit, *program(_AGENT), "run", "--config", str(self._folder_of(node) / "agent.toml"))
-        cluster.start_on(node, *argv, log=self._folder_of(node) / "agent.log")
+        argv = (*as_its_unit, *program(AGENT), "run", "--config", str(self._folder_of(node) / "agent.toml"))
+        cluster.start_on(node, *argv, log=self._folder_of(node) / "agent.log", env=own_environment())
         if wait:
             self._await(cluster, node)
 
     def stop(self, cluster: RunningCluster, node: str, number: signal.Signals = signal.SIGTERM) -> None:
         """End a node's agent. Raises InstallationError when it does not end."""
-        agent = cluster.program_on(node, _AGENT)
+        agent = cluster.program_on(node, AGENT)
         if agent is not None and agent.send(number) and not agent.wait_gone(_STOP_S):
             raise InstallationError(f"the agent of {node} does not end; its log:\n{self.log(node)[-2000:]}")
 
@@ -88,7 +88,7 @@ class NodeAgents:
 
     def _await(self, cluster: RunningCluster, node: str) -> None:
         def listens() -> bool:
-            agent = cluster.program_on(node, _AGENT)
+            agent = cluster.program_on(node, AGENT)
             return agent is not None and _listens(agent.pid, self.job_socket)
 
         if not wait_until(listens, _START_S):

@@ -15,14 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from controller.base.lease import is_stale, read_lease
-from controller.slurm.configuration import installed_files
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
-from slurm.setup.files import shipped_job_side, shipped_sources
-from slurm.setup.spank_build import PLUGIN_NAME, Toolchain, build, find_toolchain
+from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
-from slurm.testbed.programs import InstallationError, program, write_toml
+from slurm.testbed.layout import LUA, Layout, keys_for_agents
+from slurm.testbed.programs import InstallationError, NextLease, program, write_toml
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -36,11 +34,9 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass
-class Installation:
+class Installation(Layout):
     """One installation in a folder of its own. Invariant: every process that it started has ended when the context ends."""
 
-    folder: Path
-    """Folder of everything; the user of slurmctld must be able to enter it (not so below pytest's folders)."""
     partitions: tuple[str, ...] = ("dl",)
     settings: dict[str, Any] = field(default_factory=dict)
     """Keys of controller.toml in addition to the paths."""
@@ -58,7 +54,7 @@ class Installation:
 
     def __post_init__(self) -> None:
         """Describe the agents; `agents.start_all` starts them."""
-        self.agents = NodeAgents(self.folder / "agents", self.job_socket, self.agent_settings)
+        self.agents = NodeAgents(self.agents_folder, self.job_socket, self.agent_settings)
 
     @classmethod
     def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
@@ -67,28 +63,15 @@ class Installation:
         folder.chmod(0o755)
         made = cls(folder, **fields)
         made.runtime_dir.mkdir(mode=0o755)
-        sources = shipped_sources(made.job_side, made.job_socket)
-        made._install("job_submit.lua", sources.lua, 0o644)
-        made._install("event.sh", sources.event_hook, 0o755)
-        made._install("task_prolog.sh", sources.task_prolog, 0o755)
+        for script, text in made.scripts().items():
+            path = made.folder / script
+            path.write_text(text)
+            path.chmod(0o644 if script == LUA else 0o755)
         if made.with_agents:
-            made._install_job_side()
+            made.install_job_side()
         if made.with_spank:
             made._install_spank()
         return made
-
-    def _install(self, name: str, text: str, mode: int) -> None:
-        path = self.folder / name
-        path.write_text(installed_files.with_runtime_dir(text, self.runtime_dir))
-        path.chmod(mode)
-
-    def _install_job_side(self) -> None:
-        """Copy the folder of headway_job: users of the nodes may be unable to enter the original."""
-        shutil.copytree(
-            shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
-        )
-        # Each node mounts a folder of its own there, so that the path is the same on all nodes, as on real machines.
-        self.job_socket.parent.mkdir(mode=0o755)
 
     def _install_spank(self) -> None:
         tools = find_toolchain()
@@ -98,52 +81,10 @@ class Installation:
         self.plugstack.write_text(f"optional {self.spank_plugin}\n")
         self.plugstack.chmod(0o644)
 
-    @property
-    def runtime_dir(self) -> Path:
-        """Folder of the lease, the wake pipe and the sockets."""
-        return self.folder / "run"
-
-    @property
-    def config(self) -> Path:
-        """The controller.toml."""
-        return self.folder / "controller.toml"
-
-    @property
-    def job_side(self) -> Path:
-        """Folder from which jobs import headway_job."""
-        return self.folder / "jobside"
-
-    @property
-    def job_socket(self) -> Path:
-        """Socket of the agent of a node, as the node sees it."""
-        return self.folder / "agent" / "job.sock"
-
-    @property
-    def spank_plugin(self) -> Path:
-        """The SPANK plugin."""
-        return self.folder / PLUGIN_NAME
-
-    @property
-    def plugstack(self) -> Path:
-        """The plugstack.conf of the cluster, which Slurm's programs read at every start."""
-        return self.folder / "plugstack.conf"
-
-    @property
-    def policy_address(self) -> str:
-        """Address of the policy server."""
-        return f"unix://{self.runtime_dir}/policy.sock"
-
     def cluster_spec(self, **fields: Any) -> ClusterSpec:
         """Return the specification of a mini-cluster with plugins and hooks in place."""
         spec = ClusterSpec(**fields)
-        return replace(
-            spec,
-            extra_conf=(*spec.extra_conf, *self._plugstack_lines()),
-            job_submit_lua=self.folder / "job_submit.lua",
-            prolog_slurmctld=self.folder / "event.sh",
-            epilog_slurmctld=self.folder / "event.sh",
-            task_prolog=self.folder / "task_prolog.sh",
-        )
+        return self.with_hooks(replace(spec, extra_conf=(*spec.extra_conf, *self._plugstack_lines())))
 
     def _plugstack_lines(self) -> tuple[str, ...]:
         return (f"PlugStackConfig={self.plugstack}",) if self.with_spank else ()
@@ -151,40 +92,28 @@ class Installation:
     def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
         """Write controller.toml for that cluster; None for the embedded one."""
         self.settings.update(settings)
-        values: dict[str, Any] = {
-            "partitions": list(self.partitions),
-            "runtime_dir": str(self.runtime_dir),
-            "state_dir": str(self.folder / "state"),
-            "policy_address": self.policy_address,
-            "metrics_address": "127.0.0.1:0",
-        }
+        values = self.controller_settings(self.partitions, metrics_address="127.0.0.1:0")
         if cluster is None:
             values["slurm_client"] = "embedded"
         else:
             values["slurm_conf"] = str(cluster.slurm_conf)
             self.environment.update(cluster.env)
         if cluster is not None and self.with_agents:
-            values |= {"agents_address": controller_address(cluster), "agents_munge": "required"}
-            values["munge_socket"] = str(cluster.files.munge_socket)
+            values |= keys_for_agents(cluster, controller_address(cluster))
         values.update(self.settings)
         write_toml(self.config, values)
 
     def start_policy(self, name: str = "srtf") -> None:
         """Start the policy server, and wait until it listens."""
-        socket = self.runtime_dir / "policy.sock"
-        socket.unlink(missing_ok=True)
+        self.policy_socket.unlink(missing_ok=True)
         self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
-        self.wait(socket.exists, "policy")
+        self.wait(self.policy_socket.exists, "policy")
 
     def start_controller(self, timeout_s: float = START_S) -> None:
         """Start the controller, and wait for its first lease."""
-        path = self.runtime_dir / "lease"
-        # A controller that has just been stopped may have left a lease of the same second.
-        before = _written_ns(path)
+        lease = NextLease(self.lease)
         self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
-        self.wait(
-            lambda: _written_ns(path) != before and not is_stale(read_lease(path), time.time()), "controller", timeout_s
-        )
+        self.wait(lease.written, "controller", timeout_s)
 
     def wake(self) -> None:
         """Wake the controller, as a hook of slurmctld does when a job has ended."""
@@ -202,7 +131,7 @@ class Installation:
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start a process; its output goes to NAME.log in the folder."""
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with self.log_path(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [*self.wrap, *argv],
                 stdin=subprocess.DEVNULL,
@@ -220,11 +149,6 @@ class Installation:
                 what = f"ended with status {ended}" if ended is not None else f"was not ready after {timeout_s:g} s"
                 raise InstallationError(f"the {name} {what}; its log:\n{self.log(name)[-2000:]}")
             time.sleep(0.02)
-
-    def log(self, name: str) -> str:
-        """Return the output of a process so far."""
-        path = self.folder / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
@@ -290,11 +214,3 @@ class Installation:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _written_ns(path: Path) -> int:
-    """Return the time at which the file was written, in nanoseconds; -1 when there is no such file."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return -1

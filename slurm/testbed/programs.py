@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from controller.base.lease import is_stale, read_lease
 
 
 class InstallationError(Exception):
@@ -26,3 +30,29 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
     new.replace(path)
+
+
+def own_environment() -> dict[str, str]:
+    """Return the variables by which a program started elsewhere imports the same packages as this process."""
+    return {key: value for key, value in os.environ.items() if key == "PYTHONPATH"}
+
+
+class NextLease:
+    """The next lease that a controller writes. Create it before the controller is started."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # A controller that has just been stopped may have left a lease of the same second.
+        self._before_ns = _written_ns(path)
+
+    def written(self) -> bool:
+        """Return whether it has been written, and is fresh."""
+        return _written_ns(self._path) != self._before_ns and not is_stale(read_lease(self._path), time.time())
+
+
+def _written_ns(path: Path) -> int:
+    """Return the time at which the file was written, in nanoseconds; -1 when there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return -1

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
     parser.add_argument("--release", metavar="R", help="refuse to run on another release of Slurm than this (22.05)")
     parser.add_argument("--only", action="append", metavar="GLOB", help="play only cases or subjects of such names")
-    parser.add_argument("--policy", default="fifo-skip", help="policy of Headway (default: %(default)s)")
+    parser.add_argument("--policy", default="backfill:order=slurm", help="policy of Headway (default: %(default)s)")
     parser.add_argument(
         "--lots", type=int, metavar="N", help="cases at a time (default and most: as many as the cluster has lots)"
     )

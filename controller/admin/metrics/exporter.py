@@ -6,7 +6,7 @@ The exporter answers every caller that can reach it, so it listens on loopback; 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -15,15 +15,19 @@ from prometheus_client import CollectorRegistry, start_http_server
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.metered_client import MeteredClient
+from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
+from controller.notify.outbox import Outbox
 
 log = structlog.get_logger(__name__)
 
 
-def make_registry(controller: ControllerView, measurement: Measurement | None = None) -> CollectorRegistry:
+def make_registry(
+    controller: ControllerView, measurement: Measurement | None = None, receivers: Sequence[Outbox] = ()
+) -> CollectorRegistry:
     """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
@@ -31,6 +35,8 @@ def make_registry(controller: ControllerView, measurement: Measurement | None = 
     PreemptionMetrics(controller.preemptions, registry)
     if measurement is not None:
         AgentMetrics(measurement, registry)
+    if receivers:
+        registry.register(NotificationMetrics(receivers))
     if isinstance(controller.client, MeteredClient):
         registry.register(controller.client.latency)
         registry.register(controller.client.errors)
@@ -38,7 +44,9 @@ def make_registry(controller: ControllerView, measurement: Measurement | None = 
 
 
 @contextmanager
-def serve_metrics(controller: ControllerView, address: str, measurement: Measurement | None = None) -> Iterator[int]:
+def serve_metrics(
+    controller: ControllerView, address: str, measurement: Measurement | None = None, receivers: Sequence[Outbox] = ()
+) -> Iterator[int]:
     """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
     With an empty address nothing is served; port 0 stands for any free port. Raises ConfigurationError when listening fails.
     """
@@ -46,7 +54,7 @@ def serve_metrics(controller: ControllerView, address: str, measurement: Measure
         yield 0
         return
     host, port = parse_metrics_address(address)
-    registry = make_registry(controller, measurement)
+    registry = make_registry(controller, measurement, receivers)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:

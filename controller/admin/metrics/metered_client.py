@@ -14,6 +14,7 @@ from controller.slurm.client import (
     JobKey,
     Pin,
     ResourceRequest,
+    Shares,
     SlurmClient,
     SlurmFacts,
     SlurmJob,
@@ -53,6 +54,10 @@ class MeteredClient:
     async def topology(self) -> str:
         """Return what Slurm shows of its topology."""
         return await self._timed("topology", self._inner.topology())
+
+    async def shares(self) -> Shares:
+        """Return the fair shares of users and the priorities of QOS."""
+        return await self._timed("shares", self._inner.shares())
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read the whole cluster."""

@@ -33,7 +33,13 @@ States = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="The controller's settings file.", show_default="/etc/headway/controller.toml"),
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="HEADWAY_CONFIG",
+        help="The controller's settings file.",
+        show_default="/etc/headway/controller.toml",
+    ),
 ]
 SocketPath = Annotated[
     Path | None,

@@ -2,26 +2,25 @@
 
 However the policy server fails (killed, hung, slow, with answers that make no sense), a decision comes within the deadline plus
 the few milliseconds that the fallback takes. A server that has failed several times in a row is not called for some seconds, so
-that
-not every cycle waits for the deadline of a server that hangs.
+that not every cycle waits for the deadline of a server that hangs.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from controller.base.clock import Clock
 from controller.base.errors import PolicyUnavailableError
 from controller.cycle.decision.plan import Plan, Rejection, make_plan
+from controller.cycle.decision.server import PolicyEndpoint, Server
 from controller.state.decided_by import DecidedBy
-from policies.api import Decision, Outcome, Policy, PolicySpec
+from policies.api import Outcome, Policy, PolicySpec
 from policies.errors import PolicyError, PolicyFault, PolicyServerError
 from policies.model import ClusterState
 
@@ -41,35 +40,6 @@ _LEARNING_S = 30.0
 _BUSY_FOR_S = 60.0
 """Time for which a server counts as slow, seconds. It is limited, because without waiting jobs no decision shows that the
 server is faster again."""
-
-
-class PolicyEndpoint(Protocol):
-    """A policy server as the controller uses it. Errors are PolicyError."""
-
-    address: str
-
-    @property
-    def connection(self) -> int:
-        """Number of the newest connection; with another number, another process may answer."""
-
-    @property
-    def connected(self) -> bool:
-        """True if that connection is open."""
-
-    async def describe(self, deadline_s: float) -> PolicySpec:
-        """Return the policy's description of itself."""
-
-    async def healthy(self, deadline_s: float) -> bool:
-        """Return whether the server says that it serves."""
-
-    async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
-        """Return the allocation that the policy wants."""
-
-    async def learn(self, outcomes: Iterable[Outcome]) -> int:
-        """Report how jobs ended. Returns the number of outcomes that the policy has processed."""
-
-    async def close(self) -> None:
-        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +64,6 @@ class DeciderCounts:
     """Decisions that a rule made in a learned policy's place."""
     fallbacks: int = 0
     undecided: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A policy server with its description of itself. One value, so that a swap replaces both at once."""
-
-    endpoint: PolicyEndpoint
-    spec: PolicySpec | None = None
-    """None before the first answer."""
-    connection: int = 0
-    """Number of the connection on which `spec` was received."""
-
-    @property
-    def known(self) -> bool:
-        """True if `spec` is still valid: the same process answers."""
-        return self.spec is not None and self.endpoint.connection == self.connection
 
 
 class Decider:

@@ -18,6 +18,7 @@ from controller.slurm.client import (
     Phase,
     Pin,
     ResourceRequest,
+    Shares,
     SlurmFacts,
     SlurmJob,
     SlurmSnapshot,
@@ -64,6 +65,10 @@ class EmbeddedClient:
     async def topology(self) -> str:
         """Return an empty text: the emulated Slurm has no topology."""
         return ""
+
+    async def shares(self) -> Shares:
+        """Return no shares: the emulated Slurm has no accounting."""
+        return Shares()
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything."""

@@ -33,8 +33,9 @@ from controller.slurm.client import (
 from controller.slurm.hostlist import expand_indices, expand_nodes
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
-from controller.slurm.scontrol.parse import gpu_request, phase_of
+from controller.slurm.scontrol.parse import phase_of
 from controller.slurm.scontrol.parse_nodes import NOT_REGISTERED, node_is_available
+from controller.slurm.scontrol.parse_request import gpu_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,7 @@ def job_record(job: Any) -> JobRecord:
         array_job_id=job.array_id,
         het_job_id=job.heterogeneous_id,
         raw_id=int(job.id),
+        nice=int(getattr(job, "nice", None) or 0),
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None
@@ -352,6 +354,8 @@ def _partition(partition: Any) -> SlurmPartition:
         nodes=frozenset(expand_nodes(partition.nodes or "")),
         up=partition.state == "UP",
         max_time_s=minutes * 60.0 if isinstance(minutes, int) else None,
+        priority_tier=int(getattr(partition, "priority_tier", None) or 1),
+        priority_job_factor=int(getattr(partition, "priority_job_factor", None) or 1),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
+from controller.slurm.client import JobKey, Shares, SlurmFacts, SlurmJob, SlurmSnapshot
 from controller.slurm.pyslurm.calls import Changes, Cluster, Order
 from controller.slurm.pyslurm.process import Worker
 from controller.slurm.records import JobRecord, largest_node
@@ -41,6 +41,10 @@ class PySlurmClient(Verbs):
     async def topology(self) -> str:
         """Return what `scontrol show topology` prints: pyslurm has no call for it."""
         return await self._command_line.topology()
+
+    async def shares(self) -> Shares:
+        """Return the fair shares of users and the priorities of QOS, by command line: pyslurm has no call for shares."""
+        return await self._command_line.shares()
 
     async def unregistered(self, nodes: Sequence[str]) -> frozenset[str]:
         """Return those of these nodes that have not registered with slurmctld since it started."""

@@ -12,6 +12,7 @@ from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import (
     JobKey,
+    Shares,
     SlurmFacts,
     SlurmJob,
     SlurmNode,
@@ -20,6 +21,7 @@ from controller.slurm.client import (
     SlurmSnapshot,
 )
 from controller.slurm.records import JobRecord, largest_node
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.incremental import (
     JobReading,
     JobTable,
@@ -28,7 +30,6 @@ from controller.slurm.scontrol.incremental import (
     nothing_ticks,
     parse_answer,
 )
-from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.parse_nodes import (
     name_if_registered,
     parse_node,
@@ -36,6 +37,7 @@ from controller.slurm.scontrol.parse_nodes import (
     parse_reservation,
     ticking_in_node,
 )
+from controller.slurm.scontrol.parse_shares import SACCTMGR, SSHARE, parse_fair_shares, parse_qos
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, joined, require_contact, sentence
 from controller.slurm.updates.changes import Command, Found
@@ -104,6 +106,19 @@ class CommandLineClient(Verbs):
         """Return what `scontrol show topology` prints; empty when Slurm has no topology (22.05 calls that an error)."""
         answers = await self._scontrol.query(["show topology"])
         return answers.sections[0].decode("utf-8", "replace")
+
+    async def shares(self) -> Shares:
+        """Return the fair shares of users and the priorities of QOS. Raises SlurmError."""
+        shares = await self._runner.run("sshare", SSHARE)
+        if shares.status != 0:
+            raise SlurmReplyError(f"sshare: {sentence(shares.stderr) or 'failed without a message'}")
+        qos = await self._runner.run("sacctmgr", SACCTMGR)
+        if qos.status != 0:
+            raise SlurmReplyError(f"sacctmgr show qos: {sentence(qos.stderr) or 'failed without a message'}")
+        return Shares(
+            parse_fair_shares(shares.stdout.decode("utf-8", "replace")),
+            parse_qos(qos.stdout.decode("utf-8", "replace")),
+        )
 
     async def node_lines(self) -> list[str]:
         """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""

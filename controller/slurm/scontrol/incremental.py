@@ -19,7 +19,8 @@ import numpy as np
 from controller.base.errors import SlurmReplyError
 from controller.slurm.client import SlurmJob
 from controller.slurm.records import JobRecord
-from controller.slurm.scontrol.parse import Clockface, parse_job
+from controller.slurm.scontrol.clockface import Clockface
+from controller.slurm.scontrol.parse import parse_job
 
 Row = TypeVar("Row")
 Spans = Iterable[tuple[int, int]]

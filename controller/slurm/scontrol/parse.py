@@ -15,29 +15,29 @@ nothing. Their text is not mistaken for Slurm's, because:
 from __future__ import annotations
 
 import re
-import secrets
-from dataclasses import dataclass
 from functools import lru_cache
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob
 from controller.slurm.hostlist import expand_indices, expand_nodes
-from controller.slurm.records import MANY_NODES, NEWER_GRES, OLDER_GRES, JobRecord
+from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
+from controller.slurm.scontrol.clockface import Clockface
+from controller.slurm.scontrol.parse_request import GpuRequest, after_paths, gpus_requested, resources_requested
 from controller.slurm.scontrol.parse_texts import Texts, texts_of
 
 _OWNER = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\(\d+\) GroupId=[^=]*"
-    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=[^=]* Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
+    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=(?P<nice>[^=]*) Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
     r"(?: WCKey=[^=]*)?",
     re.DOTALL,
 )
 _OWNER_IN_DOUBT = re.compile(
     r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
     r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>) UserId=.* Priority=(?P<priority>\d+) "
-    r".*?(?P<account>)(?P<qos>)",
+    r".*?(?P<nice>)(?P<account>)(?P<qos>)",
     re.DOTALL,
 )
 _HET_SET = re.compile(r" HetJobIdSet=[\d,\-\[\]]+\Z")
@@ -51,12 +51,10 @@ _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
 _MOST_GPUS = 4096
 """Maximum number of GPUs of a node: a mask of GPUs is a number of so many bits."""
-_MOST_DIGITS = 15
-"""Maximum number of digits of a time in seconds: a float has them all."""
+_EXPEDITED = " ExpeditedRequeue=Yes"
 _FREE_TEXT = (" Network=", " Command=")
 _NO_TASKS = frozenset({"N/A", "4294967294"})
 """Values that scontrol prints as the tasks of an array that was cancelled before any of them started."""
-_TRES_NODES = re.compile(r"(?:\A|,)node=(\d+)")
 _ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -74,35 +72,6 @@ _ENDED = frozenset(
 _PENDING = frozenset(["PENDING", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
 _RUNNING = frozenset(["RUNNING", "RESIZING", "SIGNALING"])
 _LEAVING = frozenset(["COMPLETING", "EXPEDITING", "REQUEUED", "STAGE_OUT"])
-
-
-@dataclass(frozen=True, slots=True)
-class Clockface:
-    """Format in which scontrol must write times: a secret token, then the seconds since the Unix epoch.
-
-    Slurm 22.05 gives a time 32 bytes, ten of which the seconds need.
-    """
-
-    token: str
-
-    @staticmethod
-    def secret() -> Clockface:
-        """Return a format with a new token."""
-        return Clockface(f"t{secrets.token_hex(8)}.")
-
-    @property
-    def format(self) -> str:
-        """Value of SLURM_TIME_FORMAT."""
-        return f"{self.token}%s"
-
-    def seconds(self, text: str | None) -> float | None:
-        """Return the seconds; None for "Unknown", "None" and "N/A". Raises SlurmReplyError for a time in any other form."""
-        if text is None or text in {"Unknown", "None", "N/A", "(null)", ""}:
-            return None
-        digits = text.removeprefix(self.token)
-        if digits is text or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
-            raise SlurmReplyError(f"not a time in the form that SLURM_TIME_FORMAT asked for: {clip(text, 80)}")
-        return float(digits)
 
 
 def parse_job(text: str, clock: Clockface) -> JobRecord:
@@ -128,9 +97,9 @@ def parse_job(text: str, clock: Clockface) -> JobRecord:
 
 def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> JobRecord:
     fields = _fields(middle)
-    gpus = _gpu_request(tail)
+    gpus = gpus_requested(tail)
     texts = texts_of(tail)
-    begin, end = _after_paths(tail)
+    begin, end = after_paths(tail)
     job = _job(owner, middle, fields, texts, gpus, clock, expedited=tail.find(_EXPEDITED, begin, end) >= 0)
     array_id = job.array_job_id
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
@@ -143,7 +112,7 @@ def _job(
     middle: str,
     fields: dict[str, str],
     texts: Texts,
-    gpus: _GpuRequest,
+    gpus: GpuRequest,
     clock: Clockface,
     *,
     expedited: bool,
@@ -164,7 +133,7 @@ def _job(
         held=owner["priority"] == "0",
         admin_comment=texts.admin_comment,
         comment=texts.comment,
-        request=_request(fields, gpus),
+        request=resources_requested(fields, gpus),
         allocated=() if pending or ended else _shares(middle, fields, phase),
         batch=fields["BatchFlag"] != "0",
         requeue=fields["Requeue"] != "0",
@@ -184,6 +153,7 @@ def _job(
         het_job_id=int(owner["het"]) if owner["het"] else None,
         raw_id=int(owner["raw"]),
         expedited=expedited,
+        nice=int(owner["nice"] or 0),
     )
 
 
@@ -230,128 +200,6 @@ def _fields(middle: str) -> dict[str, str]:
         else:
             last = ""
     return fields
-
-
-@dataclass(frozen=True, slots=True)
-class _GpuRequest:
-    per_job: int | None = None
-    per_node: int | None = None
-    per_task: int | None = None
-    type: str = ""
-    per_socket: int | None = None
-    mixed: bool = False
-    prefix: str = OLDER_GRES
-
-
-_NO_GPUS = _GpuRequest()
-_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask|TresPerSocket)=(\S+)")
-_EXPEDITED = " ExpeditedRequeue=Yes"
-
-
-def _after_paths(tail: str) -> tuple[int, int]:
-    """Return begin and end of the part after the last path and before the mail address."""
-    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
-    end = tail.find(" MailUser=", begin)
-    return begin, len(tail) if end < 0 else end
-
-
-def _gpu_request(tail: str) -> _GpuRequest:
-    """Return the requested GPUs."""
-    found: dict[str, str] = {}
-    for key, text in _TRES.findall(tail, *_after_paths(tail)):
-        found.setdefault(key, text)
-    return gpu_request(*(found.get(f"TresPer{unit}", "") for unit in ("Job", "Node", "Task", "Socket")))
-
-
-@lru_cache(maxsize=4096)
-def gpu_request(per_job: str, per_node: str, per_task: str, per_socket: str = "") -> _GpuRequest:
-    """Return the request for GPUs by Slurm's texts, such as "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
-    if not (per_job or per_node or per_task or per_socket):
-        return _NO_GPUS
-    job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
-    types = {gpus.type for gpus in (job, node, task) if gpus.count}
-    return _GpuRequest(
-        per_job=job.count or None,
-        per_node=node.count or None,
-        per_task=task.count or None,
-        per_socket=values.gpus(per_socket).count or None,
-        type=types.pop() if len(types) == 1 else "",
-        # GPUs by task are never rewritten, so other resources beside them do no harm.
-        mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
-        prefix=NEWER_GRES if NEWER_GRES in per_job + per_node + per_task else OLDER_GRES,
-    )
-
-
-def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
-    tasks = fields.get("NumTasks", "N/A")
-    num_tasks = 1 if tasks == "N/A" else values.count(tasks)
-    tasks_per_node = _tasks_per_node(fields)
-    min_nodes, max_nodes = _node_range(fields, gpus.per_job)
-    if tasks_per_node:
-        min_nodes = max(min_nodes, -(-num_tasks // tasks_per_node))
-    per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
-    if per_task and tasks_per_node and tasks_per_node >= num_tasks:
-        tasks_per_node = None  # a maximum that bounds nothing, as Headway leaves it where it cannot be taken back
-    if per_node and per_job:
-        # --gpus with --gpus-per-node: together they say how many nodes.
-        min_nodes = max_nodes = max(per_job // per_node, 1)
-        per_job = None
-    elif per_task and per_job:
-        per_job = None
-    return _intern(
-        min_nodes,
-        max_nodes,
-        num_tasks,
-        values.span(fields["NumCPUs"])[0],
-        per_node,
-        per_job,
-        per_task if not per_node else None,
-        gpus.type,
-        values.size_mib(fields["MinMemoryNode"]) if "MinMemoryNode" in fields else None,
-        values.size_mib(fields["MinMemoryCPU"]) if "MinMemoryCPU" in fields else None,
-        expand_nodes(fields.get("ReqNodeList", "")),
-        expand_nodes(fields.get("ExcNodeList", "")),
-        tasks_per_node,
-        _cpus_per_task(fields),
-        gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
-        gpus.per_socket,
-        _is_bound_in_doubt(fields, gpus, max_nodes),
-    )
-
-
-@lru_cache(maxsize=16384)
-def _intern(*parts: object) -> ResourceRequest:
-    """Return one object for all equal requests: thousands of jobs have the same few."""
-    return ResourceRequest(*parts)  # type: ignore[arg-type]
-
-
-def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, int]:
-    """Return the least and most nodes.
-
-    scontrol derives the least number in NumNodes= from the tasks; the number that Slurm uses is in the TRES. An
-    upper bound that no cluster reaches is none; Slurm shows it as the number of GPUs of a --gpus job.
-    """
-    least, most = values.span(fields["NumNodes"])
-    requested = _TRES_NODES.search(fields.get("ReqTRES") or fields.get("TRES") or "")
-    least = int(requested[1]) if requested else least
-    unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
-    return least, 0 if unbounded else most
-
-
-def _is_bound_in_doubt(fields: dict[str, str], gpus: _GpuRequest, max_nodes: int) -> bool:
-    """Return whether the maximum of one node may be none. ReqTRES= is in the records of the releases that show it so."""
-    by_total = bool(gpus.per_job) and not gpus.per_node and not gpus.per_task
-    return by_total and max_nodes == 1 and "ReqTRES" in fields and fields["JobState"] == "PENDING"
-
-
-def _cpus_per_task(fields: dict[str, str]) -> int | None:
-    text = fields.get("CPUs/Task", "")
-    return (int(text) or None) if text.isdecimal() else None
-
-
-def _tasks_per_node(fields: dict[str, str]) -> int | None:
-    text = fields.get("NtasksPerN:B:S:C", "0").partition(":")[0]
-    return (int(text) or None) if text.isdecimal() else None
 
 
 def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShare, ...]:

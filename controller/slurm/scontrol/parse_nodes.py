@@ -10,7 +10,7 @@ from controller.base.text import clip
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.hostlist import expand_nodes
 from controller.slurm.scontrol import values
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _BARRING = frozenset(
@@ -122,7 +122,11 @@ def parse_partition(text: str) -> SlurmPartition:
             nodes=frozenset(expand_nodes(values.plain(fields.get("Nodes", "")))),
             up=fields["State"] == "UP",
             max_time_s=values.duration_s(fields["MaxTime"]),
+            priority_tier=int(fields.get("PriorityTier", "1")),
+            priority_job_factor=int(fields.get("PriorityJobFactor", "1")),
         )
+    except ValueError as error:
+        raise SlurmReplyError(f"a partition that is not understood ({error}): {clip(text)}") from None
     except KeyError as error:
         raise SlurmReplyError(f"a partition without {error.args[0]}=: {clip(text)}") from None
 

@@ -16,6 +16,8 @@ from headway_client.words import Reason
 
 ADMIN, STATUS = "admin.sock", "status.sock"
 DEFAULT_SETTINGS = Path("/etc/headway/controller.toml")
+SETTINGS_VARIABLE = "HEADWAY_CONFIG"
+"""Environment variable that names the settings in place of DEFAULT_SETTINGS, as for the command line."""
 DEFAULT_FOLDER = Path("/run/headway")
 
 _RUNTIME_DIR = re.compile(r"""^runtime_dir\s*=\s*(?:"([^"\\]*)"|'([^']*)')\s*(?:#.*)?$""", re.MULTILINE)
@@ -33,10 +35,11 @@ class Address:
     def __init__(self, given: PathLike | None = None, settings: Path | None = None) -> None:
         """`given` is a socket, or None: the sockets in `runtime_dir` of the controller's settings, as the command line finds them.
 
-        `settings` None: DEFAULT_SETTINGS. Raises InvalidRequestError when the settings cannot be understood.
+        `settings` None: those of $HEADWAY_CONFIG, else DEFAULT_SETTINGS. Raises InvalidRequestError when the settings cannot be
+        understood.
         """
         self._given = None if given is None else Path(given)
-        self._folder = DEFAULT_FOLDER if given is not None else _runtime_dir(settings or DEFAULT_SETTINGS)
+        self._folder = DEFAULT_FOLDER if given is not None else _runtime_dir(settings or _usual_settings())
 
     def candidates(self, *, admin: bool) -> list[Path]:
         """Return the sockets to try, in order: admin.sock, which takes every call, and for the others status.sock."""
@@ -84,6 +87,10 @@ def _failure(path: Path, problem: OSError, *, admin: bool) -> HeadwayError:
     if isinstance(problem, BlockingIOError):
         return UnavailableError(f"the controller at {path} accepts no connections at the moment ({ADVICE})")
     return UnavailableError(f"no controller answers at {path}: {problem.strerror or problem} ({ADVICE})")
+
+
+def _usual_settings() -> Path:
+    return Path(os.environ.get(SETTINGS_VARIABLE) or DEFAULT_SETTINGS)
 
 
 def _runtime_dir(settings: Path) -> Path:

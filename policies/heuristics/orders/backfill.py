@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
-from policies.options import layout_named
+from policies.options import layout_named, order_named
 from policies.ordering.run_rule import apply_rule
-from policies.rule import Discipline, Order, Rule
+from policies.rule import Discipline, Rule
 
 
 class Backfill:
@@ -22,9 +22,12 @@ class Backfill:
         needs=frozenset({"duration_estimate"}),
     )
 
-    def __init__(self, layout: str = "consolidated") -> None:
-        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
-        self.rule = Rule(Order.ARRIVAL, Discipline.BACKFILL, layout_named(layout))
+    def __init__(self, layout: str = "consolidated", order: str = "submission") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs.
+
+        `order="slurm"` takes them by tier of their partition and Slurm's priority, where the cluster has these.
+        """
+        self.rule = Rule(order_named(order), Discipline.BACKFILL, layout_named(layout))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the head of the queue while it fits, then every job that fits and does not delay the next head."""

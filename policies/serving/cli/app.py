@@ -22,7 +22,6 @@ app = typer.Typer(
     name="headway-policy",
     help=__doc__,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 from policies.documents import DocumentError, parse_toml, read_text, short
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
+_NOT_SHOWN = "not_shown"
 _MOST_LINES = 20
 """Mistakes that one error names."""
+
+
+def wrong_secret(problem: str) -> PydanticCustomError:
+    """Return the error for a validator whose value may be a secret: unlike that of other keys, it is not shown."""
+    return PydanticCustomError(_NOT_SHOWN, "{problem}", {"problem": problem})
 
 
 def read_settings(
@@ -53,6 +60,8 @@ def _explain(path: Path, error: ValidationError, known: list[str], example: str)
                 lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
             case "missing":
                 lines.append(f"{path}: {key}: missing; add it, for example {example}")
+            case found if found == _NOT_SHOWN:
+                lines.append(f"{path}: {key}: {short(item['msg'])}")
             case _:
                 lines.append(f"{path}: {key}: {short(item['msg'])}, not {short(repr(item['input']))}")
     return explain_few(lines)

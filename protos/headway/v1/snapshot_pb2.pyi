@@ -275,6 +275,8 @@ class Jobs(_message.Message):
     SERVER_OFFSET_FIELD_NUMBER: _builtins.int
     SERVER_NODE_FIELD_NUMBER: _builtins.int
     SERVER_COUNT_FIELD_NUMBER: _builtins.int
+    SLURM_PRIORITY_FIELD_NUMBER: _builtins.int
+    PARTITION_TIER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Slurm's job id as users see it: "123", or "123_4" for an array task."""
@@ -413,6 +415,16 @@ class Jobs(_message.Message):
 
     @_builtins.property
     def server_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def slurm_priority(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Slurm's order. Both columns are left out if nothing is known of any job.
+        Priority that Slurm would give the waiting job if it were not held; a higher one goes first. NaN = not known, or it runs.
+        """
+
+    @_builtins.property
+    def partition_tier(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Highest PriorityTier of the job's partitions; a higher one goes before every priority."""
+
     def __init__(
         self,
         *,
@@ -452,10 +464,12 @@ class Jobs(_message.Message):
         server_offset: _abc.Iterable[_builtins.int] | None = ...,
         server_node: _abc.Iterable[_builtins.int] | None = ...,
         server_count: _abc.Iterable[_builtins.int] | None = ...,
+        slurm_priority: _abc.Iterable[_builtins.float] | None = ...,
+        partition_tier: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "epochs", b"epochs", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "num_servers", b"num_servers", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "progress", b"progress", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "epochs", b"epochs", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "num_servers", b"num_servers", "partition_tier", b"partition_tier", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "progress", b"progress", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset", "service_s", b"service_s", "slurm_priority", b"slurm_priority", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

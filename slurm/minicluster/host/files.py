@@ -60,6 +60,11 @@ class ClusterFiles:
         return self.root / "work"
 
     @property
+    def headway(self) -> Path:
+        """Folder of Headway, where it runs on the cluster."""
+        return self.root / "headway"
+
+    @property
     def slurm_conf(self) -> Path:
         """The slurm.conf, to which SLURM_CONF is set."""
         return self.etc / "slurm.conf"

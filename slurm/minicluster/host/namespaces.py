@@ -7,13 +7,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm.errors import BootError
 from slurm.minicluster.host.network import NETNS_DIR
-from slurm.processes import ProcessRef, all_pids, children, command_name, wait_until
+from slurm.processes import ProcessRef, all_pids, children, command_line, command_name, wait_until
 
 _HERE = Path(__file__).parent
 _ENDING_TIMEOUT_S = 60.0
@@ -121,6 +121,20 @@ def daemon(holder: ProcessRef, program: str) -> ProcessRef | None:
     for pid in children(init) if init is not None else ():
         ref = ProcessRef.of(pid)
         if ref is not None and ref.alive() and command_name(pid) == program:
+            return ref
+    return None
+
+
+def started_program(holder: ProcessRef, program: str, words: Collection[str] = ()) -> ProcessRef | None:
+    """Return the program of that name on a host, with these words among its arguments; None if it does not run.
+
+    It is found by its command line: the kernel cuts names of processes to 15 characters, and a script may have its interpreter's.
+    """
+    init = init_pid(holder)
+    for pid in children(init) if init is not None else ():
+        ref = ProcessRef.of(pid)
+        line = command_line(pid)
+        if ref is not None and ref.alive() and program in (Path(word).name for word in line) and {*words} <= {*line}:
             return ref
     return None
 

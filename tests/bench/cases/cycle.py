@@ -24,7 +24,7 @@ from controller.cycle.decision.decider import Decided, Decider
 from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.run import Completed
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal

@@ -12,7 +12,7 @@ from statistics import median
 
 from controller.base.config import ControllerSettings
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.run import CommandRunner, Completed, ProcessRunner
 from controller.slurm.select import slurm_environment
 from tests.bench.cases.idle import watch

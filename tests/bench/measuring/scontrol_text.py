@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 
 EPOCH_S = 1_795_000_000
 _USERS = tuple(f"user{number:03d}" for number in range(200))

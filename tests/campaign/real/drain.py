@@ -102,6 +102,7 @@ class _Drain:
                 self._cancel(expected)
             elif "launch failed" in job.reason or "launch_failed" in job.reason:
                 self.known.append(f"Slurm held {expected.job_id}: {job.reason}")
+                expected.launch_failed_s.append(time.time())
                 self.scene.world.user(None, "scontrol", "release", expected.job_id)
             elif job.reason == "BeginTime" and not job.held and self._is_left_to_slurm(expected):
                 # Slurm lets a requeued job wait for two minutes

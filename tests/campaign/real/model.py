@@ -79,6 +79,8 @@ class Expected:
     """Requests of operators that it saves and is placed again."""
     killed_s: list[float] = field(default_factory=list)
     """Times at which a fault killed processes of it."""
+    launch_failed_s: list[float] = field(default_factory=list)
+    """Times at which Slurm had put it back into the queue, held, because slurmd had refused to launch it."""
     gpus: set[int] = field(default_factory=set)
     """Numbers of GPUs that it may get."""
     resized: bool = False
@@ -121,6 +123,8 @@ class RealModel:
     violations: list[RealViolation] = field(default_factory=list)
     alone_s: list[float] = field(default_factory=list)
     """Times at which the lease was stale, so that Slurm placed all jobs."""
+    releases: dict[str, list[float]] = field(default_factory=dict)
+    """Times at which slurmctld released each job, by its own log."""
     known: list[str] = field(default_factory=list)
     """Events that the known limits explain."""
     preemptive: bool = False
@@ -175,6 +179,9 @@ class RealModel:
             return True
         if any(disturbance.touches(before) for disturbance in self.disturbances):
             return True
+        if any(before.start_s - 1 <= time_s <= row.start_s + 1 for time_s in expected.launch_failed_s):
+            # A slurmd that was killed in a requeue may take the job for one that still runs. Nothing of it has run then.
+            return not any(before.start_s <= line.time_s < row.start_s for line in lines)
         return any(
             line.what == "saved" and before.start_s - 1 <= line.time_s <= row.start_s + 1 for line in lines
         ) and self._was_asked(expected, row)
@@ -248,10 +255,19 @@ class RealModel:
             self.broken(RealPromise.ITS_RESOURCES, job_id, f"not on a node with the feature {spec.feature}: {row}")
 
     def _is_without_gpus(self, expected: Expected, row: Row) -> bool:
-        """Return whether Slurm alone placed the job before nodes had registered with a new slurmctld."""
+        """Return whether Slurm alone started the job before nodes had registered with a new slurmctld: it was not Headway's, or it
+        had been released before slurmctld was stopped."""
         assert row.start_s is not None
         alone = not expected.spec.managed or any(abs(row.start_s - time_s) < ALONE_S for time_s in self.alone_s)
-        return alone and any(disturbance.node is None and disturbance.touches(row) for disturbance in self.disturbances)
+        released_s = max(
+            (at for at in self.releases.get(row.job_id, ()) if at <= row.start_s + 1), default=float("inf")
+        )
+        return any(
+            disturbance.node is None
+            and disturbance.touches(row)
+            and (alone or released_s < disturbance.from_s + SECOND_S)
+            for disturbance in self.disturbances
+        )
 
     def _check_steps(self, expected: Expected, lines: Sequence[Line]) -> None:
         """Check that each run begins at the newest step that was saved, and makes every step from there on.
@@ -281,6 +297,8 @@ class RealModel:
             allowed |= {"CANCELLED"}
         if expected.killed_s or any(self._disturbs(row) for row in rows):
             allowed |= {"NODE_FAIL", "FAILED"}
+            if not spec.requeue and not lines:  # slurmd could not launch it, and Slurm may not start it again
+                allowed |= {"CANCELLED"}
         if ends[-1].state not in allowed:
             self.broken(RealPromise.RIGHT_END, job_id, f"not {' or '.join(sorted(allowed))}: {ends[-1]}")
         finished = [line for line in lines if line.what == "end"]

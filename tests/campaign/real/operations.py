@@ -227,7 +227,11 @@ def restart_controller(scene: Scene) -> None:
     with scene.world.healer.lock:
         status = scene.world.end_politely("controller")
         if status not in {None, 0}:
-            scene.model.broken(RealPromise.NO_BUG, "", f"the controller ended with status {status} after SIGTERM")
+            scene.model.broken(
+                RealPromise.NO_BUG,
+                "",
+                f"the controller ended with status {status} after SIGTERM: {scene.world.last_log('controller')}",
+            )
         scene.world.start("controller")
 
 

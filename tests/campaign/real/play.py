@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm.minicluster.host.network import CONTROLLER
 from slurm.processes import wait_until
 from tests.campaign.real.client_faults import mend_programs
 from tests.campaign.real.drain import drain_story
@@ -16,7 +17,7 @@ from tests.campaign.real.faults import FAULTS
 from tests.campaign.real.logs import OwnErrors
 from tests.campaign.real.model import Expected, RealModel, RealPromise, RealViolation
 from tests.campaign.real.operations import OPERATIONS
-from tests.campaign.real.records import SACCT, Line, Row, by_job, parse_log, parse_sacct
+from tests.campaign.real.records import SACCT, Line, Row, by_job, parse_log, parse_releases, parse_sacct
 from tests.campaign.real.scene import Scene
 from tests.campaign.real.story import RealStory
 from tests.campaign.real.world import MANAGED, World
@@ -68,6 +69,7 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
     _mend(scene)
     scene.model.known += drain_story(scene)
     rows, logs = _records(scene)
+    scene.model.releases = parse_releases(world.cluster.files.log_of(CONTROLLER).read_text(errors="replace"))
     scene.model.check(rows, logs)
     for text in [*errors.found(), *world.ends, *(f"the campaign itself: {text}" for text in world.healer.problems)]:
         scene.model.broken(RealPromise.NO_BUG, "", text)

@@ -1,10 +1,11 @@
-"""Runs of jobs from two sources that do not depend on Headway: Slurm's accounting, and the jobs' own logs."""
+"""Runs of jobs from sources that do not depend on Headway: Slurm's accounting, the jobs' own logs, and slurmctld's log."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 SACCT = (
     "sacct", "--allusers", "--duplicates", "--allocations", "--noheader", "--parsable2",
@@ -14,6 +15,7 @@ SACCT = (
 _TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 _LIST = re.compile(r"([a-z]+)(?:\[([\d,-]+)\]|(\d+))")
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+_RELEASE = re.compile(r"^\[(\S+)\] sched: _release_job_rec: release hold on JobId=(\d+(?:_\d+)?)", re.MULTILINE)
 _UNENDED = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "RESIZING")
 
 
@@ -77,6 +79,14 @@ def parse_sacct(text: str) -> list[Row]:
         tasks = _tasks(job_id)
         rows += [replace(run, job_id=task, unsplit=task != job_id) for task in tasks]
     return rows
+
+
+def parse_releases(slurmctld_log: str) -> dict[str, list[float]]:
+    """Return the times at which slurmctld released each job. Its log has local times."""
+    found: dict[str, list[float]] = {}
+    for time, job_id in _RELEASE.findall(slurmctld_log):
+        found.setdefault(job_id, []).append(datetime.fromisoformat(time).timestamp())
+    return found
 
 
 def _tasks(job_id: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.real.model import Disturbance, Hold, RealModel, RealPromise
-from tests.campaign.real.records import Line, Row, by_job, parse_log, parse_sacct
+from tests.campaign.real.records import Line, Row, by_job, parse_log, parse_releases, parse_sacct
 from tests.campaign.real.story import STEPS_PER_S, USERS, Submission
 
 STEPS = 2 * STEPS_PER_S
@@ -63,6 +63,47 @@ def test_a_second_run_needs_a_cause() -> None:
     away = model()
     away.disturbances.append(Disturbance("n1", 102.0, 103.0))
     assert broken(away, rows, lines) == set()
+
+
+def test_a_run_that_slurmd_refused_to_launch_explains_the_next_one_if_nothing_of_it_has_run() -> None:
+    refused = model()
+    refused.jobs["7"].launch_failed_s.append(104.3)
+    lines = log(0, STEPS, 105.2, 1)
+    assert broken(refused, [run(103, 103, "REQUEUED"), run(105, 108)], lines) == set()
+    begun = [Line(103.4, 0, "n1", "start", 0), *lines]
+    assert broken(refused, [run(103, 103, "REQUEUED"), run(105, 108)], begun) == {RealPromise.RUNS_ONCE}
+
+
+@pytest.mark.parametrize(("requeue", "ran"), [(False, False), (True, False), (False, True)])
+def test_slurm_may_cancel_a_job_that_it_could_not_launch_and_must_not_start_again(requeue: bool, ran: bool) -> None:
+    away = model(Submission(label=0, user=USERS[0], steps=STEPS, requeue=requeue))
+    away.disturbances.append(Disturbance("n1", 102.0, 103.0))
+    lines = log(0, 2, 101.2, ends=False) if ran else []
+    right = not requeue and not ran
+    assert broken(away, [run(101, 104, "CANCELLED")], lines) == (set() if right else {RealPromise.RIGHT_END})
+
+
+@pytest.mark.parametrize(("released_s", "excused"), [(100.0, True), (104.0, False), (None, False)])
+def test_a_job_released_before_slurmctld_was_stopped_may_start_without_gpus(
+    released_s: float | None, excused: bool
+) -> None:
+    restarted = model()
+    restarted.disturbances.append(Disturbance(None, 100.5, 106.0))
+    if released_s is not None:
+        restarted.releases["7"] = [50.0, released_s, 130.0]
+    found = broken(restarted, [run(105, 108, gpus=0)], log(0, STEPS, 105.2))
+    assert found == (set() if excused else {RealPromise.ITS_RESOURCES})
+
+
+def test_releases_are_read_from_the_log_of_slurmctld() -> None:
+    lines = (
+        "[2026-11-27T04:21:10.136] sched: _release_job_rec: release hold on JobId=292 by uid 64030",
+        "[2026-11-27T04:21:12.363] sched: _release_job_rec: release hold on JobId=296_1(302) by uid 1",
+        "[2026-11-27T04:21:12.301] sched: _hold_job_rec: hold on JobId=292 by uid 64030",
+    )
+    found = parse_releases("\n".join(lines))
+    assert found.keys() == {"292", "296_1"}
+    assert found["296_1"][0] - found["292"][0] == pytest.approx(2.227)
 
 
 def test_a_preempted_job_goes_on_at_the_step_that_it_has_saved() -> None:

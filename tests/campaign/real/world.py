@@ -32,10 +32,13 @@ MANAGED, UNMANAGED = "dl", "plain"
 STALE_AFTER_S = 8.0
 _STATE_MIB = 64
 _COMMAND_S = 25.0
-_FULL_DISK = "cannot be opened: database or disk is full"
-"""End of the message of a controller that starts on a full disk: of its journal, or its store of profiles."""
+_FULL_DISK = re.compile(r"cannot be opened: (database or disk is full|disk I/O error)")
+"""Messages of a controller that starts on a full disk: of its journal, or its store of profiles. SQLite has an I/O error where it
+cannot enlarge the file of its shared memory."""
 _ENDS_WITHIN_S = 15.0
 """Time in which a process on a busy machine ends after it has seen a full disk."""
+_SHOWN = 1200
+"""Last characters of a log in the report of a violation."""
 _BEGUN = re.compile(r"\] started ")
 """Line that the controller logs once it handles signals. On a busy machine it imports its modules for half a minute before."""
 _OPEN_PATH = Path(jobpython.__file__).with_name("open_path.sh")
@@ -131,8 +134,15 @@ class World:
     def end_politely(self, name: str) -> int | None:
         """SIGTERM, as systemd sends it. Return the status; None if the process did not run, or had not begun to handle signals."""
         status = self.kill(name, signal.SIGTERM)
-        begun = _BEGUN.search(self.headway.log(name), self._logged.get(name, 0))
+        begun = _BEGUN.search(self._log(name))
         return None if status == -signal.SIGTERM and not begun else status
+
+    def last_log(self, name: str) -> str:
+        """Return the end of the log of a process, since its newest start."""
+        return self._log(name)[-_SHOWN:]
+
+    def _log(self, name: str) -> str:
+        return self.headway.log(name)[self._logged.get(name, 0) :]
 
     def reload(self, **settings: object) -> None:
         """Change settings, and let the controller read them again: systemd reloads no service that is still starting."""
@@ -167,10 +177,9 @@ class World:
             status = process.poll() if process is not None else None
             if status is None or name in self.down:
                 continue
-            log = self.headway.log(name)
-            on_full_disk = _FULL_DISK in log[self._logged.get(name, 0) :]
+            on_full_disk = _FULL_DISK.search(self._log(name))
             if not on_full_disk or time.time() > self.disk_full_until_s + _ENDS_WITHIN_S:
-                self.ends.append(f"the {name} ended with status {status}: {log[-3000:]}")
+                self.ends.append(f"the {name} ended with status {status}: {self.last_log(name)}")
             self.start(name)
 
     # ---- agents and Slurm

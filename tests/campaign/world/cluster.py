@@ -15,7 +15,8 @@ from typing import Any
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
-from controller.cycle.decision.decider import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider
+from controller.cycle.decision.server import PolicyEndpoint
 from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog

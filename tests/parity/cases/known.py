@@ -20,15 +20,9 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "reservation-too-small",
     ),
     "not order the jobs that Headway holds": (
-        "partition-tier-first",
-        "partition-factor-first",
-        "order-nice",
         "order-nice-changed",
-        "order-qos",
-        "order-qos-changed",
         "order-priority-by-root",
         "order-top",
-        "preempt-tier-order",
     ),
     "has no effect for jobs that Headway holds": (
         "preempt-qos",
@@ -65,7 +59,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
     "it does not start earlier in": ("partitions-first-busy",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
-    "a stream of small jobs delays a large one without limit": ("order-large-is-not-starved",),
+    "takes longer than expected delays it": ("order-large-is-not-starved",),
     "of a reservation that has yet to begin starts later": ("reservation-later",),
 }
 """Words → names of cases."""

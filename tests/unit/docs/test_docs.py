@@ -26,6 +26,7 @@ from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measurement
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
+from controller.notify.outbox import Outbox
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from controller.web.settings import load_settings as load_web_settings
@@ -159,6 +160,7 @@ def problem(words: list[str]) -> str:
         if found is None:
             return f"{' '.join(path)} has no command {rest[0]}"
         command, path, rest = found, [*path, rest[0]], rest[1:]
+    rest = rest[: rest.index("--")] if "--" in rest else rest  # what follows is another program's
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     unknown = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in flags]
     return f"{' '.join(path)} does not take {unknown[0]}" if unknown else ""
@@ -219,6 +221,7 @@ def test_commands_are_found_and_judged() -> None:
     assert list(our_commands("systemctl restart headway-policy")) == []
     assert problem(["headway", "policy", "use", "127.0.0.1:1"]) == ""
     assert problem(["headway", "policy", "drop"]) == "headway policy has no command drop"
+    assert problem(["headway-minicluster", "exec", "n1", "--", "nvidia-smi", "--list"]) == ""
     assert problem(["headway", "queue", "--all"]) == "headway queue does not take --all"
     assert missing_file("slurm/plugin/example/nothing.toml") and not missing_file("slurm/plugin/example/agent.toml")
     assert missing_file("/opt/headway/share/headway/systemd/x.service")
@@ -272,7 +275,7 @@ async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) ->
     world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    registry = make_registry(world, measurement)
+    registry = make_registry(world, measurement, [Outbox("webhook", lambda _: None)])
     suffixes = {"counter": "_total", "info": "_info"}
     there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
     # Then the document names the same

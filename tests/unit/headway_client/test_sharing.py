@@ -190,6 +190,16 @@ def test_the_sockets_are_found_as_the_command_line_finds_them(folder: Path, text
     assert Address("s", settings).candidates(admin=True) == [Path("s")]
 
 
+def test_the_settings_may_be_named_by_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "controller.toml").write_text('runtime_dir = "/srv/hw"\n')
+    monkeypatch.setenv("HEADWAY_CONFIG", str(folder / "controller.toml"))
+    assert Address().candidates(admin=True) == [Path("/srv/hw/admin.sock")]
+    assert Address(None, folder / "none.toml").candidates(admin=True) == [DEFAULT_FOLDER / "admin.sock"]
+    monkeypatch.setenv("HEADWAY_CONFIG", "")
+    monkeypatch.setattr("headway_client.sockets.DEFAULT_SETTINGS", folder / "controller.toml")
+    assert Address().candidates(admin=True) == [Path("/srv/hw/admin.sock")]
+
+
 def test_settings_that_are_not_understood_name_the_mend(folder: Path) -> None:
     (folder / "controller.toml").write_text('runtime_dir = "/srv/\\u0068"\n')
     with pytest.raises(InvalidRequestError, match=r"controller\.toml: .* give socket="):

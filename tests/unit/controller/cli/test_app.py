@@ -131,6 +131,19 @@ async def test_status_shows_nodes_policy_and_jobs_without_colour_outside_a_termi
     assert "\x1b" not in ran.out
 
 
+async def test_the_settings_may_be_named_by_the_environment(folder):
+    async with cluster(folder) as (_, (_, config)):
+        found, other = await asyncio.gather(
+            headway("queue", "--json", HEADWAY_CONFIG=config),
+            headway("queue", "--config", config, HEADWAY_CONFIG="/no/such/file"),
+        )
+        missing = await headway("queue", HEADWAY_CONFIG="/no/such/file")
+    assert (found.code, other.code) == (0, 0)
+    assert missing.code == 2
+    assert "/no/such/file: No such file or directory" in missing.err
+    assert "HEADWAY_CONFIG" in missing.err
+
+
 async def test_bars_are_ascii_where_blocks_cannot_be_written(folder):
     async with cluster(folder) as (_, where):
         ran = await headway("status", *where, PYTHONIOENCODING="latin-1")

@@ -86,6 +86,31 @@ async def test_ends_of_other_jobs_do_not_lengthen_the_pause(tmp_path):
     assert world.phase(refused) is Phase.RUNNING
 
 
+async def test_a_job_that_slurm_requeues_at_each_start_is_placed_more_and_more_seldom(tmp_path):
+    # given a job whose PrologSlurmctld fails each time, so that Slurm puts it back into the queue within a second
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8)
+    starts = 0
+    for second in range(120):
+        await world.go_on(1)
+        if world.phase(key) is Phase.RUNNING:
+            starts += 1
+            world.slurm.requeue(key.job_id)
+        if second == 60:
+            world.restart()  # the count outlives the controller
+    # then it is soon tried again at first, and then less and less often; its user sees why
+    assert 5 <= starts <= 8
+    (refusal,) = world.ledger.refusals.values()
+    assert refusal.retry_at_s - refusal.refused_at_s >= 20.0
+    assert "right after its start" in refusal.reason
+    # and once it runs for longer, the next requeue costs it nothing
+    await world.go_on(100)
+    assert world.phase(key) is Phase.RUNNING
+    world.slurm.requeue(key.job_id)
+    await world.go_on(10)
+    assert world.phase(key) is Phase.RUNNING
+
+
 async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp_path):
     # given a job that was refused once, and that Slurm starts at the very moment in which it is to be held again
     world = World(tmp_path, policy="fifo-skip")

@@ -25,6 +25,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.slurm.client import JobKey, SlurmFacts
 from controller.slurm.embedded import EmbeddedSlurm
+from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal, RunRecord
 from policies.api import PolicySpec, load_policy
 from policies.serving.client import PolicyClient
@@ -34,7 +35,8 @@ from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.policies.processes import eventually
 
 BEGUN_AGAIN = {
-    "agents-present", "agents-store", "agents-windows", "contention", "learn", "preemptions", "switches", "threshold",
+    "agents-present", "agents-store", "agents-windows", "contention", "learn", "preemptions", "slurm-order", "switches",
+    "threshold",
 }  # fmt: skip
 
 
@@ -130,6 +132,34 @@ async def test_a_call_cancelled_by_another_task_costs_a_cycle_and_not_the_contro
         daemon.stop()
         await asyncio.wait_for(running, 60)
         assert times == 2
+
+
+@pytest.mark.parametrize("stopped_first", [False, True])
+async def test_a_cycle_that_takes_long_does_not_delay_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, stopped_first: bool
+) -> None:
+    monkeypatch.setattr("controller.daemon.ending.WITHIN_S", 0.2)
+    with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
+        daemon = daemon_in(folder, journal, FakeEndpoint())
+        HoldFolder(folder / "holds").make()
+        (folder / "holds" / "1").write_text("1")  # so that a cycle is run after the request to end, too
+        entered, cut_off = asyncio.Event(), asyncio.Event()
+
+        async def hangs() -> object:
+            entered.set()
+            try:
+                return await asyncio.sleep(3600)
+            finally:
+                cut_off.set()
+
+        daemon.client.snapshot = hangs  # type: ignore[method-assign, assignment]
+        if stopped_first:
+            daemon.stop()
+        running = asyncio.create_task(daemon.run(wake, Notifier({})))
+        await entered.wait()
+        daemon.stop()
+        await asyncio.wait_for(running, 60)
+        assert cut_off.is_set()
 
 
 async def test_slurms_settings_are_read_again_at_intervals_and_after_a_reload(folder: Path) -> None:

@@ -12,7 +12,7 @@ from controller.slurm import select
 from controller.slurm.client import JobKey
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.select import open_client, slurm_environment
 
 CLOCK = Clockface("t.")

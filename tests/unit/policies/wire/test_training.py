@@ -20,7 +20,16 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 from tests.unit.policies.wire.test_messages import assert_same
 
 NEW = {
-    "Jobs": {"epochs", "progress", "num_servers", "server_offset", "server_node", "server_count"},
+    "Jobs": {
+        "epochs",
+        "progress",
+        "num_servers",
+        "server_offset",
+        "server_node",
+        "server_count",
+        "slurm_priority",
+        "partition_tier",
+    },
     "Decision": {"server_offset", "server_node", "server_count"},
 }
 """Fields that older programs do not know, by message."""
@@ -33,7 +42,9 @@ def state() -> ClusterState:
         Job(gpus=2, occupied={0: 2}, training=(5.0, 0.0)),
         Job(gpus=2),
     ]
-    return cluster([Node(), Node(), Node()], jobs)
+    seen = cluster([Node(), Node(), Node()], jobs)
+    order = {"slurm_priority": np.array([np.nan, np.nan, 17.5]), "partition_tier": np.array([1, 1, 40_000])}
+    return dataclasses.replace(seen, jobs=dataclasses.replace(seen.jobs, **order))
 
 
 def older(module: Any, name: str) -> type[Any]:

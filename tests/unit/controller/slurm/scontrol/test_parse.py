@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from controller.base.errors import SlurmReplyError
 from controller.slurm.client import HOLD_MARK, JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
 from controller.slurm.records import JobRecord
-from controller.slurm.scontrol.parse import Clockface, parse_job
+from controller.slurm.scontrol.clockface import Clockface
+from controller.slurm.scontrol.parse import parse_job
 from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, SUBMIT_S, at, job_line
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.clockface import Clockface
 
 CLOCK = Clockface("t0123456789abcdef.")
 SUBMIT_S = 1_795_176_869

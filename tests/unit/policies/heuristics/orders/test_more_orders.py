@@ -53,6 +53,17 @@ class TestBackfill:
         assert set(decision.allocation) == {0, 2}
         assert "when running jobs end" in decision.reasons[1]
 
+    def test_a_head_that_waits_for_jobs_without_an_estimate_is_not_delayed_by_another_of_them(self) -> None:
+        jobs = [Job(gpus=4, occupied={0: 4}), Job(gpus=8, estimate_s=9), Job(gpus=4), Job(gpus=2)]
+        assert started("backfill", [Node(gpus=8)], jobs) == {0}
+        assert started("backfill", [Node(gpus=8), Node(gpus=2)], jobs) == {0, 3}
+
+    def test_a_head_that_fits_not_even_after_all_ends_delays_nobody(self) -> None:
+        jobs = [Job(gpus=4, occupied={0: 4}), Job(gpus=16, estimate_s=9), Job(gpus=4)]
+        decision = decide("backfill", [Node(gpus=8)], jobs)
+        assert set(decision.allocation) == {0, 2}
+        assert "nodes that are not available now" in decision.reasons[1]
+
     def test_jobs_that_have_just_started_count_as_running(self) -> None:
         # The first job starts and ends at 5; then the head fits. The third ends with it, the fourth does not.
         jobs = [Job(gpus=4, estimate_s=5), Job(gpus=8), Job(gpus=2, estimate_s=5), Job(gpus=2, estimate_s=6)]

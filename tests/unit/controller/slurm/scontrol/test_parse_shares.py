@@ -1,0 +1,38 @@
+"""Answers of sshare and sacctmgr, as 22.05.8 prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.base.errors import SlurmReplyError
+from controller.slurm.client import Shares
+from controller.slurm.scontrol.parse_shares import parse_fair_shares, parse_qos
+
+SSHARE = "root|||\n root|root||1.000000\n lab|||\n  lab|daemon||0.250000\n  lab|daemon|hi|0.125000\n other|||\n"
+
+
+def test_each_association_of_a_user_has_a_factor() -> None:
+    found = parse_fair_shares(SSHARE)
+    assert found == {("root", "root", ""): 1.0, ("lab", "daemon", ""): 0.25, ("lab", "daemon", "hi"): 0.125}
+    shares = Shares(found)
+    assert shares.fair_share_of("lab", "daemon", "hi") == 0.125
+    assert shares.fair_share_of("lab", "daemon", "dl") == 0.25
+    assert shares.fair_share_of("lab", "eve", "dl") == 0.0
+    assert parse_fair_shares("") == {}
+
+
+@pytest.mark.parametrize("text", ["lab|ann", "lab|ann||many", "lab|ann||nan", "lab|ann||2", "sshare: error: away"])
+def test_other_answers_of_sshare_are_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match="sshare: not"):
+        parse_fair_shares(text)
+
+
+def test_each_qos_has_a_priority() -> None:
+    assert parse_qos("normal|0\nurgent|50\n") == {"normal": 0, "urgent": 50}
+    assert parse_qos("") == {}
+
+
+@pytest.mark.parametrize("text", ["normal", "normal|", "normal|high", "normal|-1"])
+def test_other_answers_of_sacctmgr_are_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match="sacctmgr show qos: not understood"):
+        parse_qos(text)
