@@ -1,1 +1,1 @@
-"""Beside slurmctld: observe, decide, plan, apply. Imports `nodeagent`, `policies`, `protos` and `simulator`."""
+"""Beside slurmctld: observe, decide, plan, apply. Imports `headway_client`, `nodeagent`, `policies`, `protos` and `simulator`."""

@@ -33,6 +33,7 @@ CONTAINER_PACKAGES = ("podman", "crun")
 _PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "munged", "ip", "tc")
 _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
 _CONTAINER_PROGRAMS = ("podman", "conmon", "crun")
+_BROWSERS = ("chromium", "chromium-browser")
 _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
@@ -172,6 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"tests of the SPANK plugin will be skipped: {reason}")
         for reason in _missing_for_containers():
             _say(f"tests of jobs in containers will be skipped: {reason}")
+    if len(_absent(_BROWSERS)) == len(_BROWSERS):
+        _say(
+            "tests of the web page in a browser will be skipped: no chromium; `apt-get install chromium` on Debian "
+            "(a large package, so it is not installed with the others)"
+        )
     return 0
 
 

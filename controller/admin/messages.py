@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
+from controller.admin.explain.wait_reason import reason_of
 from controller.base.lease import is_stale, read_lease
 from controller.base.text import clip
 from controller.observe.role import Role, Standing
+from controller.preempt.budget import PreemptionBudget
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from controller.cycle.view.controller_view import ControllerView
     from policies.api import LearningStatus
 
+_MOST_PREEMPTIONS = 1000
+"""Newest preemptions from which the budget that is left is computed."""
 SKEW_S = 1.0
 """Clock difference of a node from which on it is reported, in seconds. Measurements are corrected by any difference."""
 
@@ -54,6 +58,7 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
     under_way = controller.preemptions.open.values()
+    budget = PreemptionBudget(controller.settings, controller.preemptions.newest(_MOST_PREEMPTIONS), now_s)
     return admin_pb2.Status(
         version=version,
         uptime_s=controller.clock.monotonic() - health.begun_at_s,
@@ -76,6 +81,8 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         preemptions_open=len(under_way),
         troubles=controller.tasks.troubles,
         preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),
+        preemption_budget=controller.settings.preemption_budget_per_hour,
+        preemption_budget_left=budget.left,
     )
 
 
@@ -109,9 +116,10 @@ def _troubles(node: NodeStatus, now_s: float) -> Iterator[str]:
             )
 
 
-def cluster(view: CycleView) -> admin_pb2.Status:
-    """Return the part of a status about jobs and nodes."""
-    message = admin_pb2.Status()
+def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
+    """Return the part of a status about jobs and nodes, and the time of the decision. `rack_of` returns the rack of a node."""
+    decided = view.result.decided
+    message = admin_pb2.Status(decision_s=0.0 if decided is None else decided.latency_s)
     for _, found in view.jobs():
         match found.role:
             case Role.WAITING:
@@ -124,13 +132,16 @@ def cluster(view: CycleView) -> admin_pb2.Status:
                 message.jobs_ineligible += 1
             case _:
                 message.jobs_yielded += 1
-    states = {node.name: node.state for node in view.result.observation.snapshot.nodes}
+    shown = {node.name: node for node in view.result.observation.snapshot.nodes}
     nodes = view.state.nodes
     rows = zip(
         nodes.names, nodes.gpus.tolist(), view.free_capacity.used_gpus.tolist(), nodes.available.tolist(), strict=True
     )
     for name, gpus, used, available in rows:
-        message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, state=states.get(name, ""))
+        row = message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, rack=rack_of(name))
+        if (node := shown.get(name)) is not None:
+            row.state, row.reason = node.state, node.reason
+            row.partitions.extend(sorted(node.partitions & view.partitions))
         message.gpus_total += gpus
         message.gpus_used += used
         message.nodes_available += available
@@ -153,7 +164,7 @@ def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntr
 
 
 def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
-    return admin_pb2.QueueEntry(
+    entry = admin_pb2.QueueEntry(
         job_id=job.key.job_id,
         user=job.user,
         name=job.name,
@@ -164,7 +175,14 @@ def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> adm
         wait_s=view.wait_s(job, now_s),
         placement=view.placement(job),
         why=brief(view, job, shown, now_s),
+        waits_for=reason_of(shown),
     )
+    if shown.role is Role.RUNNING and (found := view.contention(job)) is not None:
+        entry.idle_gpus = found.window.idle_gpus
+        entry.beside.extend(view.beside(found))
+        if found.sensitivity is not None:
+            entry.slowdown, entry.slowdown_confidence = found.value, found.confidence
+    return entry
 
 
 def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:

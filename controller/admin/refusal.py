@@ -28,6 +28,7 @@ _CODES = {
     Reason.NOT_RESIZABLE: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.JOURNAL_FAILED: grpc.StatusCode.INTERNAL,
     Reason.PROFILES_UNREADABLE: grpc.StatusCode.INTERNAL,
+    Reason.USER_NOT_ACCEPTED: grpc.StatusCode.PERMISSION_DENIED,
     Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 

@@ -3,7 +3,7 @@
 - `admin.sock`, mode 0600: every call. The kernel lets only the controller's own user and root open it.
 - `status.sock`: every call except UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
   every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
-  it answers no call about jobs.
+  a user sees jobs of their own alone. `access` has the rules, also for headway-web, which calls for other users.
 
 The socket that the kernel let a caller open decides which calls it may make. Both are for users logged in on the controller's
 machine. A Front accepts the connections of each: gRPC does not tell a server which user is at the other end of a Unix socket, and
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from controller.admin.access import AccessRules
 from controller.admin.front import MOST, Front
 from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
 from controller.admin.report.job_notes import JobNotes
@@ -61,18 +62,21 @@ async def serve_admin(
     audit: AuditLog | None = None,
     notes: JobNotes | None = None,
     accounting: Accounting | None = None,
+    web_uid: int | None = None,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
-    `group` may read (empty: every user may). Requests for changes are recorded in `audit`; `notes` and
-    `accounting` are for reports.
+    `group` may read (empty: every user may). Calls of `web_uid` may be for other users. Requests for changes are recorded in
+    `audit`; `notes` and `accounting` are for reports.
     Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
     viewer = Viewer(controller, measurement, contention, audit)
     reports = Reports(viewer, notes, accounting)
-    private = AdminService(viewer, reports, may_change=True, everybody=False, audit=audit)
-    public = AdminService(viewer, reports, may_change=False, everybody=group_number is None, audit=audit)
+    rules = AccessRules(viewer, admin=True, group=None, web_uid=None)
+    private = AdminService(viewer, reports, rules, may_change=True, audit=audit)
+    rules = AccessRules(viewer, admin=False, group=group_number, web_uid=web_uid)
+    public = AdminService(viewer, reports, rules, may_change=False, audit=audit)
     servers: list[grpc.aio.Server] = []
     # The few users that may open admin.sock need no limit of their own.
     fronts = Front(folder / _INNER_ADMIN, MOST), Front(folder / _INNER_STATUS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc.aio
 
+from controller.admin.access import Access, AccessRules, private_refusal
 from controller.admin.changes import Changes
 from controller.admin.event_messages import events_of, past_events
 from controller.admin.explain.advice_text import with_advice
@@ -17,6 +18,7 @@ from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
 from controller.admin.messages import decision_records, explanation, policy_info
+from controller.admin.own_jobs import is_own, only_own_entries, only_own_preemptions, without_others
 from controller.admin.preemption_messages import MOST, preemption_list, preemption_text
 from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
 from controller.admin.protocol import ADMIN_SOCKET, LISTENING, Reason
@@ -24,6 +26,7 @@ from controller.admin.refusal import refuse, refusing
 from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
+from controller.base.text import without_job_ids
 from controller.contention.measurement import Measurement
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
@@ -41,34 +44,38 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     """Answers the calls of one socket. Invariant: only UsePolicy and Preempt change anything, where `may_change` is set."""
 
     def __init__(
-        self, viewer: Viewer, reports: Reports, *, may_change: bool, everybody: bool, audit: AuditLog | None = None
+        self, viewer: Viewer, reports: Reports, rules: AccessRules, *, may_change: bool, audit: AuditLog | None = None
     ) -> None:
-        """`everybody`: any user of the machine can open the socket. Without `audit` no request is recorded."""
+        """`rules`: which jobs each caller may see. Without `audit` no request is recorded."""
         self._viewer = viewer
         self._reports = reports
         self._changes = Changes(viewer, audit, allowed=may_change)
         self._controller = viewer.controller
         self._may_change = may_change
-        self._everybody = everybody
+        self._rules = rules
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
         """Return the state of controller, policy and cluster; with advice on jobs only where users may see jobs."""
+        async with refusing(context):
+            access = await self._rules.of(context)
         message = self._viewer.status()
-        if self._everybody and self._private():
+        if not access.every_job:
             del message.advice[:]
         return message
 
     async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
-        """Return every managed job that has not ended."""
-        await self._check_private(context)
-        return await self._viewer.queue(await self._view(context))
+        """Return every managed job that has not ended, as far as the caller may see jobs."""
+        access = await self._access(context)
+        found = await self._viewer.queue(await self._view(context))
+        return found if access.every_job else only_own_entries(found, access)
 
     async def Why(self, request: admin_pb2.WhyRequest, context: _Context) -> admin_pb2.Explanation:
         """Explain one job."""
-        await self._check_private(context)
+        access = await self._access(context)
         job_id = request.job_id
         await self._check_id(context, job_id)
         view = await self._view(context)
+        await self._check_own(context, access, job_id)
         controller = self._controller
         found = explain(view, job_id, controller.clock.now(), self._past(view, job_id))
         if found is None:
@@ -83,16 +90,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
-        return answer
+        return answer if access.every_job else without_others(answer)
 
     async def GetReport(self, request: admin_pb2.GetReportRequest, context: _Context) -> admin_pb2.JobSummary:
         """Report what became of one job."""
-        caller = await caller_of(context.peer())
+        access = await self._access(context)
         async with refusing(context):
-            if self._everybody and self._controller.facts is None:
-                raise self._viewer.not_ready()
-            private = self._everybody and self._private()
-            return await self._reports.report(request.job_id, caller.user, private=private)
+            return await self._reports.report(request.job_id, access.user, private=not access.every_job)
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Return the policy that decides. Its server is called first, because another process may have replaced it."""
@@ -113,13 +117,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ListPreemptions(
         self, request: admin_pb2.ListPreemptionsRequest, context: _Context
     ) -> admin_pb2.PreemptionList:
-        """Return open and past preemptions."""
-        await self._check_private(context)
+        """Return open and past preemptions, as far as the caller may see jobs."""
+        access = await self._access(context)
         preemptions = self._controller.preemptions
         if request.number:
-            found = preemptions.find(request.number)
-            return preemption_list([] if found is None else [found])
-        return preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
+            one = preemptions.find(request.number)
+            found = preemption_list([] if one is None else [one])
+        else:
+            found = preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
+        if access.every_job:
+            return found
+        async with refusing(context):
+            return only_own_preemptions(found, self._viewer, access)
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job."""
@@ -198,9 +207,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.WatchEventsRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.Event]:
         """Yield past and coming events, as requested."""
-        await self._check_private(context)
+        access = await self._access(context)
         if request.job_id:
             await self._check_id(context, request.job_id)
+        await self._check_own(context, access, request.job_id)
         watchers, uid = self._viewer.watchers, uid_of(context.peer())
         if not self._may_change and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
             most = f"{_MAX_WATCHERS_A_USER} calls of one user, {_MAX_WATCHERS} of all"
@@ -217,6 +227,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 # The first metadata show the caller that the call was accepted, however long no event comes.
                 await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(((LISTENING, "1"),))
                 async for event in events_of(past, coming, self._controller.clock, request):
+                    if not access.every_job:
+                        event.text = without_job_ids(event.text)
                     yield event
         finally:
             watchers[uid] -= 1
@@ -225,30 +237,25 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         async with refusing(context):
             return self._viewer.require_view()
 
-    async def _check_private(self, context: _Context) -> None:
-        """Refuse the call when Slurm hides jobs from other users and every user can open this socket."""
-        if not self._everybody:
-            return
-        if self._controller.facts is None:
-            async with refusing(context):
+    async def _access(self, context: _Context) -> Access:
+        """Return which jobs the caller may see. Refuses callers that may see none, and while it is not known."""
+        async with refusing(context):
+            access = await self._rules.of(context)
+            if not access.every_job and self._controller.facts is None:
                 raise self._viewer.not_ready()
-        if self._private():
-            await refuse(
-                context,
-                Reason.JOBS_PRIVATE,
-                "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
-                "of `admin_group` in controller.toml may see them",
-            )
+            if not access.every_job and not access.user:
+                raise private_refusal(access)
+        return access
+
+    async def _check_own(self, context: _Context, access: Access, job_id: str) -> None:
+        """Refuse the call about a job (empty: about all jobs) that the caller may not see, whether or not it exists."""
+        async with refusing(context):
+            if not access.every_job and not (job_id and is_own(self._viewer, job_id, access)):
+                raise private_refusal(access)
 
     async def _check_id(self, context: _Context, job_id: str) -> None:
         async with refusing(context):
             self._viewer.check_id(job_id)
-
-    def _private(self) -> bool:
-        """Return whether Slurm hides jobs from other users; True while it is not known."""
-        facts = self._controller.facts
-        private = "jobs" if facts is None else facts.settings.get("PrivateData", "")
-        return bool({"jobs", "all"} & set(private.lower().split(",")))
 
     def _past(self, view: CycleView, job_id: str) -> Past:
         journal = self._controller.journal

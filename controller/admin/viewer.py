@@ -54,7 +54,7 @@ class Viewer:
         last = self.controller.last
         if last is not None and (self._view is None or self._view.result is not last):
             self._view = CycleView(last, self.controller.ledger, self.controller.settings.partitions)
-            self._cluster = cluster(self._view)
+            self._cluster = cluster(self._view, self.controller.knowledge.racks.of)
         return self._view
 
     def require_view(self) -> CycleView:

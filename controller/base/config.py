@@ -19,6 +19,9 @@ DEFAULT_PATH = Path("/etc/headway/controller.toml")
 POLICY_USER = "headway-policy"
 """User of headway-policy.service. It may be missing on a machine where policy servers are started by hand."""
 
+WEB_USER = "headway-web"
+"""User of headway-web.service. It may be missing on a machine that serves no page."""
+
 PartitionName = Annotated[str, Field(pattern=r"^[^\s,=]+$")]
 """Name of one partition. A list of partitions has one string for each, not one string with commas."""
 Mode = Literal["off", "advise", "automatic"]
@@ -156,8 +159,11 @@ class ControllerSettings(BaseModel):
     Prometheus's list of exporters (9100 to 9999 are all given away; 9341 is the Slurm exporter's)."""
     admin_group: Annotated[str, AT_START] = ""
     """Unix group that may call status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
-    about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
+    where slurm.conf keeps jobs private (PrivateData), each sees jobs of their own. Changing the policy stays with root and the
     controller's user, on admin.sock."""
+    web_user: Annotated[str, AT_START] = WEB_USER
+    """User of headway-web.service, by name or number: the only one whose calls on status.sock may be for another user. That user
+    has signed in on the page, and sees there what they may see with `headway`. Empty = none."""
     audit_file: Annotated[Path | None, AT_START] = None
     """File of the audit log, one JSON object a line; none = audit.jsonl in state_dir. Its folder must exist, and the controller's
     user must be able to write there. At 4 MiB it is renamed to NAME.1, and the newest five files are kept."""

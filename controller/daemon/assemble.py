@@ -29,6 +29,7 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.slurm_order import read_slurm_order
 from controller.daemon.stop_signals import stop_signals
+from controller.daemon.web_user import web_uid
 from controller.notify.service import send_notifications
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
@@ -107,6 +108,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             audit=audit,
             notes=notes,
             accounting=open_accounting(settings),
+            web_uid=web_uid(settings),
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))

@@ -6,31 +6,17 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from controller.admin.explain.wait_reason import OTHER, reason_of
 from controller.base.errors import JournalError
 from controller.cycle.view.result import CycleResult
-from controller.observe.role import Obstacle, Role, Standing
+from controller.observe.role import Role
 from controller.slurm.client import JobKey, SlurmJob
 from controller.state.job_note_table import JobNote, JobNoteTable
 
 log = structlog.get_logger(__name__)
 
-FOR_GPUS = "for GPUs, in the policy's order"
-_REFUSED = "for a limit: Slurm did not start it where it was placed"
-_BEGIN = "for its begin time"
-_SLURM = "for Slurm to place it"
-_START = "for Slurm to start it"
-_OTHER = "for other reasons"
-_BY_ROLE = {
-    Role.WAITING: FOR_GPUS,
-    Role.STARTING: _START,
-    Role.ADOPT: _SLURM,
-    Role.YIELDED: _SLURM,
-    Role.STRAY: _SLURM,
-}
-_BY_OBSTACLE = {Obstacle.REFUSAL: _REFUSED, Obstacle.BEGIN_TIME: _BEGIN}
 _MOST_REASONS = 8
-"""Reasons of one job; the time of further ones counts as `_OTHER`."""
-_MOST_REASON = 80
+"""Reasons of one job; the time of further ones counts as `OTHER`."""
 _LONGEST_S = 120.0
 """Time between two cycles that is counted at most: a controller that was away did not see why jobs waited."""
 _SAVE_EVERY_S = 600.0
@@ -106,7 +92,7 @@ class JobNotes:
 
     def _note_wait(self, key: JobKey, why: str, passed_s: float) -> None:
         waits = self._waits.setdefault(key, {})
-        name = why if why in waits or len(waits) < _MOST_REASONS else _OTHER
+        name = why if why in waits or len(waits) < _MOST_REASONS else OTHER
         waits[name] = waits.get(name, 0.0) + passed_s
         self._unsaved.add(key)
 
@@ -124,12 +110,3 @@ class JobNotes:
             self._waits.pop(key, None)
             self._steps.pop(key, None)
         self._unsaved -= gone
-
-
-def reason_of(found: Standing) -> str:
-    """Return what a job waits for, as the end of "it waited 5 min"; empty if it does not wait."""
-    if found.role is not Role.INELIGIBLE:
-        return _BY_ROLE.get(found.role, "")
-    if found.obstacle in _BY_OBSTACLE:
-        return _BY_OBSTACLE[found.obstacle]
-    return found.why.partition(";")[0].partition(" (")[0].removeprefix("waits ")[:_MOST_REASON] or _OTHER

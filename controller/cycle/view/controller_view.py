@@ -10,6 +10,7 @@ from controller.base.events import EventLog
 from controller.cycle.decision.decider import Decider
 from controller.cycle.view.health import CycleListener, Health
 from controller.cycle.view.result import CycleResult
+from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.state.journal import Journal
@@ -48,6 +49,10 @@ class ControllerView(Protocol):
     @property
     def events(self) -> EventLog:
         """Events for users and operators."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """Measurements and topology beside Slurm's snapshot."""
 
     @property
     def health(self) -> Health:

@@ -159,5 +159,7 @@ class Reason(Word):
     """The journal could not be written, so nothing was done."""
     PROFILES_UNREADABLE = "profiles-unreadable"
     """The store of measurements cannot be read."""
+    USER_NOT_ACCEPTED = "user-not-accepted"
+    """The call names a user, and this caller may not make calls for others."""
     TOO_MANY_WATCHERS = "too-many-watchers"
     """The user, or all users together, watch events too often already."""

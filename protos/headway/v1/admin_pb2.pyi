@@ -4,6 +4,8 @@ isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
 Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
+Calls through status.sock by the user `web_user` of controller.toml may name another user in their metadata, under the key
+`headway-user`: they see what that user may see. Where jobs are private, these are the user's own jobs.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
 the reasons.
 """
@@ -75,6 +77,9 @@ class Status(_message.Message):
     GUARDED_FIELD_NUMBER: _builtins.int
     GUARD_FIELD_NUMBER: _builtins.int
     OUTSIDE_FIELD_NUMBER: _builtins.int
+    DECISION_S_FIELD_NUMBER: _builtins.int
+    PREEMPTION_BUDGET_FIELD_NUMBER: _builtins.int
+    PREEMPTION_BUDGET_LEFT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -113,6 +118,11 @@ class Status(_message.Message):
     guard: _builtins.str
     outside: _builtins.str
     """How the last state leaves the range that the policy's weights were trained on; empty if it does not, or if that is not known."""
+    decision_s: _builtins.float
+    """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
+    preemption_budget: _builtins.int
+    """Stops by threshold and policies that preemption_budget_per_hour allows, and how many of them are left now."""
+    preemption_budget_left: _builtins.int
     @_builtins.property
     def policy(self) -> Global___PolicyInfo: ...
     @_builtins.property
@@ -167,10 +177,13 @@ class Status(_message.Message):
         guarded: _builtins.int = ...,
         guard: _builtins.str = ...,
         outside: _builtins.str = ...,
+        decision_s: _builtins.float = ...,
+        preemption_budget: _builtins.int = ...,
+        preemption_budget_left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -328,12 +341,23 @@ class NodeUse(_message.Message):
     GPUS_USED_FIELD_NUMBER: _builtins.int
     AVAILABLE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus: _builtins.int
     gpus_used: _builtins.int
     available: _builtins.bool
     state: _builtins.str
     """Slurm's state words."""
+    rack: _builtins.str
+    """Its leaf switch; empty = Slurm knows no switches."""
+    reason: _builtins.str
+    """Slurm's reason for its state; empty = none."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Managed partitions that have it."""
+
     def __init__(
         self,
         *,
@@ -342,10 +366,13 @@ class NodeUse(_message.Message):
         gpus_used: _builtins.int = ...,
         available: _builtins.bool = ...,
         state: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.str] | None = ...,
+        rack: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "gpus", b"gpus", "gpus_used", b"gpus_used", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "gpus", b"gpus", "gpus_used", b"gpus_used", "name", b"name", "partitions", b"partitions", "rack", b"rack", "reason", b"reason", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -404,6 +431,11 @@ class QueueEntry(_message.Message):
     WAIT_S_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    SLOWDOWN_FIELD_NUMBER: _builtins.int
+    SLOWDOWN_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    IDLE_GPUS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     user: _builtins.str
     name: _builtins.str
@@ -417,6 +449,18 @@ class QueueEntry(_message.Message):
     """"n1:8,n2:4"; empty while waiting."""
     why: _builtins.str
     """One sentence."""
+    waits_for: _builtins.str
+    """What it waits for, as one of few phrases: "for GPUs, in the policy's order"; empty = it does not wait."""
+    slowdown: _builtins.float
+    """Contention sensitivity of its newest window: how many times slower it trains than alone; left out = not known."""
+    slowdown_confidence: _builtins.float
+    """From 0 to 1."""
+    idle_gpus: _builtins.int
+    """Idle GPUs in that window; left out = not measured."""
+    @_builtins.property
+    def beside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of jobs that share a link or host with it."""
+
     def __init__(
         self,
         *,
@@ -430,12 +474,28 @@ class QueueEntry(_message.Message):
         wait_s: _builtins.float = ...,
         placement: _builtins.str = ...,
         why: _builtins.str = ...,
+        waits_for: _builtins.str = ...,
+        slowdown: _builtins.float | None = ...,
+        slowdown_confidence: _builtins.float | None = ...,
+        beside: _abc.Iterable[_builtins.str] | None = ...,
+        idle_gpus: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "idle_gpus", b"idle_gpus", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "beside", b"beside", "idle_gpus", b"idle_gpus", "job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits_for", b"waits_for", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__idle_gpus: _TypeAlias = _typing.Literal["idle_gpus"]  # noqa: Y015
+    _WhichOneofArgType__idle_gpus: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus"]  # noqa: Y015
+    _WhichOneofReturnType__slowdown: _TypeAlias = _typing.Literal["slowdown"]  # noqa: Y015
+    _WhichOneofArgType__slowdown: _TypeAlias = _typing.Literal["_slowdown", b"_slowdown"]  # noqa: Y015
+    _WhichOneofReturnType__slowdown_confidence: _TypeAlias = _typing.Literal["slowdown_confidence"]  # noqa: Y015
+    _WhichOneofArgType__slowdown_confidence: _TypeAlias = _typing.Literal["_slowdown_confidence", b"_slowdown_confidence"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_gpus) -> _WhichOneofReturnType__idle_gpus | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__slowdown) -> _WhichOneofReturnType__slowdown | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__slowdown_confidence) -> _WhichOneofReturnType__slowdown_confidence | None: ...
 
 Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
 

@@ -4,6 +4,8 @@ isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
 Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
+Calls through status.sock by the user `web_user` of controller.toml may name another user in their metadata, under the key
+`headway-user`: they see what that user may see. Where jobs are private, these are the user's own jobs.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
 the reasons.
 """

@@ -29,6 +29,7 @@ from controller.daemon import config_docs
 from controller.notify.outbox import Outbox
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
+from controller.web.settings import load_settings as load_web_settings
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import LearningStatus, PolicySpec
 from policies.serving.client import PolicyClient
@@ -241,6 +242,8 @@ def test_every_toml_block_loads(page: Page, tmp_path: Path) -> None:
         partitions = keys.get("partitions", ())
         if "controller_address" in keys:
             load_agent_settings(path)
+        elif keys.keys() & {"proxy_addresses", "token_file"}:
+            load_web_settings(path)
         elif all(isinstance(name, str) for name in partitions) and partitions:
             load_settings(path)
         else:

@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from controller.base.config import WEB_USER
 from controller.slurm.configuration import installed_files
 from nodeagent.config import AgentSettings
 from slurm.testbed.agents import AGENT_CAPABILITIES
 
 UNITS = Path(__file__).parents[3] / "systemd"
-SERVICES = ("headway-controller", "headway-policy", "headway-watchdog", "headway-agent")
-MOST_EXPOSED = {"headway-controller": 5.0, "headway-policy": 3.0, "headway-watchdog": 5.0, "headway-agent": 5.0}
+SERVICES = ("headway-controller", "headway-policy", "headway-watchdog", "headway-agent", "headway-web")
+MOST_EXPOSED = {
+    "headway-controller": 5.0,
+    "headway-policy": 3.0,
+    "headway-watchdog": 5.0,
+    "headway-agent": 5.0,
+    "headway-web": 2.0,
+}
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 
@@ -52,7 +59,7 @@ def test_services_are_sandboxed(name: str) -> None:
     assert float(exposure[1]) <= MOST_EXPOSED[name]
 
 
-@pytest.mark.parametrize("name", ["headway-controller", "headway-policy", "headway-agent"])
+@pytest.mark.parametrize("name", ["headway-controller", "headway-policy", "headway-agent", "headway-web"])
 def test_daemons_notify_systemd(name: str) -> None:
     service = unit(f"{name}.service")["Service"]
 
@@ -114,7 +121,9 @@ def test_sysusers_creates_the_users(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"^headway:x:\d+:slurm$", (etc / "group").read_text(), re.MULTILINE)
-    assert re.search(r"^headway-policy:x:\d+:\d+:", (etc / "passwd").read_text(), re.MULTILINE)
+    for name in ("headway-policy", "headway-web"):
+        assert re.search(rf"^{name}:x:\d+:\d+:", (etc / "passwd").read_text(), re.MULTILINE)
+    assert re.search(r"^headway-web:x:\d+:$", (etc / "group").read_text(), re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="no systemd-tmpfiles here")
@@ -127,3 +136,11 @@ def test_tmpfiles_creates_the_folders(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "var/lib/headway").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "etc/headway").is_dir()
+
+
+def test_the_page_is_the_user_that_the_controller_trusts_and_has_a_socket_for_the_proxy() -> None:
+    service = unit("headway-web.service")["Service"]
+
+    assert service["User"] == service["Group"] == WEB_USER
+    assert (service["RuntimeDirectory"], service["RuntimeDirectoryMode"]) == ("headway-web", "0750")
+    assert service["CapabilityBoundingSet"] == service["AmbientCapabilities"] == ""

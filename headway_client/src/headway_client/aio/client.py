@@ -26,6 +26,7 @@ from headway_client.errors import ClosedError, HeadwayError
 from headway_client.limits import MAX_ANSWER_BYTES, MAX_CALLS, check_limits, limit_of, problem_of, too_late
 from headway_client.sockets import Address, PathLike
 from headway_client.steps import Pause, Steps, Until
+from headway_client.wire.channel import metadata_for
 
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
@@ -44,12 +45,14 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        user: str | None = None,
     ) -> None:
         """As for `Client`."""
         check_limits(timeout_s, max_answer_bytes)
         self._address = Address(socket)
         self._timeout_s = timeout_s
         self._max_bytes = max_answer_bytes
+        self._metadata = metadata_for(user)
         self._places: asyncio.Semaphore | None = None
         self._streams: set[AsyncEventStream] = set()
         self._closed = False
@@ -147,7 +150,9 @@ class AsyncClient:
         self._check_open()
         call = calls.events(since_s, until_s, job_id, past_only=past_only)
         limit_s = limit_of(call, self._timeout_s)
-        return AsyncEventStream(self._find_for_events, call, limit_s, self._max_bytes, idle_s, self._streams)
+        return AsyncEventStream(
+            self._find_for_events, call, limit_s, self._max_bytes, idle_s, self._streams, self._metadata
+        )
 
     async def wait(
         self,
@@ -209,7 +214,7 @@ class AsyncClient:
         async with places:
             path = self._address.find(admin=call.admin)
             try:
-                return await ask(path, call, request, self._max_bytes, end_s - time.monotonic())
+                return await ask(path, call, request, self._max_bytes, end_s - time.monotonic(), self._metadata)
             except grpc.RpcError as error:
                 raise problem_of(error, call, path, limit_s, self._max_bytes) from error
 

@@ -12,7 +12,7 @@ from headway_client.answers.jobs import Event
 from headway_client.calls import Call
 from headway_client.errors import ClosedError, HeadwayError
 from headway_client.limits import problem_of, too_late
-from headway_client.wire.channel import LISTENING, options, target
+from headway_client.wire.channel import LISTENING, Metadata, options, target
 
 
 class AsyncEventStream:
@@ -30,6 +30,7 @@ class AsyncEventStream:
         max_bytes: int,
         idle_s: float | None,
         streams: set[AsyncEventStream],
+        metadata: Metadata = (),
     ) -> None:
         self._find = find
         self._call = call
@@ -37,6 +38,7 @@ class AsyncEventStream:
         self._max_bytes = max_bytes
         self._idle_s = idle_s
         self._streams = streams
+        self._metadata = metadata
         self._closed = False
         self._reading = asyncio.Lock()
         self._path = Path()
@@ -54,7 +56,7 @@ class AsyncEventStream:
         self._path = self._find()
         self._channel = grpc.aio.insecure_channel(target(self._path), options=options(self._max_bytes))
         watch: Any = self._channel.unary_stream(self._call.path)
-        self._events = watch(self._call.encode())
+        self._events = watch(self._call.encode(), metadata=self._metadata)
         self._streams.add(self)
         # A task of its own: gRPC cancels those that wait for a call that is closed, and this task was not cancelled.
         beginning = asyncio.ensure_future(self._begin(self._events))

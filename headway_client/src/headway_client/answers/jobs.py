@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway_client.answers.fields import many, real, text, text_table, u32, u64, word
+from headway_client.answers.fields import many, maybe_real, maybe_u32, real, text, text_table, texts, u32, u64, word
 from headway_client.answers.message import Message
 from headway_client.words import EventKind, JobState
 
@@ -30,6 +30,16 @@ class QueueEntry(Message):
     """Nodes with their GPUs, "n1:8,n2:4"; empty while it waits."""
     why: str = text(10)
     """One sentence."""
+    waits_for: str = text(11)
+    """Reason of its wait, as one of few phrases; empty = it does not wait."""
+    slowdown: float | None = maybe_real(12)
+    """How many times slower it trains than alone; None = not known."""
+    slowdown_confidence: float | None = maybe_real(13)
+    """From 0 to 1."""
+    beside: tuple[str, ...] = texts(14)
+    """Ids of jobs that share a link or host with it."""
+    idle_gpus: int | None = maybe_u32(15)
+    """Idle GPUs in its newest window; None = not measured."""
 
 
 @dataclass(frozen=True)

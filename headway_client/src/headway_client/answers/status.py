@@ -72,6 +72,12 @@ class NodeUse(Message):
     """True = Slurm would start jobs there."""
     state: str = text(5)
     """Slurm's state words."""
+    partitions: tuple[str, ...] = texts(6)
+    """Managed partitions that have it."""
+    rack: str = text(7)
+    """Its leaf switch; empty = Slurm knows no switches."""
+    reason: str = text(8)
+    """Slurm's reason for its state; empty = none."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,9 @@ class Status(Message):
     """Open preemptions whose job runs again."""
     troubles: tuple[str, ...] = texts(30)
     """A sentence for each background task that failed in the last minutes."""
+    decision_s: float = real(34)
+    """Time that the decision of the last cycle took, seconds; 0 = there was nothing to decide."""
+    preemption_budget: int = u32(35)
+    """Stops by threshold and policies that are allowed within an hour."""
+    preemption_budget_left: int = u32(36)
+    """Number of them that are left now."""

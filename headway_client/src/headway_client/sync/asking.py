@@ -9,21 +9,23 @@ from typing import Any, Callable, TypeVar
 
 import grpc
 from headway_client.calls import Call
-from headway_client.wire.channel import Pieces, options, target
+from headway_client.wire.channel import Metadata, Pieces, options, target
 
 T = TypeVar("T")
 
 
-def ask(path: Path, call: Call[Any], request: bytes, max_bytes: int, limit_s: float) -> list[bytes]:
+def ask(
+    path: Path, call: Call[Any], request: bytes, max_bytes: int, limit_s: float, metadata: Metadata = ()
+) -> list[bytes]:
     """Return the messages of the answer. Raises grpc.RpcError and AnswerTooLargeError."""
     with grpc.insecure_channel(target(path), options=options(max_bytes)) as channel:
         if not call.pieces:
             unary: Any = channel.unary_unary(call.path)  # without serializers: bytes
-            answer: bytes | None = unary(request, timeout=limit_s)
+            answer: bytes | None = unary(request, timeout=limit_s, metadata=metadata)
             return [] if answer is None else [answer]  # gRPC lets an answer without a message pass
         found = Pieces(max_bytes)
         stream: Any = channel.unary_stream(call.path)
-        for piece in stream(request, timeout=limit_s):
+        for piece in stream(request, timeout=limit_s, metadata=metadata):
             found.add(piece)
         return found.messages
 

@@ -25,6 +25,7 @@ from headway_client.sockets import Address, PathLike
 from headway_client.steps import Pause, Steps, Until
 from headway_client.sync.asking import ask
 from headway_client.sync.event_stream import EventStream
+from headway_client.wire.channel import metadata_for
 
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
@@ -43,16 +44,19 @@ class Client:
         *,
         timeout_s: float | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        user: str | None = None,
     ) -> None:
         """`socket` None: the sockets of the controller of this machine, as the command `headway` finds them.
 
         `timeout_s` is the time limit of each call, in seconds; None: 5, and more for `use_policy` and measurements.
+        `user` makes the calls for that user: only the user `web_user` of the controller's settings may, and only on status.sock.
         Raises InvalidRequestError.
         """
         check_limits(timeout_s, max_answer_bytes)
         self._address = Address(socket)
         self._timeout_s = timeout_s
         self._max_bytes = max_answer_bytes
+        self._metadata = metadata_for(user)
         self._places = threading.BoundedSemaphore(MAX_CALLS)
         self._streams: set[EventStream] = set()
         self._closed = False
@@ -154,7 +158,9 @@ class Client:
         check_limits(idle_s)
         self._check_open()
         call = calls.events(since_s, until_s, job_id, past_only=past_only)
-        stream = EventStream(self._address.find(admin=False), call, self._max_bytes, idle_s, self._streams)
+        stream = EventStream(
+            self._address.find(admin=False), call, self._max_bytes, idle_s, self._streams, self._metadata
+        )
         stream.open(limit_of(call, self._timeout_s))
         return stream
 
@@ -212,7 +218,7 @@ class Client:
             raise too_late(call.method, limit_s)
         try:
             path = self._address.find(admin=call.admin)
-            messages = ask(path, call, request, self._max_bytes, end_s - time.monotonic())
+            messages = ask(path, call, request, self._max_bytes, end_s - time.monotonic(), self._metadata)
         except grpc.RpcError as error:
             raise problem_of(error, call, path, limit_s, self._max_bytes) from error
         finally:

@@ -15,7 +15,7 @@ from headway_client.calls import Call
 from headway_client.errors import HeadwayError
 from headway_client.limits import problem_of, too_late
 from headway_client.sync.asking import in_thread
-from headway_client.wire.channel import LISTENING, options, target
+from headway_client.wire.channel import LISTENING, Metadata, options, target
 
 
 class EventStream:
@@ -25,7 +25,13 @@ class EventStream:
     """
 
     def __init__(
-        self, path: Path, call: Call[Event], max_bytes: int, idle_s: float | None, streams: set[EventStream]
+        self,
+        path: Path,
+        call: Call[Event],
+        max_bytes: int,
+        idle_s: float | None,
+        streams: set[EventStream],
+        metadata: Metadata = (),
     ) -> None:
         self._path = path
         self._call = call
@@ -38,7 +44,7 @@ class EventStream:
         self._pending: Future[bytes | None] | None = None
         """The next message, where a time limit has passed before it came."""
         watch: Any = self._channel.unary_stream(call.path)
-        self._events = watch(call.encode())
+        self._events = watch(call.encode(), metadata=metadata)
         streams.add(self)
 
     def open(self, limit_s: float) -> None:

@@ -11,11 +11,14 @@ SERVICE = "/headway.v1.Admin/"
 """Name of the service. It holds the protocol's version: a controller of another version does not know the call."""
 LISTENING = "headway-listening"
 """Key in the first metadata of a stream of events: the controller listens, however long no event comes."""
+USER = "headway-user"
+"""Key in the metadata of a call for another user."""
 MAX_REQUEST_BYTES = 64 << 10
 """The controller reads no longer ones."""
 _MOST = 2**31 - 1
 
 Options = list[tuple[str, int]]
+Metadata = tuple[tuple[str, str], ...]
 
 
 def target(path: Path) -> str:
@@ -32,6 +35,15 @@ def options(max_bytes: int) -> Options:
         # Else channels to the same socket share connections, and the pause after one that failed.
         ("grpc.use_local_subchannel_pool", 1),
     ]
+
+
+def metadata_for(user: str | None) -> Metadata:
+    """Return the metadata of calls for that user; None: for the user of this process. Raises InvalidRequestError."""
+    if user is None:
+        return ()
+    if not user.isascii() or not user.isprintable():
+        raise InvalidRequestError(f"{user[:40]!r} is not the name of a user")
+    return ((USER, user),)
 
 
 def check_request(request: bytes) -> bytes:

@@ -12,6 +12,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _MAX_VARINT = 10
+_LONG = 0x80
+"""A byte from here on is not the last one of its number."""
 
 Raw = Union[int, bytes]
 """A field's value on the wire: a number for VARINT, else its bytes."""
@@ -21,7 +23,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Raw]]:
     """Yield number, wire type and value of each field. Raises ProtocolError where the message is not well-formed."""
     at, end = 0, len(message)
     while at < end:
-        tag, at = _varint(message, at)
+        tag = message[at]
+        if tag < _LONG:  # most numbers are short, and a queue has a hundred thousand fields
+            at += 1
+        else:
+            tag, at = _varint(message, at)
         number, wire_type = tag >> 3, tag & 7
         if number == 0:
             raise ProtocolError("the answer is damaged: a field has the number 0")
@@ -30,7 +36,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Raw]]:
             yield number, wire_type, value
             continue
         if wire_type == BYTES:
-            length, at = _varint(message, at)
+            if at < end and message[at] < _LONG:
+                length = message[at]
+                at += 1
+            else:
+                length, at = _varint(message, at)
         elif wire_type in _FIXED:
             length = _FIXED[wire_type]
         else:

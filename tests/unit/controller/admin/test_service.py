@@ -496,13 +496,13 @@ async def test_with_a_group_status_sock_is_for_that_group(folder):
 
 
 @pytest.mark.parametrize("private", ["jobs", "accounts,jobs", "all", "Jobs"])
-async def test_where_slurm_keeps_jobs_private_users_see_none_of_them(folder, private):
+async def test_where_slurm_keeps_jobs_private_users_see_none_of_others(folder, private):
     world = world_in(folder)
+    world.sbatch(gpus_per_node=8, user="ann")
     await world.turn()
     world.slurm_says(PrivateData=private)
     async with served(world) as (admin, status):
         for call in (
-            status.GetQueue(pb.GetQueueRequest()),
             status.Why(pb.WhyRequest(job_id="1")),
             status.WatchEvents(pb.WatchEventsRequest()).read(),
         ):
@@ -510,7 +510,8 @@ async def test_where_slurm_keeps_jobs_private_users_see_none_of_them(folder, pri
             assert code is grpc.StatusCode.PERMISSION_DENIED
             assert "admin_group" in text
         assert (await status.GetStatus(pb.GetStatusRequest())).nodes_total == 4
-        await admin.GetQueue(pb.GetQueueRequest())
+        assert not (await status.GetQueue(pb.GetQueueRequest())).entries
+        assert len((await admin.GetQueue(pb.GetQueueRequest())).entries) == 1
 
 
 async def test_private_jobs_are_shown_to_the_group_that_the_operator_chose(folder):

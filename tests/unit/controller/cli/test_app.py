@@ -263,7 +263,8 @@ async def test_every_answer_is_one_json_object_with_the_names_of_the_protocol(fo
     assert set(status.json) == set(pb.Status.DESCRIPTOR.fields_by_name)
     assert status.json["jobs_waiting"] == 1
     assert status.json["decisions"] == 2
-    assert status.json["nodes"][0] == {"name": "n1", "gpus": 8, "gpus_used": 8, "available": True, "state": "ALLOCATED"}
+    node = {"name": "n1", "gpus": 8, "gpus_used": 8, "available": True, "state": "ALLOCATED"}
+    assert status.json["nodes"][0] == node | {"partitions": ["dl"], "rack": "", "reason": ""}
     assert status.json["policy"]["serving"] is False
     assert [entry["job_id"] for entry in queue.json["entries"]] == ["2", "1", "3"]
     assert set(queue.json["entries"][0]) == set(pb.QueueEntry.DESCRIPTOR.fields_by_name)

@@ -22,8 +22,10 @@ from headway_client import (
     NotPermittedError,
     NotReadyError,
     PreemptionCause,
+    PreemptionList,
     PreemptionStage,
     PreemptionWay,
+    Queue,
     Reason,
     RefusedError,
     SpeedSource,
@@ -245,23 +247,21 @@ async def test_status_sock_changes_nothing(folder: Path, connected: MakeClient) 
                 await call()
 
 
-async def test_private_jobs_are_kept_from_everybody(folder: Path, connected: MakeClient) -> None:
+async def test_private_jobs_are_kept_from_other_users(folder: Path, connected: MakeClient) -> None:
     async with cluster(folder) as world:
         world.slurm_says(PrivateData="jobs")
         async with connected(folder / "status.sock") as client:
             for call in (
-                client.queue,
                 lambda: client.why(1),
-                client.preemptions,
                 client.listen,
                 lambda: client.wait(1),
             ):
                 with pytest.raises(NotPermittedError) as caught:
                     await call()
                 assert caught.value.reason is Reason.JOBS_PRIVATE
-            # nodes are no secret, and a screen shows what it may
+            # nodes are no secret, and lists have jobs of this user alone
             found = await client.snapshot()
-            assert (found.status.nodes_total, found.queue, found.preemptions) == (4, None, None)
+            assert (found.status.nodes_total, found.queue, found.preemptions) == (4, Queue(), PreemptionList())
         async with connected(folder / "admin.sock") as client:
             assert len((await client.queue()).entries) == 3
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.admin.report.job_notes import FOR_GPUS, JobNotes
+from controller.admin.explain.wait_reason import FOR_GPUS
+from controller.admin.report.job_notes import JobNotes
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 
 

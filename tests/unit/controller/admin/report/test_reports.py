@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.admin.explain.wait_reason import FOR_GPUS
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
-from controller.admin.report.job_notes import FOR_GPUS, JobNotes
+from controller.admin.report.job_notes import JobNotes
 from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError

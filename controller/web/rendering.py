@@ -1,0 +1,73 @@
+"""Templates into pages. Every value is escaped, and no script or style but the page's own files is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from controller.base.text import clock_time, count, duration
+from controller.web.page_error import PageError
+from controller.web.settings import WebSettings
+from policies.serving.runtime.version import VERSION
+
+_UNKNOWN = "\u2013"
+HERE = Path(__file__).parent
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+PAGES = (
+    ("/", "Overview"),
+    ("/queue", "Queue"),
+    ("/nodes", "Nodes"),
+    ("/idle", "Idle GPUs"),
+    ("/waits", "Waits"),
+    ("/preemptions", "Preemptions"),
+    ("/contention", "Contention"),
+)
+
+
+class Renderer:
+    """Makes pages. Invariant: text of users and of Slurm never becomes markup."""
+
+    def __init__(self, settings: WebSettings, now: Callable[[], float]) -> None:
+        """`now` returns the time, in seconds since the Unix epoch."""
+        self.now = now
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True,
+        )  # fmt: skip
+        self._environment.filters.update(
+            duration=lambda seconds: _UNKNOWN if seconds is None else duration(seconds),
+            at=lambda time_s: clock_time(time_s) if time_s else _UNKNOWN,
+            percent=lambda share: _UNKNOWN if share is None else f"{share:.0%}",
+            rate=lambda value: _UNKNOWN if value is None else f"{value:.3g}",
+            many=count,
+        )
+        self._environment.globals.update(
+            base=settings.base_path, version=VERSION, pages=PAGES, refresh_s=settings.refresh_s,
+            tokens=settings.token_file is not None,
+        )  # fmt: skip
+
+    async def page(self, request: Request, template: str, user: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page. It is made in a thread, so that a long one does not delay others."""
+        html = await asyncio.to_thread(self._html, template, user=user, path=request.url.path, **values)
+        return HTMLResponse(html, status, HEADERS)
+
+    async def error(self, request: Request, error: PageError, user: str) -> HTMLResponse:
+        """Return the page of an error."""
+        return await self.page(request, "error.html", user, error.status, error=error, refresh_s=0)
+
+    def _html(self, template: str, **values: Any) -> str:
+        return self._environment.get_template(template).render(now_s=self.now(), **values)

@@ -1,0 +1,191 @@
+"""Jobs that a caller of status.sock may see, and users for whom headway-web may call."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import headway_client
+import pytest
+from headway_client import AsyncClient, HeadwayError, InvalidRequestError, NotPermittedError, Reason
+
+from controller.admin.serve import serve_admin
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError
+from controller.daemon.web_user import web_uid
+from controller.state.preemption import Cause
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: a socket's may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, private: str = "jobs", group: str = "", web: bool = True
+) -> AsyncIterator[ControllerWorld]:
+    """A running job of ann, waiting ones of bob and of this process's user; `web`: this process is headway-web."""
+    world = world_in(folder)
+    world.endpoint.away = True
+    world.sbatch(gpus_per_node=8, nodes=4, user="ann", name="train")
+    await world.go_on(2)
+    world.sbatch(gpus_per_node=8, user="bob")
+    world.sbatch(gpus_per_node=8, user=ME)
+    await world.turn()
+    world.slurm_says(PrivateData=private)
+    async with serve_admin(world, folder, group, web_uid=os.getuid() if web else None):
+        yield world
+
+
+def client(folder: Path, user: str | None = None, socket: str = "status.sock") -> AsyncClient:
+    return AsyncClient(folder / socket, user=user)
+
+
+async def refusal(call: Any) -> tuple[type[HeadwayError], Reason | None]:
+    with pytest.raises(HeadwayError) as caught:
+        await call
+    return type(caught.value), caught.value.reason
+
+
+PRIVATE = (NotPermittedError, Reason.JOBS_PRIVATE)
+
+
+async def test_where_jobs_are_private_the_page_shows_a_user_their_own(folder: Path) -> None:
+    async with cluster(folder) as world:
+        bob = client(folder, "bob")
+        # when bob looks at the page
+        (own,) = (await bob.queue()).entries
+        assert (own.job_id, own.user, own.waits_for) == ("2", "bob", "for GPUs, in the policy's order")
+        assert (await bob.why(2)).state == "waiting"
+        assert (await bob.report(2)).user == "bob"
+        # then jobs of others are refused, whether or not they exist, and nodes are no secret
+        for job_id in (1, 3, 99):
+            assert await refusal(bob.why(job_id)) == PRIVATE
+            assert await refusal(bob.report(job_id)) == PRIVATE
+        assert (await bob.status()).nodes_total == 4
+        # and events are those of one job of his
+        world.events.add("advice", "2", "waits for jobs 1 and 3")
+        assert [event.text async for event in bob.events(past_only=True, job_id=2)] == ["waits for other jobs"]
+        assert await refusal(bob.events(past_only=True, job_id=1).open()) == PRIVATE
+        assert await refusal(bob.events(past_only=True).open()) == PRIVATE
+        # and preemptions too
+        job = world.last.observation.jobs[world.last.observation.snapshot.jobs[0].key]  # type: ignore[union-attr]
+        world.preemptions.begin(job, Cause.OPERATOR, "to make room for job 2", force=True)
+        assert (await bob.preemptions()).preemptions == ()
+        (row,) = (await client(folder, "ann").preemptions()).preemptions
+        assert (row.job_id, row.why) == ("1", "to make room for another job")
+
+
+async def test_without_private_jobs_the_page_shows_every_job_to_every_user(folder: Path) -> None:
+    async with cluster(folder, private="none"):
+        assert len((await client(folder, "bob").queue()).entries) == 3
+        assert len((await client(folder).queue()).entries) == 3
+        assert (await client(folder, "bob").why(1)).state == "running"
+
+
+async def test_without_a_user_the_page_sees_no_private_job(folder: Path) -> None:
+    async with cluster(folder):
+        nobody = client(folder)
+        assert await refusal(nobody.queue()) == PRIVATE
+        assert await refusal(nobody.why(1)) == PRIVATE
+        assert (await nobody.status()).nodes_total == 4
+
+
+async def test_with_a_group_its_members_see_every_job_and_other_users_their_own(folder: Path) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    async with cluster(folder, private="none", group=group):
+        assert len((await client(folder, ME).queue()).entries) == 3
+        assert [entry.user for entry in (await client(folder, "bob").queue()).entries] == ["bob"]
+        assert await refusal(client(folder).queue()) == PRIVATE
+
+
+async def test_only_headway_web_may_name_a_user(folder: Path) -> None:
+    async with cluster(folder, web=False):
+        for socket in ("status.sock", "admin.sock"):
+            for call in (client(folder, "bob", socket).queue, client(folder, "bob", socket).status):
+                assert await refusal(call()) == (NotPermittedError, Reason.USER_NOT_ACCEPTED)
+        # and each user sees their own without naming anybody
+        assert [entry.user for entry in (await client(folder).queue()).entries] == [ME]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "x" * 300, "<script>", "ann;"])
+async def test_what_is_no_name_of_a_user_is_refused(folder: Path, name: str) -> None:
+    async with cluster(folder):
+        assert await refusal(client(folder, name).queue()) == (NotPermittedError, Reason.USER_NOT_ACCEPTED)
+
+
+def test_a_name_that_no_metadata_can_hold_is_refused_before_the_call() -> None:
+    for name in ("änn", "a\nb"):
+        with pytest.raises(InvalidRequestError, match="is not the name of a user"):
+            AsyncClient("/nowhere", user=name)
+
+
+async def test_a_user_named_before_the_first_reading_waits(folder: Path) -> None:
+    world = world_in(folder)
+    async with serve_admin(world, folder, "", web_uid=os.getuid()):
+        assert (await client(folder, "bob").status()).nodes_total == 0
+        assert (await refusal(client(folder, "bob").queue()))[1] is Reason.NOT_READY
+
+
+AS_USER = """
+import os, sys
+from pathlib import Path
+from headway_client import Client, HeadwayError
+os.setgroups([]); os.setgid({uid}); os.setuid({uid})
+for user in ("ann", None):
+    try:
+        print([entry.user for entry in Client({path!r}, user=user).queue().entries])
+    except HeadwayError as error:
+        print(error.reason)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as other users")
+async def test_the_kernel_says_which_process_is_headway_web(folder: Path) -> None:
+    folder.chmod(0o755)
+    world = world_in(folder)
+    world.sbatch(gpus_per_node=8, user="ann")
+    world.sbatch(gpus_per_node=8, user="bob")
+    await world.turn()
+    world.slurm_says(PrivateData="jobs")
+    said = {}
+    async with serve_admin(world, folder, "", web_uid=4242):
+        for uid in (4242, 4243):
+            program = AS_USER.format(uid=uid, path=str(folder / "status.sock"))
+            done = await asyncio.to_thread(
+                subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
+                env={**os.environ, "PYTHONPATH": str(Path(headway_client.__file__).parents[1])},
+            )  # fmt: skip
+            assert done.stderr == ""
+            said[uid] = done.stdout.splitlines()
+    assert said == {4242: ["['ann']", "jobs-private"], 4243: ["user-not-accepted", "jobs-private"]}
+
+
+def test_the_web_user_is_a_user_of_its_own() -> None:
+    def settings(name: str) -> ControllerSettings:
+        return ControllerSettings(partitions=("dl",), web_user=name)
+
+    assert web_uid(settings("")) is None
+    assert web_uid(settings("12345")) == 12345
+    assert ControllerSettings(partitions=("dl",)).web_user == "headway-web"  # which this machine may lack
+    web_uid(ControllerSettings(partitions=("dl",)))
+    with pytest.raises(ConfigurationError, match="web_user: there is no user 'no-such-user'"):
+        web_uid(settings("no-such-user"))
+    for name in ("root", str(os.getuid())):
+        with pytest.raises(ConfigurationError, match="a user of its own"):
+            web_uid(settings(name))
