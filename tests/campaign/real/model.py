@@ -205,19 +205,18 @@ class RealModel:
             self._check_resources(expected, row)
 
     def _check_cancellation(self, expected: Expected, runs: Sequence[Row], lines: Sequence[Line]) -> None:
-        """Slurm forgets a cancellation when the job itself asks for a requeue before its processes have ended."""
+        """Slurm forgets a cancellation when the job is requeued before its processes have ended: by itself, or by Headway at the
+        same moment."""
         job_id, cancelled_s = expected.job_id, expected.cancelled_s
         if cancelled_s is None:
             return
-        requeued_s = [
-            line.time_s for line in lines if line.what == "requeued" and line.time_s > expected.cancel_asked_s
-        ]
+        own_s = [line.time_s for line in lines if line.what == "requeued" and line.time_s > expected.cancel_asked_s]
+        at_once_s = [time_s for time_s in expected.requeues_s if abs(time_s - expected.cancel_asked_s) < SECOND_S]
+        requeued_s = sorted([*own_s, *at_once_s])
         late = [(row, s) for row in runs if (s := row.start_s) is not None and s > cancelled_s + SECOND_S]
-        for (row, start_s), own_s in zip_longest(late, requeued_s[: len(late)]):
-            if own_s is not None and own_s <= start_s + 1:
-                self.known.append(
-                    f"{job_id} was cancelled at {cancelled_s:.2f} and requeued itself at {own_s:.2f}: {row}"
-                )
+        for (row, start_s), time_s in zip_longest(late, requeued_s[: len(late)]):
+            if time_s is not None and time_s <= start_s + 1:
+                self.known.append(f"{job_id} was cancelled at {cancelled_s:.2f} and requeued at {time_s:.2f}: {row}")
             else:
                 self.broken(RealPromise.NOT_AFTER_CANCEL, job_id, f"cancelled at {cancelled_s:.2f}, then {row}")
 

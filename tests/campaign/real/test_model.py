@@ -146,6 +146,16 @@ def test_a_job_that_requeues_itself_after_its_cancellation_runs_once_more(
     assert broken(made, rows[: 1 + runs_after], [*before, *last]) == expected
 
 
+@pytest.mark.parametrize(("requeued_s", "excused"), [(104.3, True), (101.0, False)], ids=["at once", "long before"])
+def test_a_job_that_is_requeued_by_force_while_it_is_cancelled_runs_once_more(requeued_s: float, excused: bool) -> None:
+    made = model()
+    job = made.jobs["7"]
+    job.cancel_asked_s, job.cancelled_s, job.requeues_s = 104.2, 104.4, [requeued_s]
+    lines = [*log(0, 4, 101.2, ends=False), *log(0, STEPS, 106.2, 1)]
+    found = broken(made, [run(101, 104, "REQUEUED"), run(106, 109)], lines)
+    assert found == (set() if excused else {RealPromise.NOT_AFTER_CANCEL})
+
+
 def test_no_start_after_a_cancellation_nor_during_a_hold() -> None:
     cancelled = model()
     cancelled.jobs["7"].cancelled_s = 101.0
