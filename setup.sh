@@ -44,7 +44,8 @@ if [ -x "$venv/bin/python" ] && [ "$python" != python3 ] && [ "$("$venv/bin/pyth
 fi
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 say "installing Headway and its Python packages into $venv; PyTorch is large, so the first time takes some minutes"
-pip_install -e '.[controller,policy,train,dev]'
+# headway-web is a program on the Python client, which no index has.
+pip_install -e '.[controller,policy,train,dev]' -e ./headway_client
 # A failed compilation does not fail the installation, and pip is quiet about it.
 "$venv/bin/python" -c 'from simulator.kernel import compiled; raise SystemExit(not compiled())' ||
     say "The simulator's inner loops did not compile: it will run interpreted, several times slower." \

@@ -12,7 +12,6 @@ from policies.serving.runtime.version import version_option
 app = typer.Typer(
     help="Show queue, jobs and nodes of the Headway controller of this machine as a web page. It changes nothing.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -67,9 +66,9 @@ def _need_packages() -> None:
     """Exit with a message when a package of the page is missing."""
     from importlib.util import find_spec
 
-    missing = [
-        name for name in ("headway_client", "jinja2", "pydantic", "starlette", "uvicorn") if find_spec(name) is None
-    ]
+    specs = {name: find_spec(name) for name in ("headway_client", "jinja2", "pydantic", "starlette", "uvicorn")}
+    # A folder of that name in the present folder is found as well, without an origin.
+    missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
     if missing:
         typer.echo(_INSTALL.format(missing=", ".join(missing)), err=True)
         raise typer.Exit(1)

@@ -22,6 +22,7 @@ COMPLETED = {
     "headway-policy": (("ser",), {"serve"}),
     "headway-setup": (("slurm", "--und"), {"--undo"}),
     "headway-sim": (("trace", "con"), {"convert"}),
+    "headway-web": (("to",), {"token"}),
 }
 
 
