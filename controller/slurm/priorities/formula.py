@@ -14,13 +14,13 @@ Not computed: PriorityWeightAssoc, site factors, and a priority that an administ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from controller.slurm.client import Shares, SlurmPartition, SlurmSnapshot
+from controller.slurm.client import Shares, SlurmSnapshot
 from controller.slurm.priorities.weights import PriorityWeights
 
 Floats = npt.NDArray[np.float64]
@@ -48,44 +48,31 @@ class Requests:
 
 def multifactor(requests: Requests, weights: PriorityWeights, shares: Shares, snapshot: SlurmSnapshot) -> Floats:
     """Return the priority of each job, 1 or more."""
-    partitions = {partition.name: partition for partition in snapshot.partitions}
-    parts = _OwnerParts(weights, shares, partitions)
-    by_owner = np.array([parts.of(owner) for owner in requests.owners], dtype=np.float64)
+    # Thousands of jobs have few owners: what depends on these alone is computed once for each.
+    rows: dict[Owner, int] = {}
+    row_of = np.array([rows.setdefault(owner, len(rows)) for owner in requests.owners], dtype=np.intp)
+    by_owner = _by_owner(rows, weights, shares, snapshot)[row_of]
     age = weights.age * np.clip(requests.age_s / weights.max_age_s, 0.0, 1.0)
     size = weights.job_size * _job_size(requests, weights, snapshot) if weights.job_size else 0.0
-    tres = _tres(requests, weights, snapshot, partitions) if weights.tres else 0.0
+    tres = _tres(requests, weights, snapshot, rows, row_of) if weights.tres else 0.0
     total = by_owner + age + size + tres - requests.nice
     priorities: Floats = np.maximum(np.floor(total), 1.0)
     return priorities
 
 
-class _OwnerParts:
-    """Sum of the parts that are equal for all jobs of a user, account, QOS and partition: few values for thousands of jobs."""
-
-    def __init__(self, weights: PriorityWeights, shares: Shares, partitions: Mapping[str, SlurmPartition]) -> None:
-        self._weights = weights
-        self._shares = shares
-        self._partitions = partitions
-        self._top_partition = max((p.priority_job_factor for p in partitions.values()), default=0) or 1
-        self._top_qos = max(shares.qos.values(), default=0) or 1
-        self._known: dict[Owner, float] = {}
-
-    def of(self, owner: Owner) -> float:
-        if owner not in self._known:
-            self._known[owner] = self._sum(*owner)
-        return self._known[owner]
-
-    def _sum(self, user: str, account: str, qos: str, partitions: str) -> float:
+def _by_owner(owners: Iterable[Owner], weights: PriorityWeights, shares: Shares, snapshot: SlurmSnapshot) -> Floats:
+    """Return the parts for fair share, partition and QOS of each owner, added up."""
+    factors = {partition.name: partition.priority_job_factor for partition in snapshot.partitions}
+    top_factor = 1 if "NO_NORMAL_PART" in weights.flags else max(factors.values(), default=0) or 1
+    top_qos = 1 if "NO_NORMAL_QOS" in weights.flags else max(shares.qos.values(), default=0) or 1
+    sums = []
+    for user, account, qos, partitions in owners:
         names = partitions.split(",")
-        weights, flags = self._weights, self._weights.flags
-        share = max(self._shares.fair_share_of(account, user, name) for name in names)
-        factor = max((found.priority_job_factor for name in names if (found := self._partitions.get(name))), default=0)
-        importance = self._shares.qos.get(qos, 0)
-        return (
-            weights.fairshare * share
-            + weights.partition * (factor if "NO_NORMAL_PART" in flags else factor / self._top_partition)
-            + weights.qos * (importance if "NO_NORMAL_QOS" in flags else importance / self._top_qos)
-        )
+        share = max(shares.fair_share_of(account, user, name) for name in names)
+        factor = max(factors.get(name, 0) for name in names) / top_factor
+        importance = shares.qos.get(qos, 0) / top_qos
+        sums.append(weights.fairshare * share + weights.partition * factor + weights.qos * importance)
+    return np.array(sums, dtype=np.float64)
 
 
 def _job_size(requests: Requests, weights: PriorityWeights, snapshot: SlurmSnapshot) -> Floats:
@@ -103,30 +90,34 @@ def _job_size(requests: Requests, weights: PriorityWeights, snapshot: SlurmSnaps
     return size
 
 
-_OF_NODE: Mapping[str, Callable[..., float]] = {
-    "cpu": lambda node: float(node.cpus),
-    "mem": lambda node: float(node.memory_mib),
-    "node": lambda _node: 1.0,
-    "gres/gpu": lambda node: float(node.gpus),
-}
+def _totals(snapshot: SlurmSnapshot, partitions: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Return what the nodes of each of these partitions have, by partition and type of resource."""
+    nodes = snapshot.nodes
+    columns = np.array([(node.cpus, node.memory_mib, 1, node.gpus) for node in nodes], dtype=np.float64).reshape(-1, 4)
+    totals = {}
+    for name in partitions:
+        members = np.fromiter((name in node.partitions for node in nodes), np.bool_, len(nodes))
+        totals[name] = dict(zip(("cpu", "mem", "node", "gres/gpu"), columns[members].sum(axis=0).tolist(), strict=True))
+    return totals
 
 
 def _tres(
-    requests: Requests, weights: PriorityWeights, snapshot: SlurmSnapshot, partitions: Mapping[str, SlurmPartition]
+    requests: Requests,
+    weights: PriorityWeights,
+    snapshot: SlurmSnapshot,
+    owners: Iterable[Owner],
+    row_of: npt.NDArray[np.intp],
 ) -> Floats:
-    total = np.zeros(len(requests.owners))
+    """Return the part of each job for its resources. `row_of` is the row of each job in `owners`."""
+    partitions = [owner[3].split(",") for owner in owners]
+    totals = _totals(snapshot, {name for names in partitions for name in names})
+    part = np.zeros(len(row_of))
     for kind in weights.tres.keys() & requests.resources.keys():
         wanted = requests.resources[kind]
         if "NO_NORMAL_TRES" in weights.flags:
-            total += weights.tres[kind] * wanted
+            part += weights.tres[kind] * wanted
             continue
-        there = {
-            name: sum(_OF_NODE[kind](node) for node in snapshot.nodes if name in node.partitions) for name in partitions
-        }
-        capacity = np.array([_largest(there, owner[3]) for owner in requests.owners])
-        total += weights.tres[kind] * np.divide(wanted, capacity, out=np.zeros_like(wanted), where=capacity > 0)
-    return total
-
-
-def _largest(there: Mapping[str, float], partitions: str) -> float:
-    return max(there.get(name, 0.0) for name in partitions.split(","))
+        largest = [max(totals[name][kind] for name in names) for names in partitions]
+        capacity = np.array(largest)[row_of]
+        part += weights.tres[kind] * np.divide(wanted, capacity, out=np.zeros_like(wanted), where=capacity > 0)
+    return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -40,10 +41,16 @@ def weights_of(settings: Mapping[str, str]) -> PriorityWeights | None:
         partition=_weight(settings, "Partition"),
         qos=_weight(settings, "QOS"),
         tres=_tres(settings.get("PriorityWeightTRES", "")),
-        max_age_s=duration_s(settings.get("PriorityMaxAge", "7-00:00:00")) or 1.0,
+        max_age_s=_max_age_s(settings.get("PriorityMaxAge", "7-00:00:00")),
         favor_small=settings.get("PriorityFavorSmall", "No").upper() in {"YES", "1"},
         flags=frozenset(filter(None, settings.get("PriorityFlags", "").upper().split(","))),
     )
+
+
+def _max_age_s(text: str) -> float:
+    """Return the age at which the factor is 1, at least a second; without a limit no age counts."""
+    limit_s = duration_s(text)
+    return math.inf if limit_s is None else max(limit_s, 1.0)
 
 
 def _weight(settings: Mapping[str, str], factor: str) -> float:

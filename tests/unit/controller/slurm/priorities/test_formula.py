@@ -100,6 +100,12 @@ def test_of_several_partitions_the_best_counts_and_an_own_share_goes_before_the_
     assert priority(("ann", "lab", "normal", "hi"), shares=shares) == 2388 + 2250 + 50000
 
 
+def test_without_a_maximum_no_age_counts() -> None:
+    unlimited = weights_of(CONFIG | {"PriorityMaxAge": "UNLIMITED"})
+    assert unlimited is not None
+    assert priority(weights=unlimited, age_s=86400.0) == 2388
+
+
 def test_age_ends_at_its_maximum_and_a_priority_is_never_0() -> None:
     assert priority(age_s=7200.0) == priority(age_s=3600.0) == 3388
     assert priority(age_s=-50.0) == 2388, "a node's clock may be ahead"
