@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,13 @@ from controller.admin.front import caller_of, uid_of
 from controller.admin.protocol import USER, Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
+from controller.base.text import USER_NAME
 
 if TYPE_CHECKING:  # a class of the type stubs only
     from protos.headway.v1 import admin_pb2_grpc
 
     _Context = admin_pb2_grpc._ServicerContext
 
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,255}")
 _ONLY = (
     "only root, the controller's user and the group of `admin_group` in controller.toml may see those of other users"
 )
@@ -71,7 +70,7 @@ class AccessRules:
 
     async def _of_web(self, named: str | None) -> Access:
         """Return what the user that headway-web names may see; None: it names no user."""
-        if named is not None and not _USER.fullmatch(named):
+        if named is not None and not USER_NAME.fullmatch(named):
             raise CallRefused(Reason.USER_NOT_ACCEPTED, f"{named[:40]!r} is not the name of a user")
         if self._group is None:
             return Access(every_job=not self._private(), user=named or "")

@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Iterable
 
+USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,255}")
+"""Names of users for which the page may call the controller."""
 _JOB_IDS = re.compile(r"\bjobs? \d+(?:_\d+)?(?:(?:, | and )\d+(?:_\d+)?(?! more))*")
 
 

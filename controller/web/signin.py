@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 
+from controller.base.text import USER_NAME
 from controller.web.page_error import PageError
 from controller.web.settings import UNIX, WebSettings
-from controller.web.tokens import USER, user_of
+from controller.web.tokens import user_of
 
 COOKIE = "headway_token"
 """Cookie with the user's token."""
@@ -59,7 +60,7 @@ class SignIn:
     def _named(self, named: list[str]) -> str:
         suffix = self._settings.user_suffix
         name = named[0].removesuffix(suffix) if suffix else named[0]
-        if len(named) > 1 or not USER.fullmatch(name) or (suffix and name == named[0]):
+        if len(named) > 1 or not USER_NAME.fullmatch(name) or (suffix and name == named[0]):
             raise PageError(
                 403,
                 f"The site's proxy names no user that Slurm could know: {', '.join(named)[:80]!r}.",

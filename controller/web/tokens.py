@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from controller.base.errors import ConfigurationError
+from controller.base.text import USER_NAME
 from policies.documents import DocumentError, read_text
 
-USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,255}")
-"""Names of users, as the controller accepts them."""
 _LINE = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})")
 MOST_TOKEN = 256
 
 
 def new_token(user: str) -> tuple[str, str]:
     """Return a new token for that user, and its line in the file of tokens. Raises ConfigurationError."""
-    if not USER.fullmatch(user):
+    if not USER_NAME.fullmatch(user):
         raise ConfigurationError(f"{user[:40]!r} is not the name of a user; give the name that Slurm shows")
     token = secrets.token_urlsafe(32)
     return token, f"{user} sha256:{_digest(token)}"
@@ -39,7 +38,7 @@ def read_tokens(path: Path) -> Mapping[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         parts = _LINE.fullmatch(line.strip())
-        if parts is None or not USER.fullmatch(parts[1]):
+        if parts is None or not USER_NAME.fullmatch(parts[1]):
             raise ConfigurationError(
                 f"token_file: {path}: line {number} is not USER sha256:DIGEST; `headway-web token USER` prints such a line"
             )

@@ -62,8 +62,11 @@ def _slurm_keys(jobs: Jobs) -> IntColumn:
 
     Jobs without a priority come after those that have one.
     """
-    tier = np.zeros(len(jobs)) if jobs.partition_tier is None else jobs.partition_tier
-    priority = np.zeros(len(jobs)) if jobs.slurm_priority is None else jobs.slurm_priority
-    both = np.column_stack((-tier, np.where(np.isnan(priority), np.inf, -priority)))
-    ranks: IntColumn = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    tier = np.zeros(len(jobs)) if jobs.partition_tier is None else -jobs.partition_tier
+    priority = np.zeros(len(jobs)) if jobs.slurm_priority is None else -jobs.slurm_priority
+    priority = np.where(np.isnan(priority), np.inf, priority)
+    order = np.lexsort((priority, tier))
+    differs = (np.diff(tier[order]) != 0) | (priority[order][1:] != priority[order][:-1])
+    ranks = np.zeros(len(jobs), dtype=np.int64)
+    ranks[order[1:]] = np.cumsum(differs)
     return ranks
