@@ -19,6 +19,10 @@ class SlurmUnavailableError(SlurmError):
     """slurmctld did not answer in time, or not at all. Another attempt later may succeed."""
 
 
+class TurnLostError(SlurmUnavailableError):
+    """The other one of controller and watchdog has changed jobs since this process read them: the command was not sent."""
+
+
 class SlurmReplyError(SlurmError):
     """A Slurm program answered with something that this version of Headway does not understand."""
 

@@ -49,8 +49,10 @@ class Cycle:
         holds: HoldFolder,
         knowledge: Knowledge,
         progress: Callable[[], None] = lambda: None,
+        before_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`progress` is called after each change that Slurm has made, also within a long cycle."""
+        """`progress` is called after each change that Slurm has made, also within a long cycle. `before_change` is called before
+        each, and breaks off the cycle by an error."""
         self._settings = settings
         self._decider = decider
         self._ledger = ledger
@@ -62,7 +64,7 @@ class Cycle:
         self._hold_files = HoldFiles(holds, events)
         self._stops = PolicyStops(preemptions, events)
         self._decisions = DecisionLog(journal, events, clock)
-        self.verbs = JournaledVerbs(client, journal, events, clock, progress)
+        self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)
         own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)
         hand_over = HandOver(client, self.verbs, holds, own_requests)
         self._applier = Applier(self.verbs, own_requests, hand_over, journal, ledger, events, clock)

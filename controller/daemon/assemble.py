@@ -20,6 +20,7 @@ from controller.base.clock import RealClock
 from controller.base.config import RESTART_KEYS, ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
 from controller.base.events import EventLog, events_file
+from controller.base.turn import controller_turn
 from controller.contention.measurement import measure
 from controller.contention.service import judge_contention
 from controller.cycle.decision.decider import Decider
@@ -52,7 +53,8 @@ async def run_controller(path: Path) -> None:
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(closing(Journal(settings.journal_path)))
         clock = RealClock()
-        client = MeteredClient(await open_client(settings), clock)
+        turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock)
+        client = MeteredClient(await open_client(settings, before_change=turn.check), clock)
         stack.push_async_callback(client.close)
         connect = partial(PolicyClient, trusted=trusted_users(settings))
         decider = Decider(
@@ -66,7 +68,9 @@ async def run_controller(path: Path) -> None:
         events = EventLog(clock, events_file(settings.events_path))
         audit = AuditLog(clock, settings.audit_path)
         trail = AuditTrail(audit)
-        controller = Controller(settings, client, decider, journal, clock, connect=connect, events=events, audit=trail)
+        controller = Controller(
+            settings, client, decider, journal, clock, connect=connect, events=events, audit=trail, turn=turn
+        )
         await _serve_beside(stack, controller, audit)
         notifier = Notifier()
         stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier, trail)))

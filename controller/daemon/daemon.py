@@ -13,8 +13,9 @@ import structlog
 
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
-from controller.base.errors import ConfigurationError, HeadwayError, SlurmError
+from controller.base.errors import ConfigurationError, HeadwayError, SlurmError, TurnLostError
 from controller.base.events import EventLog
+from controller.base.turn import Turn, controller_turn
 from controller.cycle.cycle import Cycle
 from controller.cycle.decision.decider import Decider
 from controller.cycle.decision.server import PolicyEndpoint
@@ -65,9 +66,10 @@ class Controller:
         connect: Callable[[str], PolicyEndpoint],
         events: EventLog | None = None,
         audit: AuditTrail | None = None,
+        turn: Turn | None = None,
     ) -> None:
         """`connect` makes an endpoint from an address, for `headway policy use`. Without `events` they are not kept on disk,
-        without `audit` no request is recorded."""
+        without `audit` no request is recorded. `turn` is given if the client checks it before its commands, too."""
         self.settings = settings
         self.client = client
         self.decider = decider
@@ -89,9 +91,10 @@ class Controller:
         if audit is not None:
             self.preemptions.listeners.append(audit.note_preemption)
         self._holds = HoldFolder(settings.holds_path)
+        self._turn = turn or controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock)
         self._cycle = Cycle(
             self._current_settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions, self._holds,
-            self.knowledge, progress=self._note_progress,
+            self.knowledge, progress=self._note_progress, before_change=self._turn.check,
         )  # fmt: skip
         self._ending = Ending()
         self._slurm_settings = SlurmSettings(client, clock, self._holds)
@@ -187,9 +190,13 @@ class Controller:
         """Run one cycle. Returns the longest pause before the next cycle, seconds."""
         woken = wake.take()
         try:
-            result = await self._read_and_run(wake)
+            async with self._turn.taken():
+                result = await self._read_and_run(wake)
         except ConfigurationError:
             raise  # every later cycle would fail too
+        except TurnLostError as error:
+            log.warning("cycle_broken_off", reason=str(error))
+            return self.settings.min_poll_interval_s
         except SlurmError as error:
             self.health.slurm_away += 1
             self._failed(str(error))
@@ -229,13 +236,16 @@ class Controller:
         if result.decided is None or self.decider.description_is_old:
             await self.decider.refresh()
         self._policies.note()
+        self._turn.check()  # a cycle that has lost its turn has carried out only a part of its decision
         self._note_success(result)
         return result
 
     async def _errands(self, wake: WakePipe) -> None:
         """Stop and signal preempted jobs between two cycles. If that changes Slurm, it is read again as soon as possible."""
         try:
-            if await self._cycle.errands():
+            async with self._turn.taken():
+                changed = await self._cycle.errands()
+            if changed:
                 wake.nudge()
         except HeadwayError as error:
             self._failed(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import structlog
@@ -22,8 +23,10 @@ log = structlog.get_logger(__name__)
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-async def open_client(settings: ControllerSettings) -> SlurmClient:
+async def open_client(settings: ControllerSettings, before_change: Callable[[], None] = lambda: None) -> SlurmClient:
     """Return the client that the settings name. Raises ConfigurationError, SlurmError.
+
+    `before_change` is called before every command to a real Slurm that changes a job, and may raise SlurmUnavailableError.
 
     `auto` takes pyslurm where its answers are those of the command line: it is installed, made for the Slurm that runs, and
     that Slurm counts GPUs (otherwise pyslurm does not see the GPUs of --gpus). In all other cases it takes the command line.
@@ -34,6 +37,12 @@ async def open_client(settings: ControllerSettings) -> SlurmClient:
         slurm = open_embedded(settings)
         slurm.start()
         return slurm.client
+    client = await _real_client(settings)
+    client.before_change = before_change
+    return client
+
+
+async def _real_client(settings: ControllerSettings) -> CommandLineClient | PySlurmClient:
     command_line = command_line_client(settings)
     if settings.slurm_client == "command-line":
         return command_line

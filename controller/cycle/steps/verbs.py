@@ -39,14 +39,22 @@ class JournaledVerbs:
     """Changes jobs in Slurm. Invariant: the journal has the intent of each call before the call, and its outcome after it."""
 
     def __init__(
-        self, client: SlurmClient, journal: Journal, events: EventLog, clock: Clock, progress: Callable[[], None]
+        self,
+        client: SlurmClient,
+        journal: Journal,
+        events: EventLog,
+        clock: Clock,
+        progress: Callable[[], None],
+        before_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`progress` is called after each change that Slurm has made, also within a long cycle."""
+        """`progress` is called after each change that Slurm has made, also within a long cycle. `before_change` is called before
+        each, and an error of it ends the verb."""
         self._client = client
         self._journal = journal
         self._events = events
         self._clock = clock
         self._progress = progress
+        self._before_change = before_change
         self.starts = Pieces(calls=_CALLS_A_START)
         """Pieces of the jobs that a plan starts."""
         self._pieces: defaultdict[str, Pieces] = defaultdict(Pieces)
@@ -155,6 +163,7 @@ class JournaledVerbs:
         self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
     ) -> Failures:
         """Make one call, with its intent and its outcome. If slurmctld does not answer, every job of the call has failed."""
+        self._before_change()
         numbers = self._journal.begin(verb, details, self._clock.now())
         try:
             failures = await call()

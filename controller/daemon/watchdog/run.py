@@ -13,6 +13,7 @@ import structlog
 from controller.base.clock import RealClock
 from controller.base.errors import SlurmError
 from controller.base.lease import is_stale, read_lease
+from controller.base.turn import watchdog_turn
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.slurm.user_holds import HoldFolder
 
@@ -61,12 +62,17 @@ async def _check(settings: ControllerSettings) -> int:
     from controller.slurm.select import command_line_client
 
     patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
+    clock = RealClock()
+    turn = watchdog_turn(patient.runtime_dir, patient.slurm_timeout_s, clock)
+    client = command_line_client(patient)  # the only client that needs nothing except Slurm itself
+    client.before_change = turn.check
     watchdog = Watchdog(
-        client=command_line_client(patient),  # the only client that needs nothing except Slurm itself
+        client=client,
         lease_path=settings.lease_path,
         originals=lambda: _originals(settings),
-        clock=RealClock(),
+        clock=clock,
         confirm_s=confirm_s(settings.heartbeat_interval_s),
+        turn=turn,
         holds=HoldFolder(settings.holds_path),
     )
     return 1 if (await watchdog.check()).still_held else 0

@@ -2,7 +2,7 @@
 
 It shares no process with the controller; a systemd timer (or `--every`) runs it. While the lease is stale, job_submit.lua holds
 no new jobs; the watchdog releases the jobs that were held before. Invariant: it changes only jobs that have a mark of ours and
-that no user holds, and only while the lease stays stale.
+that no user holds, only while the lease stays stale, and only in turns in which the controller changes none (controller.base.turn).
 
 It needs only Slurm. The journal has the own requests of pinned jobs; jobs whose requests cannot be read are released as they are.
 If Slurm does not answer about one job, the others are released all the same. An unexpected error ends one check, not the
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from controller.base.clock import Clock
-from controller.base.errors import SlurmUnavailableError
+from controller.base.errors import SlurmUnavailableError, TurnLostError
 from controller.base.lease import is_stale, read_lease
+from controller.base.turn import Turn
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Phase
 from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
 
@@ -78,6 +79,7 @@ class Watchdog:
         originals: Originals,
         clock: Clock,
         confirm_s: float,
+        turn: Turn,
         batch: int = _BATCH,
         holds: HoldFolder | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Watchdog:
         self._originals = originals
         self._clock = clock
         self._confirm_s = confirm_s
+        self._turn = turn
         self._batch = batch
         self._holds = holds
 
@@ -97,11 +100,13 @@ class Watchdog:
         """Check once. Raises SlurmUnavailableError when slurmctld does not answer."""
         if not await self._away():
             return WatchdogReport(away=False)
-        read_s = self._clock.monotonic()
-        jobs = (await self._client.snapshot()).jobs
-        held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
-        released_before = [job for job in jobs if _is_released(job)]
-        await self._clear_marks(released_before)
+        async with self._turn.taken():
+            if not self._stale_now():
+                return WatchdogReport(away=False)
+            read_s = self._clock.monotonic()
+            jobs = (await self._client.snapshot()).jobs
+            held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
+            await self._clear_marks([job for job in jobs if _is_released(job)])
         if not held:
             return WatchdogReport(away=True)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
@@ -124,15 +129,21 @@ class Watchdog:
         released: list[JobKey] = []
         batches = deque((held[start : start + self._batch], read_s) for start in range(0, len(held), self._batch))
         unanswered = 0
+        others_turns = False
         while batches:
-            if not self._stale_now():
-                log.info("controller_back", left_held=sum(len(batch) for batch, _ in batches))
-                return released, True
             batch, batch_read_s = batches.popleft()
             try:
-                fresh = self._clock.monotonic() - batch_read_s <= _FRESH_S
-                released += await (self._release_batch if fresh else self._read_and_release)(batch, originals)
+                async with self._turn.taken() as other_had_one:
+                    others_turns |= other_had_one
+                    if not self._stale_now():
+                        log.info("controller_back", left_held=len(batch) + sum(len(batch) for batch, _ in batches))
+                        return released, True
+                    fresh = not others_turns and self._clock.monotonic() - batch_read_s <= _FRESH_S
+                    released += await (self._release_batch if fresh else self._read_and_release)(batch, originals)
                 unanswered = 0
+            except TurnLostError as error:
+                log.info("controller_changes_jobs", reason=str(error), effect="the next check looks at the jobs again")
+                return released, True
             except Exception as error:  # no error of one batch may keep the other jobs held
                 log.error(
                     "batch_failed",

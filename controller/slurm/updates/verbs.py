@@ -64,6 +64,8 @@ class Verbs(ABC):
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self.before_change: Callable[[], None] = _nothing
+        """Called right before every command that changes a job. It may raise SlurmUnavailableError: then no command is sent."""
         self._memory = Memory()
         self._pieces = Pieces()
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
@@ -221,6 +223,7 @@ class Verbs(ABC):
                 return gone(key)
             if (job := found[key].job).phase is not Phase.RUNNING:
                 return Failure(f"is {job.state}, not running")
+            self.before_change()
             complaint = await self.send_signal(job, signal)
             return None if complaint is None else Failure(complaint)
 
@@ -251,6 +254,7 @@ class Verbs(ABC):
         return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
 
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
+        self.before_change()
         done = await self.requeue(job)
         self._memory.forget()
         before, after = done.before, done.after
@@ -294,10 +298,12 @@ class Verbs(ABC):
         failures: dict[JobKey, Failure] = {}
         sent: dict[JobKey, Command] = {}
         commands = await self._first_commands(keys, step, failures)
-        if trusting and commands and await self.carry_out(list(commands.values())):
-            for key in commands:
-                self._memory.drop(key.job_id)
-            return failures
+        if trusting and commands:
+            self.before_change()
+            if await self.carry_out(list(commands.values())):
+                for key in commands:
+                    self._memory.drop(key.job_id)
+                return failures
         for _ in range(_ROUNDS):
             stuck = [key for key, command in commands.items() if sent.get(key) == command]
             for key in stuck:
@@ -306,6 +312,7 @@ class Verbs(ABC):
                 return failures
             sent |= commands
             left = list(commands)
+            self.before_change()
             after = await self._find(left, list(commands.values()))
             commands = _steps(left, _updated(after), step, failures)
         return failures | {key: Failure("another program keeps changing the job") for key in commands}
@@ -320,11 +327,16 @@ class Verbs(ABC):
 
     async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
         """Run a command that had no effect once more, alone, for its effect or for Slurm's message."""
+        self.before_change()
         complaint = await self.complaint(command)
         failures: dict[JobKey, Failure] = {}
         if _steps([key], _updated(await self._find([key])), step, failures):
             failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
         return failures
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 async def _one_by_one(

@@ -15,6 +15,7 @@ from typing import Any
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
+from controller.base.turn import Turn, controller_turn, watchdog_turn
 from controller.cycle.decision.decider import Decider
 from controller.cycle.decision.server import PolicyEndpoint
 from controller.daemon.daemon import Controller
@@ -51,10 +52,17 @@ _REST_S = 40.0
 """Seconds after which a step that waits for the middle of a cycle happens without one."""
 
 
-class _Client:
-    """The Slurm client of one process: every answer takes a moment, and the model is informed before each change."""
+_READING = frozenset({"close", "facts", "topology", "shares", "snapshot", "unregistered", "read"})
 
-    def __init__(self, cluster: Cluster) -> None:
+
+class _Client:
+    """The Slurm client of one process: every answer takes a moment, and the model is informed before each change.
+
+    It checks the process's turn before each change, as the clients of a real Slurm do before each command.
+    """
+
+    def __init__(self, cluster: Cluster, turn: Turn) -> None:
+        self._turn = turn
         self._orders = Orders(cluster)
         self._client = cluster.slurm.client
 
@@ -62,6 +70,8 @@ class _Client:
         verb: Callable[..., Any] = getattr(self._client, name)
 
         async def call(*arguments: Any, **options: Any) -> Any:
+            if name not in _READING:
+                self._turn.check()
             before = getattr(self._orders, f"before_{name}", None)
             if before is not None:
                 before(*arguments)
@@ -209,6 +219,7 @@ class Cluster:
         """Start it as its timer would."""
         self._dead.append(self.watchdog)
         self.watchdog = Process("watchdog")
+        self.watchdog.on_death(lambda: self._end_turn("watchdog"))
         self.watchdog.start(self._run_watchdog())
 
     async def _run_controller(self, process: Process) -> None:
@@ -224,8 +235,11 @@ class Cluster:
                 self.settings.policy_deadline_s,
                 self.clock,
             )
-            client: Any = _Client(self)
-            controller = Controller(self.settings, client, decider, journal, self.clock, connect=self._connect)
+            turn = controller_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
+            client: Any = _Client(self, turn)
+            controller = Controller(
+                self.settings, client, decider, journal, self.clock, connect=self._connect, turn=turn
+            )
             reports: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
             await stack.enter_async_context(run_preemptions(controller.preemptions, None, controller.tasks))
             await stack.enter_async_context(controller.tasks.running("reports", lambda: _take_in(reports)))
@@ -242,6 +256,7 @@ class Cluster:
     def _controller_died(self) -> None:
         """Close the files and locks of the killed controller, as the kernel does for a killed process."""
         self._gone.set()
+        self._end_turn("controller")
         self.fleet.detach()
         self.controller = None
         if self.process.resources:
@@ -254,16 +269,22 @@ class Cluster:
             wake._fds.clear()  # the descriptors may belong to other files when Python closes the rest of the process
         self._close_wake()
 
+    def _end_turn(self, process: str) -> None:
+        """Remove the turn of a killed process: its process id is no longer one, but here all processes have the same."""
+        (self.settings.runtime_dir / f"{process}.turn").unlink(missing_ok=True)
+
     async def _run_watchdog(self) -> None:
-        client: Any = _Client(self)
         while True:
             await asyncio.sleep(self.watchdog_every_s)
+            turn = watchdog_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
+            client: Any = _Client(self, turn)
             watchdog = Watchdog(
                 client,
                 self.settings.lease_path,
                 lambda: read_originals(self.settings.journal_path),
                 self.clock,
                 confirm_s=3.0,
+                turn=turn,
                 holds=self.holds,
             )
             try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from controller.base.errors import SlurmError
+from controller.base.turn import watchdog_turn
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
@@ -130,8 +132,9 @@ async def test_the_watchdog_gives_a_requeued_job_its_own_request_back(world):
         world.slurm.node_resume(name)
     # when the controller is gone
     world.alive = False
-    originals = lambda: read_originals(world.folder / "journal.sqlite")  # noqa: E731
-    watchdog = Watchdog(world.slurm.client, world.folder / "no-lease", originals, world.clock, 2.0)
+    originals = partial(read_originals, world.folder / "journal.sqlite")
+    turn = watchdog_turn(world.folder, 10.0, world.clock)
+    watchdog = Watchdog(world.slurm.client, world.folder / "no-lease", originals, world.clock, 2.0, turn)
     look = asyncio.ensure_future(watchdog.check())
     await world.clock.advance(5.0)
     assert (await look).away

@@ -9,6 +9,7 @@ import pytest
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import explain
+from controller.base.turn import watchdog_turn
 from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.observe.role import Role
@@ -332,7 +333,8 @@ async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
     assert (job.held, job.reason, job.admin_comment) == (True, "BadConstraints", PIN_MARK)
     # when the watchdog looks
     originals = (lambda: read_originals(tmp_path / "journal.sqlite")) if has_journal else dict
-    watchdog = Watchdog(world.slurm.client, tmp_path / "no-lease", originals, world.clock, 2.0)
+    turn = watchdog_turn(tmp_path, 10.0, world.clock)
+    watchdog = Watchdog(world.slurm.client, tmp_path / "no-lease", originals, world.clock, 2.0, turn)
     look = asyncio.ensure_future(watchdog.check())
     await world.clock.advance(5.0)
     assert (await look).released == (key,)

@@ -13,8 +13,9 @@ import pytest
 
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
-from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError
+from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError, TurnLostError
 from controller.base.lease import Lease, write_lease
+from controller.base.turn import controller_turn, watchdog_turn
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
@@ -62,10 +63,13 @@ class House:
 
     async def look(self, batch: int = 100) -> WatchdogReport:
         """One run of the timer."""
-        watchdog = Watchdog(
-            self.slurm.client, self.path, self._originals, self.clock, confirm_s=3, batch=batch, holds=self.holds
+        return await self.clock.run(self.watchdog(batch).check())
+
+    def watchdog(self, batch: int = 100) -> Watchdog:
+        turn = watchdog_turn(self.path.parent, 10.0, self.clock)
+        return Watchdog(
+            self.slurm.client, self.path, self._originals, self.clock, 3.0, turn, batch=batch, holds=self.holds
         )
-        return await self.clock.run(watchdog.check())
 
     async def pin(self, key: JobKey, gpus_per_node: int | None, *nodes: str) -> None:
         """The controller was about to start the job there."""
@@ -416,7 +420,8 @@ async def test_the_watchdog_works_without_a_journal_that_does_not_answer(
         return {}
 
     await house.die()
-    watchdog = Watchdog(house.slurm.client, house.path, originals, house.clock, confirm_s=3)
+    turn = watchdog_turn(house.path.parent, 10.0, house.clock)
+    watchdog = Watchdog(house.slurm.client, house.path, originals, house.clock, 3.0, turn)
 
     assert (await house.clock.run(watchdog.check())).released == (key,)
     answer.set()
@@ -570,3 +575,49 @@ def test_the_watchdog_runs_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
 def test_a_lease_is_stale_only_after_several_heartbeats(beat_s: float, wait_s: float) -> None:
     assert confirm_s(beat_s) == wait_s
+
+
+async def test_a_controller_that_continues_waits_for_the_end_of_a_release(house: House) -> None:
+    # given a controller that was stopped, and a watchdog that has begun to release its jobs
+    key = house.submit(request=sbatch_request(gpus=2))
+    names = sorted(node.name for node in (await house.slurm.client.snapshot()).nodes)
+    await house.pin(key, 1, *names[:2])
+    await house.die()
+    turn = controller_turn(house.path.parent, 10.0, house.clock)
+    real_unpin = house.slurm.client.unpin
+    seen: list[tuple[bool, int | None]] = []
+
+    async def controller() -> None:
+        async with turn.taken():
+            job = (await house.slurm.client.read([key]))[key]
+            seen.append((job.held, job.request.gpus_per_job))
+
+    continues: list[asyncio.Future[None]] = []
+
+    async def unpin(originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        # when the controller continues before the release
+        answer = await real_unpin(originals)
+        continues.append(asyncio.ensure_future(controller()))
+        await house.clock.sleep(1.0)
+        return answer
+
+    house.slurm.client.unpin = unpin  # type: ignore[method-assign]
+    await house.look()
+    await house.clock.advance(1.0)
+    # then it reads the job only after the release
+    await continues[0]
+    assert seen == [(False, 2)]
+
+
+async def test_a_controller_in_a_cycle_keeps_its_jobs_until_it_gives_no_sign_of_life(house: House) -> None:
+    key = house.submit()
+    await house.die()
+    turn = controller_turn(house.path.parent, 10.0, house.clock)
+    async with turn.taken():
+        look = asyncio.ensure_future(house.watchdog().check())
+        await house.clock.advance(25.0)
+        assert house.slurm.job(key.job_id).held
+        await house.clock.advance(10.0)
+        assert (await look).released == (key,)
+        with pytest.raises(TurnLostError):
+            turn.check()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
-from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError, TurnLostError
 from controller.slurm.client import (
     CHECK_MARK,
     HOLD_MARK,
     PIN_MARK,
     USER_HOLD_MARK,
     FailureReason,
+    Failures,
     JobKey,
     Phase,
     Pin,
@@ -821,3 +823,43 @@ async def test_a_requeue_that_slurm_refuses_leaves_no_mark() -> None:
     failures = await client_of(slurm).requeue_hold([KEY])
     assert failures[KEY].message == "7: Requested operation is presently disabled"
     assert slurm["7"]["admin_comment"] == ""
+
+
+_CHANGES: dict[str, Callable[[CommandLineClient], Awaitable[Failures]]] = {
+    "hold": lambda client: client.hold([JobKey("9", SUBMIT_S)]),
+    "mark": lambda client: client.mark([KEY], PIN_MARK),
+    "unmark": lambda client: client.unmark([KEY], HOLD_MARK),
+    "release": lambda client: client.release([KEY]),
+    "set_begin_time": lambda client: client.set_begin_time([KEY], SUBMIT_S + 1e6),
+    "signal": lambda client: client.signal([JobKey("8", SUBMIT_S)], "USR1"),
+    "requeue_hold": lambda client: client.requeue_hold([JobKey("8", SUBMIT_S)]),
+}
+
+
+@pytest.mark.parametrize("verb", _CHANGES)
+async def test_nothing_is_sent_that_may_not_be_changed_now(verb: str) -> None:
+    # given a client whose process has lost its turn to change jobs
+    slurm = Slurmctld(held(7), running(8), pending(9))
+    client = client_of(slurm)
+    client.before_change = _lost
+    # when it is to change a job
+    try:
+        failures = await _CHANGES[verb](client)
+    except TurnLostError:
+        pass
+    else:
+        assert [failure.reason for failure in failures.values()] == [FailureReason.UNAVAILABLE]
+    # then nothing but reading has reached Slurm
+    assert not _changing(slurm)
+    # and with its turn it does
+    client.before_change = lambda: None
+    await _CHANGES[verb](client)
+    assert _changing(slurm)
+
+
+def _changing(slurm: Slurmctld) -> list[str]:
+    return slurm.signals + [line for call in slurm.calls for line in call if not line.startswith("show")]
+
+
+def _lost() -> None:
+    raise TurnLostError("another process has changed jobs")
