@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,12 @@ from simulator.cli import options as shared
 from simulator.runs.options import RunOptions
 
 Policies = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--policies", help="Names with commas between, each with its options: a,b:key=value.", metavar="A,B,C"
+        "--policies",
+        help="Names with commas between, each with its options: a,b:key=value.",
+        metavar="A,B,C",
+        show_default=False,
     ),
 ]
 Out = Annotated[
@@ -24,12 +27,56 @@ Out = Annotated[
 ]
 
 
-@shared.with_run_options
-def compare(options: RunOptions, policies: Policies, out: Out = None, as_json: shared.AsJson = False) -> None:
-    """Simulate several policies on one trace, in parallel: prints a table; with --out also writes a page."""
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="A TOML file of options, with a table `sweep` of options that vary: every combination is run.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+
+
+@shared.with_given_options
+def compare(
+    given: dict[str, Any],
+    policies: Policies = None,
+    config: Config = None,
+    out: Out = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Simulate several policies on one trace, in parallel: prints a table; with --out also writes a page.
+
+    With --config, on every combination of the options that the file varies; --out then gets sweep.csv and sweep.json.
+    """
+    names = None if policies is None else names_in(policies)
+    if config is not None:
+        _sweep(config, given, names, out, as_json)
+        return
+    from simulator.errors import SettingError
     from simulator.runs.compare import compare as compare_all
 
-    compare_all(options, names_in(policies), out, as_json)
+    missing = [f"--{name}" for name in ("trace", "cluster") if name not in given]
+    missing += [] if policies is not None else ["--policies"]
+    if missing:
+        raise SettingError(f"{missing[0]} is missing; give --trace, --cluster and --policies, or --config FILE")
+    compare_all(RunOptions(**given), names or [], out, as_json)
+
+
+def _sweep(config: Path, given: dict[str, Any], names: list[str] | None, out: Path | None, as_json: bool) -> None:
+    from simulator.results.files import prepare_folder
+    from simulator.runs.sweep import load_sweep, run_sweep, sweep_csv, sweep_json, sweep_table, write_sweep
+
+    sweep = load_sweep(config, given, names)
+    if out is not None:
+        prepare_folder(out)
+    runs = run_sweep(sweep)
+    if out is not None:
+        write_sweep(out, {"sweep.csv": sweep_csv(runs), "sweep.json": sweep_json(runs) + "\n"})
+    if as_json:
+        typer.echo(sweep_json(runs))
+        return
+    sweep_table(runs)
 
 
 def names_in(text: str) -> list[str]:

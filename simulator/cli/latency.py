@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simulator.cli import options as shared
-from simulator.cli.compare import Policies, names_in
+from simulator.cli.compare import names_in
 from simulator.runs.options import RunOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Decisions = Annotated[
 
 @shared.with_run_options
 def latency(
-    options: RunOptions, policies: Policies, decisions: Decisions = None, as_json: shared.AsJson = False
+    options: RunOptions, policies: shared.Policies, decisions: Decisions = None, as_json: shared.AsJson = False
 ) -> None:
     """Time every decision of policies on one trace, one policy after the other."""
     from simulator.runs.latency import as_json as json_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simulator.cli import options as shared
-from simulator.cli.compare import Policies, names_in
+from simulator.cli.compare import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, fo
 def leaderboard(
     traces: Traces,
     clusters: Clusters,
-    policies: Policies,
+    policies: shared.Policies,
     loads: Loads = OWN,
     estimates: EstimatesList = "true",
     windows: Windows = 1,

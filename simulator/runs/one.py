@@ -40,6 +40,20 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
         sys.stdout.write(f"{left:,} jobs never finished: they do not fit on the remaining nodes\n")
 
 
+def result_of(options: RunOptions, policy: str, *, record: bool = False) -> Result:
+    """Run that policy in this process and return the result, for notebooks. Raises SimulatorError, PolicyError.
+
+    `record`: with the state of the cluster over time, and every run of every job.
+    """
+    with opened_policy(policy, options) as made:
+        scenario = Scenario.of(options, record=record)
+        simulation, dropped = scenario.simulation(made)
+        begin = time.perf_counter()
+        drive(simulation)
+        wall_s = time.perf_counter() - begin
+        return Result.of(simulation, policy, wall_s, dropped=dropped, assumptions=scenario.assumptions(policy, made))
+
+
 def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
     """Run that policy and return the result."""
     report_interpreted(len(scenario.trace))

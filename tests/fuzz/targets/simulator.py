@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from simulator.cluster.cluster import Cluster, read_cluster
 from simulator.cluster.toml import cluster_toml
 from simulator.engine.failures import read_failures
-from simulator.errors import ClusterError, SlowdownError, TraceError
+from simulator.errors import ClusterError, SettingError, SlowdownError, TraceError
+from simulator.runs.sweep import load_sweep
 from simulator.slowdown.fitting.rows import read_records
 from simulator.slowdown.profiles.files import load_profiles, save_profiles
 from simulator.slowdown.profiles.papers import paper_profiles
@@ -187,5 +188,18 @@ SIMULATOR = (
         (ClusterError,),
         file="c.toml",
         cost=5,
+    ),
+    Target(
+        "sweep-toml",
+        "options that a sweep varies",
+        "text",
+        lambda: [
+            b'trace = "a.csv"\ncluster = "1x4"\npolicies = ["fifo"]\nslowdown = "none"\n'
+            b"[sweep]\npreempt-cost = [0, 7.5]\nseed = [1, 2]\n"
+        ],
+        of_file("s.toml", lambda path: load_sweep(path, {}, None)),
+        (SettingError,),
+        file="s.toml",
+        cost=4,
     ),
 )

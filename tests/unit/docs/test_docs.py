@@ -33,6 +33,7 @@ from controller.web.settings import load_settings as load_web_settings
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import LearningStatus, PolicySpec
 from policies.serving.client import PolicyClient
+from simulator.runs.sweep import load_sweep
 from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.policies.processes import eventually, running
 from tests.unit.policies.states.cluster import Job, Node, cluster
@@ -244,6 +245,8 @@ def test_every_toml_block_loads(page: Page, tmp_path: Path) -> None:
             load_agent_settings(path)
         elif keys.keys() & {"proxy_addresses", "token_file"}:
             load_web_settings(path)
+        elif "sweep" in keys:
+            load_sweep(path, {}, None)
         elif all(isinstance(name, str) for name in partitions) and partitions:
             load_settings(path)
         else:

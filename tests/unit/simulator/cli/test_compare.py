@@ -86,3 +86,113 @@ def test_wrong_usage_is_reported(compare, policies: str, said: str) -> None:
 def test_names_with_options() -> None:
     assert names_in("a,b:x=1,y=2,c") == ["a", "b:x=1,y=2", "c"]
     assert names_in(" a , b:x=1,c:y=2") == ["a", "b:x=1", "c:y=2"]
+
+
+@pytest.fixture
+def sweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Runs `headway-sim compare --config` on a file with that text, from another folder."""
+    (tmp_path / "study").mkdir()
+    write(tmp_path / "study" / "small.csv", ROWS)
+    monkeypatch.chdir(tmp_path)
+
+    def call(text: str, *words: object) -> tuple[int, str, str]:
+        (tmp_path / "study" / "sweep.toml").write_text(text)
+        given = ["headway-sim", "compare", "--config", "study/sweep.toml", *words]
+        monkeypatch.setattr(sys, "argv", list(map(str, given)))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    return call
+
+
+SWEEP = """
+trace = "small.csv"
+cluster = "1x4"
+policies = ["fifo", "srtf:layout=anywhere"]
+slowdown = "none"
+[sweep]
+preempt-cost = [0, 7.5]
+limit = [2, 3]
+"""
+
+
+def test_every_combination_of_a_file_is_run(sweep, compare, tmp_path: Path) -> None:
+    code, out, _ = sweep(SWEEP, "--json", "--out", tmp_path / "out")
+    assert code == 0
+    runs = json.loads(out)
+    assert [(run["options"]["preempt-cost"], run["options"]["limit"], run["policy"]) for run in runs] == [
+        (cost, limit, policy) for cost in (0, 7.5) for limit in (2, 3) for policy in ("fifo", "srtf:layout=anywhere")
+    ]
+    for run in runs:  # each as it is when run alone
+        words = [
+            "--slowdown",
+            "none",
+            "--preempt-cost",
+            run["options"]["preempt-cost"],
+            "--limit",
+            run["options"]["limit"],
+        ]
+        alone = json.loads(compare("--policies", run["policy"], *words, "--json")[1])[run["policy"]]
+        for figure in ("avg_jct_s", "makespan_s", "preemptions", "jobs", "overhead_gpu_s"):
+            assert run["figures"][figure] == alone[figure], (run["options"], figure)
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == runs
+    header, *rows = (tmp_path / "out" / "sweep.csv").read_text().splitlines()
+    assert header.startswith("preempt-cost,limit,policy,jobs,")
+    assert len(rows) == 8
+    assert rows[-1].startswith("7.5,3,srtf:layout=anywhere,3,")
+
+
+def test_the_command_line_replaces_what_the_file_says(sweep) -> None:
+    code, out, _ = sweep(SWEEP, "--limit", 1, "--policies", "las", "--json")
+    assert code == 0
+    assert [(run["options"], run["policy"], run["figures"]["jobs"]) for run in json.loads(out)] == [
+        ({"preempt-cost": 0}, "las", 1), ({"preempt-cost": 7.5}, "las", 1),
+    ]  # fmt: skip
+
+
+def test_a_table_of_a_sweep(sweep) -> None:
+    code, out, _ = sweep(SWEEP)
+    assert code == 0
+    assert out.split()[:3] == ["preempt-cost", "limit", "policy"]
+    assert len(out.splitlines()) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SWEEP.replace("limit =", "limits ="), "`limits` is no option of a run; there are trace, cluster, slowdown,"),
+        (SWEEP.replace("[2, 3]", '["two"]'), "`limit` is 'two'; give a whole number"),
+        (SWEEP.replace("[2, 3]", "[true]"), "`limit` is True; give a whole number"),
+        (SWEEP.replace("[2, 3]", "[]"), "`sweep.limit` is no list of values"),
+        (SWEEP.replace("[2, 3]", "3"), "`sweep.limit` is no list of values"),
+        (SWEEP.replace('cluster = "1x4"', ""), "`cluster` is missing"),
+        (SWEEP.replace('slowdown = "none"', "limit = 3"), "limit stands in `sweep` and outside; keep one of them"),
+        (SWEEP.replace('"fifo", ', '"srtf:layout=anywhere", '), "give `policies`, a list of different names"),
+        (SWEEP.replace("[0, 7.5]", "[-1]"), "--preempt-cost -1: give seconds, 0 or more"),
+        (SWEEP.replace("[2, 3]", str(list(range(6000)))), "more than 10,000 combinations"),
+        ("policies = 3", "`policies` a list of names"),
+        ("policies = [", "sweep.toml: "),
+    ],
+)
+def test_a_wrong_file_is_reported(sweep, text: str, said: str) -> None:
+    code, out, err = sweep(text)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("headway-sim compare: ")
+
+
+def test_a_file_that_is_not_there_is_reported(compare, tmp_path: Path) -> None:
+    code, _, err = compare("--config", tmp_path / "none.toml")
+    assert code == 2
+    assert "none.toml: cannot be read (No such file or directory); give a TOML file" in err
+
+
+def test_without_a_file_the_options_of_a_run_are_needed(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["headway-sim", "compare", "--policies", "fifo"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "--trace is missing; give --trace, --cluster and --policies, or --config FILE" in capsys.readouterr().err
