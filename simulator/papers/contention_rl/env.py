@@ -46,6 +46,7 @@ from policies.learned.contention_rl.placement_actions import (
 )
 from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.options import EnvOptions, check, options_of
+from simulator.envs.space_parts import SpacePart
 from simulator.errors import SettingError
 from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
@@ -127,9 +128,26 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self._arrived = 0
         self._running_rate = 0.0
         """Reward of a round with the present jobs at their present speeds."""
-        low = ABSENT if len(set(self.cluster.gpus)) > 1 or asked.settings.changes else 0.0
-        self.observation_space = gymnasium.spaces.Box(low, 1.0, self._shape, np.float32)
+        self._low = ABSENT if len(set(self.cluster.gpus)) > 1 or asked.settings.changes else 0.0
+        self.observation_space = gymnasium.spaces.Box(self._low, 1.0, self._shape, np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._placements.size)
+
+    def space_parts(self) -> Sequence[SpacePart]:
+        """Return the GPUs of the nodes, and the candidates."""
+        width, every = self._grid.width, slice(None)
+        value = "0.1 + 0.9 x the mean of communication, bandwidth and sensitivity of the job's model"
+        if self.options.cells == MANY:
+            value = "five numbers for the job: " + ", ".join(FEATURES)
+        gpus = "a row for each node, a cell for each GPU: 0 a free GPU, -1 an absent one, else " + value
+        asked = "as many cells as each candidate asks for GPUs, with its value"
+        return (
+            SpacePart("GPUs", (every, slice(None, width)), self._low, 1.0, "share", gpus),
+            SpacePart("candidates", (every, slice(width, None)), 0.0, 1.0, "share", asked),
+        )
+
+    def actions_text(self) -> str:
+        """Return the meaning of the actions."""
+        return f"0 waits; 1 + {self._placements.size} k + p starts candidate k in placement p"
 
     def _placement_actions(self, asked: ContentionOptions) -> PlacementActions[ActiveJob]:
         try:

@@ -38,6 +38,7 @@ Measured with the default options on one shared core: some 12,000 steps/s with a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, SupportsInt
 
@@ -48,11 +49,12 @@ from policies.learned.dl2.state_columns import BOTH, WORKER
 from simulator.envs.base import Mask, SchedulingEnv
 from simulator.envs.options import cluster_of, options_of
 from simulator.envs.outcome import outcome
+from simulator.envs.space_parts import SpacePart
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
 from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.decisions import ElasticMapping
-from simulator.papers.dl2.observation import Observation, State
+from simulator.papers.dl2.observation import MOST, Observation, State
 from simulator.papers.dl2.options import ANALYTICAL, SLOT, ElasticOptions
 from simulator.papers.dl2.perturbation import Perturbation, perturbed
 from simulator.papers.dl2.progress import EpochProgress, whole_numbers
@@ -95,6 +97,34 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         """Jobs to which the actions of this slot gave a task, by row of the trace; -1 for void."""
         self.observation_space = gymnasium.spaces.Box(0.0, self.shown.high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(len(self.shown.mask))
+
+    def space_parts(self) -> Sequence[SpacePart]:
+        """Return the columns of a job: s = (x, d, e, r, w, u) of section 4.1."""
+        types = self.shown.d
+        every = slice(None)
+
+        def column(name: str, at: int, high: float, unit: str, means: str) -> SpacePart:
+            return SpacePart(name, (every, slice(at, at + 1)), 0.0, high, unit, means)
+
+        return (
+            SpacePart(
+                "x",
+                (every, slice(None, types)),
+                0.0,
+                1.0,
+                "one-hot",
+                "model of the row's job; rows without a job are 0",
+            ),
+            column("d", self.shown.d, MOST, "slots", "slots in which the job has run"),
+            column("e", self.shown.e, MOST, "epochs", "epochs left"),
+            column("r", self.shown.r, 1.0, "share", "dominant share of the cluster given to it in this slot"),
+            column("w", self.shown.w, MOST, "workers", "workers given in this slot"),
+            column("u", self.shown.u, MOST, "servers", "parameter servers given in this slot"),
+        )
+
+    def actions_text(self) -> str:
+        """Return the meaning of the actions."""
+        return "3 i + 0, 1, 2: job i gets one worker, one parameter server, or one of each; the last ends the slot"
 
     def _models(self, asked: ElasticOptions) -> tuple[str | SlowdownModel, ...]:
         topology = cluster_of(asked.cluster).topology

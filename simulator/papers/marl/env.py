@@ -14,12 +14,14 @@ info has it, for the decisions since the last interval, in their order. **Figure
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from simulator.envs.space_parts import SpacePart
 from simulator.errors import SettingError
 from simulator.papers.marl.env_options import MarlEnvOptions, options_of
 from simulator.papers.marl.episodes import JobSource, outcome
@@ -72,6 +74,22 @@ class MarlEnv(gymnasium.Env[View, np.int64]):
         count, edges = self.layout.schedulers, self.layout.inter.edges
         own = {name: (count, *shape) for name, shape in self.layout.shapes.items()}
         return {**own, "inter": (edges,), "scheduler": (count,)}
+
+    def space_parts(self) -> Sequence[SpacePart]:
+        """Return the parts of all schedulers' observations (section IV-A)."""
+        means = {
+            "groups": "free GPUs and cores of each GPU group, and the workers and servers of each job there",
+            "jobs": "model (one-hot), number and demand of workers and of parameter servers of each job",
+            "task": "1 for a parameter server, and the row of the job to be placed; 0 without a task",
+            "links": "load of each link of the scheduler's own network",
+            "inter": "load of each link between the schedulers",
+            "scheduler": "1 for the scheduler that acts",
+        }
+        return tuple(SpacePart(name, name, 0.0, 1.0, "share", means[name]) for name in self._shapes())
+
+    def actions_text(self) -> str:
+        """Return the meaning of the actions."""
+        return f"0 to {self.layout.groups - 1}: the GPU group for the task; then each scheduler to which it may be forwarded"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[View, dict[str, Any]]:
         """Begin an episode. Options: `trace` (a Trace, or the number of one), or `trace_seed` of the workload."""

@@ -22,7 +22,7 @@ step. `restart_s` charges for pauses and moves, which the paper does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -33,6 +33,7 @@ import numpy.typing as npt
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.topology.gpu_links import gpu_links
 from simulator.envs.options import TraceSource, cluster_of
+from simulator.envs.space_parts import SpacePart
 from simulator.errors import SettingError
 from simulator.papers.rl_taps.batch import RlTapsBatch
 from simulator.papers.rl_taps.image import Image
@@ -64,11 +65,14 @@ class World:
         """Return so many clusters, in which no episode has begun."""
         return RlTapsBatch(self.options, self.links, count)
 
+    def brightest(self, batch: RlTapsBatch) -> int:
+        """Return the largest colour: jobs have different ones."""
+        return max(batch.columns.gpus, batch.options.slots)
+
     def spaces(self, batch: RlTapsBatch) -> tuple[gymnasium.Space[Image], gymnasium.spaces.MultiDiscrete]:
         """Return the spaces of observations and actions."""
         gpus, choices = batch.columns.actions
-        brightest = max(gpus, batch.options.slots)
-        seen: Any = gymnasium.spaces.Box(0, brightest, batch.columns.shape, np.uint8)
+        seen: Any = gymnasium.spaces.Box(0, self.brightest(batch), batch.columns.shape, np.uint8)
         return seen, gymnasium.spaces.MultiDiscrete([choices] * gpus)
 
     def jobs(self, rng: np.random.Generator, asked: Mapping[str, Any]) -> Jobs:
@@ -104,6 +108,24 @@ class RlTapsEnv(gymnasium.Env[Image, Actions]):
         """The one cluster, as a batch."""
         self.observation_space, self.action_space = self._world.spaces(self.batch)
         self._over = True
+
+    def space_parts(self) -> Sequence[SpacePart]:
+        """Return the parts of the image (section 4.3, figure 1)."""
+        columns, every = self.batch.columns, slice(None)
+        slots, backlog = columns.first_of_slots, columns.first_of_backlog
+        brightest = float(self._world.brightest(self.batch))
+        gpus = "a column for each GPU: the colour of its job, in as many rows as the job has steps left"
+        waiting = f"{columns.widest} columns for each of {columns.slots} waiting jobs: as wide as its GPUs, as high as its steps"
+        behind = f"a cell for each job behind these, at most {columns.backlog}"
+        return (
+            SpacePart("GPUs", (every, slice(None, slots)), 0.0, brightest, "colour", gpus),
+            SpacePart("slots", (every, slice(slots, backlog)), 0.0, 1.0, "flag", waiting),
+            SpacePart("backlog", (every, slice(backlog, None)), 0.0, 1.0, "flag", behind),
+        )
+
+    def actions_text(self) -> str:
+        """Return the meaning of the actions."""
+        return "a number for each GPU: 0 for no job, else the slot whose job gets it for the next step"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
         """Begin an episode. Options: `trace` (a Trace, or the number of one), or `trace_seed` of the workload."""

@@ -41,13 +41,14 @@ import numpy as np
 
 from policies.learned.sched2.state.features import Features, Rule
 from policies.learned.sched2.state.placements import fewest_nodes
-from policies.learned.sched2.state.state_columns import ABSENT, State, StateColumns
+from policies.learned.sched2.state.state_columns import ABSENT, JOB_NUMBERS, REST_NUMBERS, State, StateColumns
 from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings
 from simulator.envs.base import Mask, SchedulingEnv
 from simulator.envs.options import EVENTS, EnvOptions, check, options_of
+from simulator.envs.space_parts import SpacePart
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS, Backlog
@@ -137,6 +138,42 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._gpus_seen, self._jobs_seen, self._rest_seen = self.columns.split(self._seen)
         self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.columns.size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates)
+
+    def space_parts(self) -> Sequence[SpacePart]:
+        """Return the parts of table I."""
+        columns = self.columns
+        jobs, rest = columns.nodes * columns.gpus, columns.size - REST_NUMBERS
+        times = JOB_NUMBERS - 2
+        return (
+            SpacePart(
+                "GPUs",
+                (slice(None, jobs),),
+                ABSENT,
+                _MOST,
+                "hours",
+                f"until each GPU is free, {columns.gpus} for each node; {ABSENT:g} for an absent one",
+            ),
+            SpacePart(
+                "jobs",
+                (slice(jobs, rest),),
+                0.0,
+                _MOST,
+                "hours, GPUs",
+                f"for each candidate: hours to run in each of {times} placements, GPUs, hours waited; 0 without a job",
+            ),
+            SpacePart(
+                "rest",
+                (slice(rest, None),),
+                0.0,
+                _MOST,
+                "jobs, GPUs, hours",
+                "the jobs behind the candidates: how many, and means of GPUs, hours to run, hours waited",
+            ),
+        )
+
+    def actions_text(self) -> str:
+        """Return the meaning of the actions."""
+        return "0 waits; 1 + j starts candidate j"
 
     @property
     def candidates(self) -> Sequence[ActiveJob]:
