@@ -26,6 +26,8 @@ class Order(IntEnum):
     """Estimated run time that is left, times GPUs."""
     QUEUES = 6
     """Two queues: jobs below the threshold of attained GPU-seconds, then the others."""
+    LEVELS = 8
+    """Levels of attained GPU-seconds: below the threshold, below twice the threshold, below four times, and so on."""
     SLURM = 7
     """Slurm's order: highest tier of the partitions first, then highest priority; of submission where neither is known."""
 
@@ -60,7 +62,7 @@ class Rule:
     discipline: Discipline
     layout: Layout = Layout.CONSOLIDATED
     threshold_gpu_s: float = 0.0
-    """Threshold of `Order.QUEUES`."""
+    """Threshold of `Order.QUEUES`, and of the first level of `Order.LEVELS`."""
 
 
 @runtime_checkable

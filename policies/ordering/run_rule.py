@@ -52,9 +52,21 @@ def order_keys(rule: Rule, state: ClusterState) -> IntColumn:
         case Order.QUEUES:
             threshold = min(round(rule.threshold_gpu_s * 1e9), NEVER)
             keys = (whole_ns(jobs.attained_gpu_s) >= threshold).astype(np.int64)
+        case Order.LEVELS:
+            keys = _levels(whole_ns(jobs.attained_gpu_s), max(min(round(rule.threshold_gpu_s * 1e9), NEVER), 1))
         case Order.SLURM:
             keys = _slurm_keys(jobs)
     return keys
+
+
+def _levels(attained: IntColumn, threshold: int) -> IntColumn:
+    """Return how often each value must be halved until it is below the threshold."""
+    levels = np.zeros(len(attained), dtype=np.int64)
+    left = attained.copy()
+    while (high := left >= threshold).any():
+        levels += high
+        left[high] >>= 1
+    return levels
 
 
 def _slurm_keys(jobs: Jobs) -> IntColumn:

@@ -3,7 +3,7 @@ from simulator.kernel.job cimport ActiveJob
 from simulator.kernel.nodes cimport NodePool
 
 cdef long long NO_JOBS, ALL_JOBS, ON_SEVERAL_NODES
-cdef long long NEVER, NOWHERE, WAITING, RUNNING, FINISH, ARRIVAL, INTERRUPT, ROUND, BY_ARRIVAL, BY_GPUS, BY_DURATION, BY_REMAINING, BY_ATTAINED, BY_QUEUES
+cdef long long NEVER, NOWHERE, WAITING, RUNNING, FINISH, ARRIVAL, INTERRUPT, ROUND, BY_ARRIVAL, BY_GPUS, BY_DURATION, BY_REMAINING, BY_ATTAINED, BY_QUEUES, BY_LEVELS
 
 cdef class Loop:
     cdef public NodePool pool
@@ -41,6 +41,7 @@ cdef class Loop:
     @cython.locals(queue=list)
     cpdef dequeue(self, ActiveJob job)
     @cython.locals(order=cython.longlong, remaining=cython.longlong)
+    @cython.locals(order=cython.longlong, remaining=cython.longlong)
     cpdef long long key_of(self, ActiveJob job)
     @cython.locals(queue=list, job=ActiveJob)
     cpdef reorder(self, long long order, long long threshold)
@@ -58,3 +59,6 @@ cdef class Loop:
 
 cdef bint _before(ActiveJob job, long long key, long long index)
 cdef bint _sooner(ActiveJob one, ActiveJob other)
+
+@cython.locals(level=cython.longlong)
+cdef long long _level(long long attained, long long threshold)

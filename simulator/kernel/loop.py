@@ -16,6 +16,7 @@ from simulator.kernel.constants import (
     BY_ATTAINED,
     BY_DURATION,
     BY_GPUS,
+    BY_LEVELS,
     BY_QUEUES,
     BY_REMAINING,
     FINISH,
@@ -51,7 +52,8 @@ class Loop:
     ) -> None:
         """Prepare for jobs that arrive at the times of `submit` (ns, increasing); `arrivals` makes the job of a row.
 
-        `order` is the order of waiting jobs; `threshold` (GPU-ns) is that of the two queues of `BY_QUEUES`.
+        `order` is the order of waiting jobs; `threshold` (GPU-ns) is that of the two queues of `BY_QUEUES`, and the first of
+        `BY_LEVELS`.
         """
         self.pool = pool
         self.arrivals = arrivals
@@ -268,6 +270,8 @@ class Loop:
             return job.gpus
         if order in (BY_ATTAINED, BY_QUEUES):
             return job.attained if order == BY_ATTAINED else int(job.attained >= self.threshold)
+        if order == BY_LEVELS:
+            return _level(job.attained, self.threshold)
         remaining = job.remaining()
         if remaining == NEVER or order == BY_REMAINING:
             return remaining
@@ -372,6 +376,15 @@ def _order(job: ActiveJob) -> tuple[int, int]:
 
 def _before(job: ActiveJob, key: int, index: int) -> bool:
     return job.key < key or (job.key == key and job.index <= index)
+
+
+def _level(attained: int, threshold: int) -> int:
+    """Return how often the attained service must be halved until it is below the threshold."""
+    level = 0
+    while attained >= threshold and attained > 0:
+        attained >>= 1
+        level += 1
+    return level
 
 
 def _sooner(one: ActiveJob, other: ActiveJob) -> bool:

@@ -14,6 +14,18 @@ Key = Callable[[Active], Fraction | int]
 TIRESIAS_THRESHOLD = 3200
 """Attained GPU-seconds from which a job is in the second queue."""
 
+FIRST_LEVEL = 200
+"""Attained GPU-seconds below which a job is in the first level of `las-levels`."""
+
+
+def level(attained: Fraction | int) -> int:
+    """Return how many of the bounds FIRST_LEVEL, twice that, four times that, ... the attained service has reached."""
+    reached, bound = 0, FIRST_LEVEL
+    while attained >= bound:
+        reached, bound = reached + 1, 2 * bound
+    return reached
+
+
 # Orders, least first. Ties go by place in the order of submission.
 NEVER_STOP: dict[str, Key] = {
     "fifo": lambda active: active.index,
@@ -29,9 +41,10 @@ MAY_STOP: dict[str, Key] = {
     "las": lambda active: active.attained,
     "las-count": lambda active: active.attained,
     "tiresias": lambda active: 1 if active.attained >= TIRESIAS_THRESHOLD else 0,
+    "las-levels": lambda active: level(active.attained),
 }
 POLICIES = (*NEVER_STOP, *MAY_STOP)
-WITH_ROUNDS = ("las", "las-count", "tiresias")
+WITH_ROUNDS = ("las", "las-count", "las-levels", "tiresias")
 
 
 def decide(policy: str, jobs: Sequence[Active], cluster: Cluster, now: Fraction) -> dict[int, Nodes]:

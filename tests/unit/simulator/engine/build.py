@@ -16,6 +16,7 @@ from simulator.kernel.log import FinishLog
 from simulator.slowdown.api import Resident
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.reference import Job, Result
+from tests.reference.policies import FIRST_LEVEL
 
 FREE = Settings(preempt_cost_s=0.0)
 RECORDED = Settings(preempt_cost_s=0.0, record=True)
@@ -31,8 +32,9 @@ BASELINES = (
     "las",
     "las-count",
     "tiresias",
+    "las-levels",
 )
-WITH_ROUNDS = ("las", "las-count", "tiresias")
+WITH_ROUNDS = ("las", "las-count", "las-levels", "tiresias")
 ANYWHERE_ALREADY = ("srtf-count", "las-count")
 
 Outcome = tuple[int, int, int, int, dict[int, int]]
@@ -44,6 +46,8 @@ def baseline(name: str, *, anywhere: bool = False, round_s: float = 300.0) -> Po
     options: dict[str, object] = {"round_s": round_s} if name in WITH_ROUNDS else {}
     if anywhere and name not in ANYWHERE_ALREADY:
         options["layout"] = "anywhere"
+    if name == "las-levels":
+        return load_policy("las", options | {"first_level_gpu_s": FIRST_LEVEL})
     return load_policy(name, options)
 
 

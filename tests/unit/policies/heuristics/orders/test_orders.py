@@ -163,6 +163,8 @@ def test_rounds_and_threshold_are_options() -> None:
     [
         ("las", {"round_s": -1}),
         ("tiresias", {"threshold_gpu_s": 0}),
+        ("las", {"first_level_gpu_s": 0}),
+        ("las", {"first_level_gpu_s": float("inf")}),
         ("las", {"round_s": math.nan}),
         ("fifo", {"a": 1}),
     ],
