@@ -61,4 +61,4 @@ cdef bint _before(ActiveJob job, long long key, long long index)
 cdef bint _sooner(ActiveJob one, ActiveJob other)
 
 @cython.locals(level=cython.longlong)
-cdef long long _level(long long attained, long long threshold)
+cdef long long _service_key(long long order, long long attained, long long threshold)

@@ -268,10 +268,8 @@ class Loop:
             return 0
         if order == BY_GPUS:
             return job.gpus
-        if order in (BY_ATTAINED, BY_QUEUES):
-            return job.attained if order == BY_ATTAINED else int(job.attained >= self.threshold)
-        if order == BY_LEVELS:
-            return _level(job.attained, self.threshold)
+        if order in (BY_ATTAINED, BY_QUEUES, BY_LEVELS):
+            return _service_key(order, job.attained, self.threshold)
         remaining = job.remaining()
         if remaining == NEVER or order == BY_REMAINING:
             return remaining
@@ -378,8 +376,12 @@ def _before(job: ActiveJob, key: int, index: int) -> bool:
     return job.key < key or (job.key == key and job.index <= index)
 
 
-def _level(attained: int, threshold: int) -> int:
-    """Return how often the attained service must be halved until it is below the threshold."""
+def _service_key(order: int, attained: int, threshold: int) -> int:
+    """Return the key by attained service: itself, its queue, or how often it must be halved until it is below the threshold."""
+    if order == BY_ATTAINED:
+        return attained
+    if order == BY_QUEUES:
+        return int(attained >= threshold)
     level = 0
     while attained >= threshold and attained > 0:
         attained >>= 1
