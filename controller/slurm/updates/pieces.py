@@ -15,6 +15,8 @@ from controller.slurm.client import Failure, FailureReason, Failures, JobKey
 
 _FIRST = 32
 _MOST = 512
+_REMEMBERED = 4 * _MOST
+"""Most jobs of unanswered pieces that are remembered."""
 _SLOW_S = 2.0
 """Duration above which the next piece is half as large: well below any time limit, so that few limits are reached."""
 _QUICK_S = _SLOW_S / 2
@@ -25,7 +27,9 @@ class Pieces:
     """Splits jobs into pieces. Invariant: a piece has at least one job, and at most `most`.
 
     After a piece that slurmctld did not answer the others are not sent, so a dead slurmctld costs one time limit, not one for
-    each piece. The next call begins with pieces of half that size.
+    each piece. The next call begins with pieces of half that size, and the jobs of that piece come last in it: slurmctld may delay
+    every change of one job (22.05 does, by 5 s each, for a job that slurmdbd has no record of yet), and that job must not keep the
+    others waiting. As pieces become smaller and the jobs of an unanswered one change places, the others leave it behind.
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class Pieces:
         self._calls = calls
         self._last: tuple[int, float] | None = None
         """Size of the last piece, and the time that it took, seconds."""
+        self._unanswered: dict[JobKey, None] = {}
+        """Jobs of pieces that were not answered, in the order of these pieces: they come last. At most `_REMEMBERED`."""
         self._overhead_s = 0.0
         """Time that a piece takes whatever its size, as far as two pieces of different sizes show."""
 
@@ -49,7 +55,7 @@ class Pieces:
 
         Jobs that were not sent, because a piece before theirs was not answered, fail as unavailable too.
         """
-        left = list(dict.fromkeys(keys))
+        left = self._in_order(keys)
         failures: dict[JobKey, Failure] = {}
         done = 0
         while done < len(left):
@@ -58,7 +64,7 @@ class Pieces:
             try:
                 found = await work(piece)
             except SlurmError as error:
-                self._shrink(len(piece))
+                self._not_answered(piece)
                 if not done:
                     raise
                 return failures | dict.fromkeys(left[done:], Failure(str(error), FailureReason.UNAVAILABLE))
@@ -66,10 +72,28 @@ class Pieces:
             done += len(piece)
             unheard = next((failure for failure in found.values() if failure.unavailable), None)
             if unheard is not None:
-                self._shrink(len(piece))
+                self._not_answered(piece)
                 return failures | dict.fromkeys(left[done:], unheard)
             self._adapt(len(piece), self._clock() - begun)
+            for key in piece if self._unanswered else ():
+                self._unanswered.pop(key, None)
         return failures
+
+    def _in_order(self, keys: Iterable[JobKey]) -> list[JobKey]:
+        """Return each job once: in the order given, those of unanswered pieces behind the others."""
+        given = dict.fromkeys(keys)
+        if not self._unanswered:
+            return list(given)
+        last = [key for key in self._unanswered if key in given]
+        return [key for key in given if key not in self._unanswered] + last
+
+    def _not_answered(self, piece: list[JobKey]) -> None:
+        self._shrink(len(piece))
+        for key in piece:
+            self._unanswered.pop(key, None)
+            self._unanswered[key] = None
+        while len(self._unanswered) > _REMEMBERED:
+            del self._unanswered[next(iter(self._unanswered))]
 
     def _shrink(self, count: int) -> None:
         self.size = max(min(self.size, count) // 2, 1)

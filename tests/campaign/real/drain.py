@@ -26,6 +26,9 @@ _ASK_EVERY_S = 10.0
 _MISCOUNTED = "gres count underflow"
 """slurmctld of 22.05 logs this for a job that it started on a node which had not registered yet. From then on it may count free
 GPUs of the node as taken."""
+_UNRECORDED = "the DB index is being set"
+"""slurmctld of 22.05 refuses every change of a job for which it waits for slurmdbd's index. If it restarts within seconds after the
+submission, it may wait for ever."""
 _NO_ROOM = frozenset({"Resources", "Priority"})
 
 
@@ -164,6 +167,11 @@ class _Drain:
                 self.scene.model.known.append(
                     f"slurmctld has lost count of the GPUs of its nodes, and does not start {job}"
                 )
+                continue
+            if job.held and _UNRECORDED in self.scene.world.user(None, "scontrol", "release", job.job_id)[1]:
+                self.scene.model.known.append(f"Slurm lets nobody change {job}: its accounting has no record of it")
+                if (expected := self.scene.model.jobs.get(job.job_id)) is not None:
+                    expected.maybe_cancelled = True
                 continue
             shown = self.scene.world.user(None, "scontrol", "-o", "show", "job", job.job_id)[1]
             why = self.scene.world.headway.headway("why", job.job_id, check=False).stdout

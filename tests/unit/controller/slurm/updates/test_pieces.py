@@ -188,3 +188,50 @@ async def test_reads_come_in_pieces() -> None:
     assert len(found) == 600
     sizes = [sum(line.startswith("show job ") for line in call) for call in slurm.calls]
     assert (sizes[0], sum(sizes)) == (256, 600)  # the size of the next one depends on how busy the machine is
+
+
+class DelaysSome(Work):
+    """slurmctld carries out changes at once, but takes too long for those of some jobs."""
+
+    def __init__(self, delayed: set[JobKey]) -> None:
+        super().__init__()
+        self.delayed = delayed
+        self.done: set[JobKey] = set()
+
+    async def __call__(self, piece: list[JobKey]) -> Failures:
+        self.each_s = 100.0 if self.delayed.intersection(piece) else 0.0
+        answer = await super().__call__(piece)
+        self.done.update(piece)
+        return answer
+
+
+@pytest.mark.parametrize("delayed", [{1}, {1, 2, 3}, {100}, {1, 50, 100}, set(range(1, 100, 9))])
+async def test_jobs_whose_changes_take_for_ever_do_not_keep_the_others_waiting(delayed: set[int]) -> None:
+    work = DelaysSome({JobKey(str(raw), SUBMIT_S) for raw in delayed})
+    some = pieces(work)
+    others = set(KEYS) - work.delayed
+    calls = 0
+    while not others <= work.done:
+        left = [key for key in KEYS if key not in work.done]
+        try:
+            found = await some.run(left, work)
+        except SlurmUnavailableError:
+            found = dict.fromkeys(left, Failure("no answer", FailureReason.UNAVAILABLE))
+        assert work.delayed <= set(found)
+        calls += 1
+        assert calls <= 20 * len(delayed), "they are never reached"
+    # and when slurmctld carries them out, they are done
+    work.delayed = set()
+    left = [key for key in KEYS if key not in work.done]
+    assert await some.run(left, work) == {}
+    assert work.done == set(KEYS)
+    assert not some._unanswered
+
+
+async def test_unanswered_jobs_are_forgotten_when_there_are_many() -> None:
+    work = DelaysSome({JobKey(str(raw), SUBMIT_S) for raw in range(10_000)})
+    some = pieces(work)
+    for begin in range(0, 10_000, 100):
+        with pytest.raises(SlurmUnavailableError):
+            await some.run([JobKey(str(raw), SUBMIT_S) for raw in range(begin, begin + 100)], work)
+    assert len(some._unanswered) <= 4 * 512
