@@ -41,6 +41,8 @@ class Start(NamedTuple):
     row: int
     placement: Placement
     reason: str
+    frees_s: float = 0.0
+    """Longest time in which Slurm stops other jobs on these nodes first, seconds."""
 
 
 class Stop(NamedTuple):

@@ -10,18 +10,6 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "order-priority-by-root",
         "order-top",
     ),
-    "has no effect for jobs that Headway holds": (
-        "preempt-qos",
-        "preempt-qos-array",
-        "preempt-qos-part",
-        "preempt-qos-cpu-job",
-        "preempt-qos-no-requeue",
-        "preempt-qos-raised",
-        "preempt-tier",
-        "preempt-tier-cancel",
-        "preempt-tier-grace",
-        "preempt-tier-unmanaged",
-    ),
     "gets its least number of nodes": (
         "gpus-per-node-range",
         "nodes-range",
