@@ -17,6 +17,7 @@ from controller.cycle.decision.decision_log import DecisionLog
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.cycle.room.partitions import where_they_fit
 from controller.cycle.room.preemptions import BY_RULES, SlurmPreemption
 from controller.cycle.settling import Settling
 from controller.cycle.steps.applier import Applier
@@ -89,6 +90,7 @@ class Cycle:
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
+        observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
         seen = self._slurm_preemption.withheld(observation.state)
         decided = await self._decider.decide(seen) if waits else None

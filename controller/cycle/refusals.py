@@ -71,7 +71,10 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         # wait longer. A wait below zero: the clock was set back.
         patience_s = patience.pause_s(refusal.places + refusal.behind if refusal else 0) + pin.frees_s
         reason = job.reason.split(",")[0]
-        still_deciding = reason in _STILL_DECIDING or (pin.frees_s > 0 and reason.startswith(_NODES_AWAY))
+        # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
+        # stops other jobs there.
+        may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(_NODES_AWAY)
+        still_deciding = reason in _STILL_DECIDING or may_be_free
         why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
             why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"

@@ -259,6 +259,9 @@ class SlurmPartition:
     """PreemptMode of its jobs in Slurm's words: "REQUEUE", "CANCEL", "OFF", "GANG,SUSPEND"; empty: not known."""
     grace_s: float = 0.0
     """Time that Slurm gives its jobs to end before it stops them for others, seconds."""
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    """Number of nodes that its jobs may have; None: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)

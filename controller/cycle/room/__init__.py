@@ -1,3 +1,3 @@
-"""Room for waiting jobs by Slurm's rules of preemption: the jobs to stop for each of them, and its nodes.
+"""Room for waiting jobs: in one of their partitions, or in the place of other jobs by Slurm's rules of preemption.
 Imports `base`, `cycle/decision`, `observe`, `preempt`, `slurm` and `state`; of other packages `policies`.
 """

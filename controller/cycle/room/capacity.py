@@ -39,9 +39,10 @@ class Need:
     nodes: BoolColumn
 
     @classmethod
-    def of(cls, state: ClusterState, row: int) -> Self:
-        """Return the need of the job of that row, in the size that it asks for."""
-        jobs, node_set = state.jobs, int(state.jobs.node_set[row])
+    def of(cls, state: ClusterState, row: int, node_set: int | None = None) -> Self:
+        """Return the need of the job of that row, in the size that it asks for. `node_set` None: its own."""
+        jobs = state.jobs
+        node_set = int(jobs.node_set[row]) if node_set is None else node_set
         return cls(
             num_gpus=int(jobs.num_gpus[row]),
             min_nodes=int(jobs.min_nodes[row]),

@@ -35,6 +35,7 @@ BY_RULES = "Slurm's rules of preemption"
 _MARGIN_S = 30.0
 """Time that Slurm may need beyond the grace of a stopped job, seconds: it looks for jobs whose grace is over every few seconds."""
 _NAMED = 3
+_ANY_NODE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class SlurmPreemption:
             if key not in waits or turn.now_s >= claim.until_s or any(node not in index for node in claim.nodes):
                 continue
             row = waits[key]
-            need = Need.of(state, row)
+            need = Need.of(state, row, _ANY_NODE)  # it may be in another of its partitions than the policy sees
             placement = Placement.of({index[node]: gpus for node, gpus in zip(claim.nodes, claim.gpus, strict=True)})
             if capacity.holds(need, placement):
                 turn.starts.append(Start(row, placement, claim.why))

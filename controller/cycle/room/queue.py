@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from controller.cycle.decision.plan import Start
-from controller.cycle.room.capacity import Capacity, Need, OnNode
+from controller.cycle.room.capacity import Capacity, Need
+from controller.cycle.room.occupancy import free_capacity, occupants_of
 from controller.cycle.room.stops import Candidate, Room, room_for
 from controller.observe.observer import Observation
-from controller.slurm.client import Phase, SlurmJob, SlurmPartition
+from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmPartition
 from controller.slurm.priorities.preemption import PreemptionRules, holds_nodes
 
 _MOST_TRIES = 50
 """Maximum number of different requests for which room is searched in one cycle; the others are tried when these have started."""
+
+_MOST_JOBS = 1000
+"""Maximum number of waiting jobs that are considered in one cycle, the first in Slurm's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +49,13 @@ class Cluster:
         """Jobs that may be stopped for others, in the order in which Slurm stops them."""
         self.leaving: list[Candidate] = []
         """Jobs that are about to leave their nodes."""
-        names = observation.state.nodes.names
-        index = {name: node for node, name in enumerate(names)}
-        jobs, sealed = np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.int64)
-        for job in observation.snapshot.jobs:
-            shares = _shares(job, index) if job.phase.occupies_nodes else ()
-            nodes = [share.node for share in shares]
-            jobs[nodes] += 1
-            sealed[nodes] += job.exclusive
-            if shares:
-                self._sort_in(Candidate(job, shares), leaves)
+        self._below: dict[tuple[str, str], frozenset[JobKey]] = {}
+        """Candidates that a job of that QOS in that partition may take the place of."""
+        occupants = occupants_of(observation)
+        for job, shares in occupants:
+            self._sort_in(Candidate(job, shares), leaves)
         self.candidates.sort(key=lambda one: rules.order(one.job, self.partitions))
-        self.capacity = Capacity.of(observation.state, jobs, sealed)
+        self.capacity = free_capacity(observation, occupants)
         for start in starts:
             self.capacity.take(Need.of(observation.state, start.row), start.placement)
 
@@ -75,33 +74,39 @@ class Cluster:
 
         Each has taken its room when the next is considered, so that no job is stopped for two.
         """
-        rows, tried = self._observation.rows, set[tuple[object, ...]]()
         free, candidates = self.capacity.without(one.leaves for one in self.leaving), list(self.candidates)
-        below: dict[tuple[str, str], list[Candidate]] = {}
-        for row in self._in_order(queue):
-            job = rows[row]
-            group = (job.qos, job.partition)
-            if group not in below:
-                below[group] = self._below(job, candidates)
-            if not below[group]:
+        tried = set[tuple[object, ...]]()
+        for row in self._in_order(queue)[:_MOST_JOBS]:
+            found = next(filter(None, self._rooms(row, free, candidates, tried)), None)
+            if found is not None:
+                yield found
+                free = free.without(one.leaves for one in found.room.stops)
+                free.take(found.need, found.room.placement)
+                candidates = [one for one in candidates if one not in found.room.stops]
+            elif len(tried) >= _MOST_TRIES:
+                return
+
+    def _rooms(
+        self, row: int, free: Capacity, candidates: Sequence[Candidate], tried: set[tuple[object, ...]]
+    ) -> Iterator[Wanted | None]:
+        """Yield the room for the job in each of its partitions; None where there is none. Adds to the requests that were tried."""
+        job, state = self._observation.rows[row], self._observation.state
+        each = self._observation.by_partition.get(row) or ((job.partition, int(state.jobs.node_set[row])),)
+        for name, node_set in each:
+            if (group := (job.qos, name)) not in self._below:
+                self._below[group] = self._stoppable(replace(job, partition=name))
+            if not self._below[group]:
                 continue
-            need = Need.of(self._observation.state, row)
+            need = Need.of(state, row, node_set)
             if (case := (group, need.signature)) in tried:
                 continue
-            room = room_for(need, free, below[group])
+            room = room_for(need, free, [one for one in candidates if one.job.key in self._below[group]])
             if room is None:
                 tried.add(case)
-                if len(tried) >= _MOST_TRIES:
-                    return
-                continue
-            yield Wanted(row, need, room)
-            free = free.without(one.leaves for one in room.stops)
-            free.take(need, room.placement)
-            candidates = [one for one in candidates if one not in room.stops]
-            below.clear()
+            yield None if room is None else Wanted(row, need, room)
 
-    def _below(self, job: SlurmJob, candidates: Sequence[Candidate]) -> list[Candidate]:
-        return [one for one in candidates if self._rules.may_stop(job, one.job, self.partitions)]
+    def _stoppable(self, job: SlurmJob) -> frozenset[JobKey]:
+        return frozenset(one.job.key for one in self.candidates if self._rules.may_stop(job, one.job, self.partitions))
 
     def _in_order(self, queue: Iterable[int]) -> list[int]:
         """Return the rows in Slurm's order, as far as it is known; the others keep the policy's."""
@@ -111,11 +116,3 @@ class Cluster:
         priority = np.zeros(len(jobs)) if jobs.slurm_priority is None else -jobs.slurm_priority
         order: list[int] = rows[np.lexsort((np.arange(len(rows)), priority[rows], tier[rows]))].tolist()
         return order
-
-
-def _shares(job: SlurmJob, index: Mapping[str, int]) -> tuple[OnNode, ...]:
-    return tuple(
-        OnNode(index[share.node], share.gpus, float(share.cpus), float(share.memory_mib))
-        for share in job.allocated
-        if share.node in index
-    )

@@ -67,7 +67,7 @@ class PreemptionRules:
         if self.by_qos:
             own = self.qos.get(waiting.qos)
             return own is not None and other.qos in own.preempts
-        # Slurm tries each of several partitions, and compares that one: the lowest is the one that holds wherever it starts.
+        # Of several partitions the lowest holds, wherever the job starts: Slurm compares the one that it tries.
         tier = min((_tier(partitions, name) for name in waiting.partition.split(",")), default=1)
         return tier > _tier(partitions, other.partition)
 

@@ -31,7 +31,6 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
         "hold-by-root-released-by-user",
     ),
     "does not end a job at its deadline while Headway holds it": ("deadline-missed",),
-    "it does not start earlier in": ("partitions-first-busy",),
     "In a partition with `DefMemPerGPU`": ("partition-memory-per-gpu",),
     "takes longer than expected delays it": ("order-large-is-not-starved",),
     "of a reservation that has yet to begin starts later": ("reservation-later",),
