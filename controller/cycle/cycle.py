@@ -66,7 +66,7 @@ class Cycle:
         self._keeper = LedgerKeeper(journal, ledger, events)
         self._hold_files = HoldFiles(holds, events)
         self._stops = PolicyStops(preemptions, events)
-        self._slurm_preemption = SlurmPreemption(preemptions, events, lambda: knowledge.preemption)
+        self._slurm_preemption = SlurmPreemption(preemptions, ledger, events, lambda: knowledge.preemption)
         self._decisions = DecisionLog(journal, events, clock)
         self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)
         own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)

@@ -64,6 +64,53 @@ class Need:
         )
 
 
+Leaving = tuple[tuple[OnNode, ...], bool]
+"""Resources of a job that leaves, and whether it is exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """Jobs that leave one after the other, in columns: one entry for each of their nodes."""
+
+    node: IntColumn
+    gpus: IntColumn
+    cpus: FloatColumn
+    memory_mib: FloatColumn
+    exclusive: IntColumn
+    ends: IntColumn
+    """Number of entries of the first 0, 1, 2, ... jobs."""
+
+    @classmethod
+    def of(cls, jobs: Iterable[Leaving]) -> Self:
+        """Return the columns of these jobs."""
+        each = list(jobs)
+        entries = [(share, exclusive) for shares, exclusive in each for share in shares]
+        return cls(
+            np.array([share.node for share, _ in entries], dtype=np.int64),
+            np.array([share.gpus for share, _ in entries], dtype=np.int64),
+            np.array([share.cpus for share, _ in entries], dtype=np.float64),
+            np.array([share.memory_mib for share, _ in entries], dtype=np.float64),
+            np.array([exclusive for _, exclusive in entries], dtype=np.int64),
+            np.cumsum([0, *(len(shares) for shares, _ in each)]),
+        )
+
+    def after(self, capacity: Capacity, number: int | None = None) -> Capacity:
+        """Return the capacity after the first `number` jobs have gone; None: after all."""
+        end = int(self.ends[-1 if number is None else number])
+        node, count = self.node[:end], len(capacity.gpus)
+
+        def by_node(weights: IntColumn | FloatColumn) -> FloatColumn:
+            return np.bincount(node, weights=weights[:end], minlength=count).astype(np.float64)
+
+        return Capacity(
+            capacity.gpus + by_node(self.gpus).astype(np.int64),
+            capacity.cpus + by_node(self.cpus),
+            capacity.memory_mib + by_node(self.memory_mib),
+            capacity.jobs - np.bincount(node, minlength=count),
+            capacity.sealed - by_node(self.exclusive).astype(np.int64),
+        )
+
+
 @dataclass(slots=True)
 class Capacity:
     """Free resources of each node. Below zero: its jobs use more than it has, as while one is about to take another's place."""
@@ -82,19 +129,9 @@ class Capacity:
         free = NodeCapacity.beside_running(state)
         return cls(free.free_gpus, free.free_cpus, free.free_memory_mib, jobs, sealed)
 
-    def without(self, jobs: Iterable[tuple[tuple[OnNode, ...], bool]]) -> Capacity:
-        """Return the capacity after these jobs have gone: their resources, and whether they are exclusive."""
-        left = Capacity(
-            self.gpus.copy(), self.cpus.copy(), self.memory_mib.copy(), self.jobs.copy(), self.sealed.copy()
-        )
-        for shares, exclusive in jobs:
-            for share in shares:
-                left.gpus[share.node] += share.gpus
-                left.cpus[share.node] += share.cpus
-                left.memory_mib[share.node] += share.memory_mib
-                left.jobs[share.node] -= 1
-                left.sealed[share.node] -= exclusive
-        return left
+    def without(self, jobs: Iterable[Leaving]) -> Capacity:
+        """Return the capacity after these jobs have gone."""
+        return Departures.of(jobs).after(self)
 
     def take(self, need: Need, placement: Placement) -> None:
         """Take what a job needs on its nodes."""

@@ -23,10 +23,12 @@ from controller.cycle.decision.policy_stops import leaves
 from controller.cycle.room.capacity import Need
 from controller.cycle.room.queue import Cluster, Wanted
 from controller.observe.observer import Observation
+from controller.observe.role import Role
 from controller.preempt.budget import mode_of
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, SlurmJob
 from controller.slurm.priorities.preemption import PreemptionRules, StopMode
+from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Stage
 from policies.model import ClusterState, Placement
 
@@ -58,22 +60,27 @@ class _Turn:
     settings: ControllerSettings
     now_s: float
     starts: list[Start] = field(default_factory=list)
-    reasons: dict[int, str] = field(default_factory=dict)
-    """Why jobs go on waiting for their place, by row."""
+    making_room: dict[int, str] = field(default_factory=dict)
+    """Jobs that go on waiting until others are stopped, by row, and which others."""
 
 
 class SlurmPreemption:
     """Preemptions by Slurm's rules. Invariant: no job is stopped unless the job that it is stopped for has room afterwards."""
 
     def __init__(
-        self, preemptions: PreemptionManager, events: EventLog, rules: Callable[[], PreemptionRules | None]
+        self,
+        preemptions: PreemptionManager,
+        ledger: Ledger,
+        events: EventLog,
+        rules: Callable[[], PreemptionRules | None],
     ) -> None:
         self._preemptions = preemptions
+        self._ledger = ledger
         self._events = events
         self._rules = rules
         self._claims: dict[JobKey, _Claim] = {}
-        self._stopping: dict[JobKey, float] = {}
-        """Jobs that Slurm stops for others, and the time until which it may need for that."""
+        self._stopping: dict[JobKey, tuple[JobKey, float]] = {}
+        """Jobs that Slurm stops, the job for which, and the time until which Slurm may need for that."""
 
     def withheld(self, state: ClusterState) -> ClusterState:
         """Return the state for the policy: nodes that are emptied for a job take no others."""
@@ -88,21 +95,21 @@ class SlurmPreemption:
     ) -> tuple[Plan, tuple[Start, ...]]:
         """Return the plan without the jobs that take others' places now, and the starts of these; begin Headway's own stops."""
         rules = self._rules()
-        self._stopping = {key: until_s for key, until_s in self._stopping.items() if now_s < until_s}
+        self._forget_stopped(observation, now_s)
         if rules is None or not plan.queue:
             self._claims.clear()
             return plan, ()
         cluster = Cluster(observation, rules, self._leaves, plan.starts)
         turn = _Turn(observation, rules, cluster, settings, now_s)
         self._settle_claims(turn, {observation.rows[row].key: row for row in plan.queue})
-        settled = {start.row for start in turn.starts} | turn.reasons.keys()
+        settled = {start.row for start in turn.starts} | turn.making_room.keys()
         if cluster.candidates:
             for wanted in cluster.wanted(row for row in plan.queue if row not in settled):
                 if wanted.room.stops:
                     self._take(turn, wanted)
         started = {start.row for start in turn.starts}
         queue = tuple(row for row in plan.queue if row not in started)
-        return replace(plan, queue=queue, reasons={**plan.reasons, **turn.reasons}), tuple(turn.starts)
+        return replace(plan, queue=queue, making_room=turn.making_room), tuple(turn.starts)
 
     def _settle_claims(self, turn: _Turn, waits: Mapping[JobKey, int]) -> None:
         """Start the jobs whose nodes are empty now, and let the others wait for theirs as long as they can become empty."""
@@ -120,7 +127,7 @@ class SlurmPreemption:
                 turn.starts.append(Start(row, placement, claim.why))
             elif later.holds(need, placement):
                 self._claims[key] = claim
-                turn.reasons[row] = claim.why
+                turn.making_room[row] = claim.why
             else:
                 continue  # a job on these nodes was not stopped
             capacity.take(need, placement)
@@ -131,18 +138,20 @@ class SlurmPreemption:
         rows, names, place = turn.observation.rows, turn.observation.state.nodes.names, wanted.room.placement
         job, others = rows[wanted.row], [one.job for one in wanted.room.stops]
         rule = turn.rules.because(job, others)
-        begun = self._begin([other for other in others if self._can_save(turn, other)], job, rule)
-        if begun:
+        # Slurm checks limits before it stops jobs, so none is stopped again for a job that it refuses.
+        refused = job.key in self._ledger.refusals
+        saving = [] if refused else [other for other in others if self._can_save(turn, other)]
+        if begun := self._begin(saving, job, rule):
             why = f"{_jobs(begun)} saved and stopped for it: {rule}"
             until_s = turn.now_s + turn.settings.preemption_within_s + _MARGIN_S
             self._claims[job.key] = _Claim(tuple(names[node] for node in place.nodes), place.gpus, until_s, why)
-            turn.reasons[wanted.row] = why
+            turn.making_room[wanted.row] = why
             return
         partitions = turn.cluster.partitions
         frees_s = max(turn.rules.grace_s(other, partitions) for other in others) + turn.rules.kill_s + _MARGIN_S
         turn.starts.append(Start(wanted.row, place, f"{_jobs(others)} stopped by Slurm for it: {rule}", frees_s))
         for other in others:
-            self._stopping[other.key] = turn.now_s + frees_s
+            self._stopping[other.key] = job.key, turn.now_s + frees_s
             self._events.add("preempt", other.key.job_id, f"Slurm stops it for job {job.key.job_id}: {rule}")
 
     def _begin(self, saving: Iterable[SlurmJob], job: SlurmJob, rule: str) -> list[SlurmJob]:
@@ -164,6 +173,14 @@ class SlurmPreemption:
             row.cause is Cause.SLURM and row.stage is Stage.CALLED_OFF and row.restarts == job.restarts
             for row in self._preemptions.recent(job, 1)
         )
+
+    def _forget_stopped(self, observation: Observation, now_s: float) -> None:
+        """Forget the jobs that Slurm stops no longer, because the job for which it did has started, or was taken back."""
+        self._stopping = {
+            key: (by, until_s)
+            for key, (by, until_s) in self._stopping.items()
+            if by in observation.standings and observation.standings[by].role is Role.STARTING and now_s < until_s
+        }
 
     def _leaves(self, job: SlurmJob) -> bool:
         return job.key in self._stopping or leaves(job, self._preemptions.open.get(job.raw_id or 0))

@@ -15,9 +15,11 @@ from controller.observe.observer import Observation
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmPartition
 from controller.slurm.priorities.preemption import PreemptionRules, holds_nodes
 
-_MOST_TRIES = 50
+_MOST_TRIES = 20
 """Maximum number of different requests for which room is searched in one cycle; the others are tried when these have started."""
 
+_MOST_ROOMS = 20
+"""Maximum number of waiting jobs that find room in one cycle."""
 _MOST_JOBS = 1000
 """Maximum number of waiting jobs that are considered in one cycle, the first in Slurm's order."""
 
@@ -76,14 +78,17 @@ class Cluster:
         """
         free, candidates = self.capacity.without(one.leaves for one in self.leaving), list(self.candidates)
         tried = set[tuple[object, ...]]()
+        rooms = 0
         for row in self._in_order(queue)[:_MOST_JOBS]:
             found = next(filter(None, self._rooms(row, free, candidates, tried)), None)
             if found is not None:
                 yield found
                 free = free.without(one.leaves for one in found.room.stops)
                 free.take(found.need, found.room.placement)
-                candidates = [one for one in candidates if one not in found.room.stops]
-            elif len(tried) >= _MOST_TRIES:
+                taken = {one.job.key for one in found.room.stops}
+                candidates = [one for one in candidates if one.job.key not in taken] if taken else candidates
+                rooms += 1
+            if rooms >= _MOST_ROOMS or len(tried) >= _MOST_TRIES:
                 return
 
     def _rooms(

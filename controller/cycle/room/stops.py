@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.cycle.room.capacity import Capacity, Need, OnNode
+from controller.cycle.room.capacity import Capacity, Departures, Leaving, Need, OnNode
 from controller.slurm.client import SlurmJob
 from policies.model import Placement
 
@@ -20,8 +20,8 @@ class Candidate:
     """Its resources on managed nodes."""
 
     @property
-    def leaves(self) -> tuple[tuple[OnNode, ...], bool]:
-        """Its resources, and whether it is exclusive, for `Capacity.without`."""
+    def leaves(self) -> Leaving:
+        """Its resources, and whether it is exclusive."""
         return self.shares, self.job.exclusive
 
 
@@ -44,8 +44,10 @@ def room_for(need: Need, free: Capacity, candidates: Sequence[Candidate]) -> Roo
         return Room(placement, ())
     here = [one for one in candidates if any(need.nodes[share.node] for share in one.shares)]
 
+    departures = Departures.of(one.leaves for one in here)
+
     def place(number: int) -> Placement | None:
-        return free.without(one.leaves for one in here[:number]).place(need, before)
+        return departures.after(free, number).place(need, before)
 
     if place(len(here)) is None:
         return None

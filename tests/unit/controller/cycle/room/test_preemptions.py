@@ -8,6 +8,7 @@ import pytest
 
 from controller.observe.slurm_order import PriorityFacts
 from controller.slurm.client import JobKey, Phase, QosPreemption, Shares
+from controller.slurm.embedded import ClusterDescription, GpuLimit
 from controller.slurm.priorities.preemption import PreemptionRules
 from controller.state.preemption import Cause, Stage
 from tests.unit.controller.worlds.world import World
@@ -18,9 +19,13 @@ TABLE = {"high": QosPreemption(frozenset({"low"})), "low": QosPreemption(), "nor
 
 
 def world_of(
-    folder: Path, policy: str = "fifo", settings: dict[str, object] = AUTOMATIC, **table: QosPreemption
+    folder: Path,
+    policy: str = "fifo",
+    settings: dict[str, object] = AUTOMATIC,
+    limits: tuple[GpuLimit, ...] = (),
+    **table: QosPreemption,
 ) -> World:
-    world = World(folder, policy=policy, settings_changes=settings)
+    world = World(folder, ClusterDescription(limits=limits), policy=policy, settings_changes=settings)
     qos = TABLE | table
     shares = Shares(qos={"high": 100}, preemption=qos)
     rules = PreemptionRules(by_qos=True, mode="REQUEUE", qos=qos, priorities=shares.qos, kill_s=5.0)
@@ -59,7 +64,7 @@ async def test_jobs_that_can_save_are_stopped_by_headway_and_the_job_gets_their_
     assert row.why == f"job {high.job_id} takes its place: QOS high preempts low"
     decided = (await world.turn()).decided
     assert decided is not None
-    assert any("saved and stopped for it: QOS high preempts low" in why for why in decided.plan.reasons.values())
+    assert any("saved and stopped for it: QOS high preempts low" in why for why in decided.plan.making_room.values())
     # when the first has saved, and after a while the second
     for key in stopped:
         world.slurm.requeue(key.job_id)
@@ -136,3 +141,20 @@ async def test_a_job_that_does_not_save_in_time_is_left_to_slurm(tmp_path: Path)
     await world.go_on(15)
     assert signals(world, low) == [["USR1"]] * 4
     assert world.ledger.pins[high].frees_s > 0
+
+
+async def test_jobs_save_at_most_once_for_a_job_that_slurm_refuses(tmp_path: Path) -> None:
+    # given a user who may use four GPUs, and a full cluster
+    limits = (GpuLimit(user="bob", gpus=4, reason="QOSMaxGRESPerUser"),)
+    world = world_of(tmp_path, limits=limits)
+    low = await full(world)
+    high = world.sbatch(30.0, gpus_per_node=8, qos="high", user="bob")
+    await world.go_on(5)
+    (stopped,) = [key for key in low if signals(world, [key]) == [["USR1"]]]
+    # when one has saved for a job that Slurm then refuses for the limit
+    world.slurm.requeue(stopped.job_id)
+    await world.go_on(120)
+    # then that one runs again, and no other is asked to save
+    assert world.ledger.refusals[high].slurm_reason == "QOSMaxGRESPerUser"
+    assert {world.phase(key) for key in low} == {Phase.RUNNING}
+    assert sum(map(len, signals(world, low))) == 1
