@@ -17,6 +17,8 @@ from controller.cycle.decision.decision_log import DecisionLog
 from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.hold_files import HoldFiles
 from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.cycle.room.partitions import where_they_fit
+from controller.cycle.room.preemptions import BY_RULES, SlurmPreemption
 from controller.cycle.settling import Settling
 from controller.cycle.steps.applier import Applier
 from controller.cycle.steps.errands import JobMarks, PreemptionErrands
@@ -31,6 +33,7 @@ from controller.slurm.client import SlurmClient, SlurmSnapshot
 from controller.slurm.user_holds import HoldFolder, Holds
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
+from policies.model import ClusterState
 
 
 class Cycle:
@@ -63,6 +66,7 @@ class Cycle:
         self._keeper = LedgerKeeper(journal, ledger, events)
         self._hold_files = HoldFiles(holds, events)
         self._stops = PolicyStops(preemptions, events)
+        self._slurm_preemption = SlurmPreemption(preemptions, ledger, events, lambda: knowledge.preemption)
         self._decisions = DecisionLog(journal, events, clock)
         self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)
         own_requests = OwnRequests(self.verbs, journal, ledger, events, clock)
@@ -86,11 +90,13 @@ class Cycle:
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
+        observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
-        decided = await self._decider.decide(observation.state) if waits else None
+        seen = self._slurm_preemption.withheld(observation.state)
+        decided = await self._decider.decide(seen) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
-            decided = await self._carry_out(observation, decided)
+            decided = await self._carry_out(observation, seen, decided)
         in_transit = self._preemptions.moving or self._stops.decide_again or is_in_transit(observation, decided)
         return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit, plan_s)
 
@@ -121,9 +127,9 @@ class Cycle:
             snapshot, self._ledger, partitions, before.measured, before.preemptible, self._preemptions.steps_done
         )
 
-    async def _carry_out(self, observation: Observation, decided: Decided | None) -> Decided | None:
+    async def _carry_out(self, observation: Observation, seen: ClusterState, decided: Decided | None) -> Decided | None:
         """Carry out the decision, as far as one cycle may. Returns None when there is none: the jobs wait, or were given to
-        Slurm."""
+        Slurm. `seen`: the state that the policy saw."""
         if decided is None:
             # Until then the next cycle tries again: jobs wait no longer than while the controller is away.
             if self._decider.undecided_s >= self._settings().stale_after_s:
@@ -133,9 +139,12 @@ class Cycle:
             return None
         # A plan may start thousands of jobs: the next cycle decides again on those that are left out here.
         decided = replace(decided, plan=decided.plan.first(self.verbs.most_starts))
-        self._decisions.record(observation, decided)
+        self._decisions.record(replace(observation, state=seen), decided)
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)
         if decided.plan.stops:
             self._stops.begin(decided.plan, observation, decided.policy, self._settings(), self._clock.now())
-        return decided
+        plan, starts = self._slurm_preemption.added(observation, decided.plan, self._settings(), self._clock.now())
+        if starts:
+            await self._applier.start(observation, starts, BY_RULES)
+        return replace(decided, plan=replace(plan, starts=plan.starts + starts))

@@ -69,12 +69,16 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         refusal = ledger.refusals.get(job.key)
         # With a long queue Slurm may consider a job seldom, so each attempt that it did not consider in time makes the next one
         # wait longer. A wait below zero: the clock was set back.
-        patience_s = patience.pause_s(refusal.places + refusal.behind if refusal else 0)
+        patience_s = patience.pause_s(refusal.places + refusal.behind if refusal else 0) + pin.frees_s
         reason = job.reason.split(",")[0]
+        # Slurm shows this reason while it has tried only those partitions of the job that do not have these nodes, and while it
+        # stops other jobs there.
+        may_be_free = (pin.frees_s > 0 or "," in job.partition) and reason.startswith(_NODES_AWAY)
+        still_deciding = reason in _STILL_DECIDING or may_be_free
         why, slurm_reason = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
             why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
-        elif reason not in _STILL_DECIDING and waited_s > 0.5:
+        elif not still_deciding and waited_s > 0.5:
             why, slurm_reason = f"Slurm refuses it: {job.reason}", job.reason
         if why:
             late[job.key] = Verdict(

@@ -1,4 +1,4 @@
-"""Reads what Slurm's priorities depend on, again and again: settings, fair shares, QOS."""
+"""Reads what Slurm's priorities and its preemption depend on, again and again: settings, fair shares, QOS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import structlog
 from controller.base.errors import SlurmError, SlurmReplyError
 from controller.observe.slurm_order import PriorityFacts
 from controller.slurm.client import Shares, SlurmFacts
+from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import weights_of
 from policies.serving.runtime.tasks.supervise import Tasks
 
@@ -61,18 +62,18 @@ class _SlurmOrder:
     async def _read(self, facts: SlurmFacts) -> None:
         problem = ""
         try:
-            weights = weights_of(facts.settings)
+            weights, rules = weights_of(facts.settings), PreemptionRules.of(facts.settings, self._shares)
         except SlurmReplyError as error:
             self._complain(str(error))
             self._use(None)
             return
-        if weights is not None and (weights.fairshare or weights.qos):
+        if (weights is not None and (weights.fairshare or weights.qos)) or (rules is not None and rules.by_qos):
             try:
                 self._shares = await self._read_shares()
             except SlurmError as error:
                 problem = str(error)
         self._complain(problem)
-        self._use(PriorityFacts(weights, self._shares))
+        self._use(PriorityFacts(weights, self._shares, PreemptionRules.of(facts.settings, self._shares)))
 
     def _complain(self, problem: str) -> None:
         if problem and problem != self._problem:

@@ -59,25 +59,48 @@ class EligibleNodes:
         """Key of all masks: equal signatures of two snapshots give every job the same mask, while no reservation is near."""
         return (
             tuple((node.name, node.features, node.gpu_type, node.partitions) for node in self._nodes.values()),
-            tuple((partition.name, partition.up) for partition in self._partitions.values()),
+            tuple(
+                (one.name, one.up, one.max_time_s, one.min_nodes, one.max_nodes) for one in self._partitions.values()
+            ),
             tuple(self._reservations.values()),
         )
 
     def node_set(self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE) -> int:
-        """Return the row of the job's node set under its constraint. Raises UnsupportedRequestError.
+        """Return the row of the job's node set under its constraint: of several partitions, that of the first.
 
-        Of several partitions, the first that is up and on whose nodes the job fits counts: Slurm tries them in that order.
+        Raises UnsupportedRequestError.
+        """
+        return self.by_partition(job, fits, constraint)[0][1]
+
+    def by_partition(
+        self, job: SlurmJob, fits: Callable[[Mask], bool], constraint: RelocationConstraint = ANYWHERE
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the job's partitions, each with the row of its node set. Raises UnsupportedRequestError.
+
+        Of several partitions, those count that are up, whose limits the job keeps, and on whose nodes it fits.
         """
         names = job.partition.split(",")
         if len(names) == 1:
-            return self._row(job, names[0], constraint)
-        for name in names:
-            row = self._row(job, name, constraint) if self._up(name) else None
-            if row is not None and (row < 0 or fits(self.masks[row])):
-                return row
-        raise UnsupportedRequestError(
-            f"requests one of several partitions ({job.partition}), and fits on none of them now"
-        )
+            return ((names[0], self._row(job, names[0], constraint)),)
+        rows = [(name, self._row(job, name, constraint)) for name in names if self._takes(name, job)]
+        found = tuple((name, row) for name, row in rows if row < 0 or fits(self.masks[row]))
+        if not found:
+            raise UnsupportedRequestError(
+                f"requests one of several partitions ({job.partition}), and fits on none of them now"
+            )
+        return found
+
+    def _takes(self, name: str, job: SlurmJob) -> bool:
+        """Return whether the partition is up, and its limits allow the job's time and nodes."""
+        partition = self._partitions.get(name)
+        if partition is None or not partition.up:
+            return False
+        limit_s, most_s, request = job.time_limit_s, partition.max_time_s, job.request
+        if limit_s is not None and most_s is not None and limit_s > most_s:
+            return False
+        if request.max_nodes and request.max_nodes < partition.min_nodes:
+            return False
+        return partition.max_nodes is None or request.min_nodes <= partition.max_nodes
 
     def _up(self, name: str) -> bool:
         partition = self._partitions.get(name)

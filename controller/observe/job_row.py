@@ -56,6 +56,8 @@ class JobRow:
     """User, account, QOS and partitions, on which its priority depends."""
     anywhere: int | None = None
     """Row of the node set that it would have without its relocation constraint; None: it has no constraint."""
+    partitions: tuple[tuple[str, int], ...] = ()
+    """Partitions in which it can start, each with the row of its node set, if it waits and has several; else empty."""
 
 
 Column = npt.NDArray[np.int64]
@@ -120,6 +122,7 @@ def job_row(
     request = request_now(job, ledger)
     shape = shape_of(request, nodes.most_gpus)
     node_set, unsupported, problem, anywhere = -1, "", "", None
+    by_partition: tuple[tuple[str, int], ...] = ()
     if job.phase is Phase.PENDING and in_scope(job, partitions):
         with_request = job if request is job.request else replace(job, request=request)
         node_set, unsupported, problem = _nodes_for(with_request, shape, nodes)
@@ -128,6 +131,10 @@ def job_row(
             anywhere, node_set = node_set, _nodes_under_constraint(with_request, shape, nodes, constraint, node_set)
         if shape is not None and unfit and not unsupported and not problem:
             node_set = _nodes_without(with_request, shape, nodes, constraint, unfit, node_set)
+        if shape is not None and "," in job.partition and not unsupported and not problem:
+            by_partition = _by_partition(
+                with_request, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit)
+            )
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
         node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
@@ -147,6 +154,7 @@ def job_row(
         waits=lasting is WAITING and not (job.dependency or unsupported or problem),
         owner=(job.user, job.account, job.qos, job.partition),
         anywhere=anywhere,
+        partitions=by_partition,
     )
 
 
@@ -183,6 +191,17 @@ def _nodes_under_constraint(
         return nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]), constraint)
     except UnsupportedRequestError:
         return otherwise
+
+
+def _by_partition(
+    job: SlurmJob, shape: JobShape, nodes: Nodes, constraint: RelocationConstraint
+) -> tuple[tuple[str, int], ...]:
+    """Return the partitions in which the job can start under its constraint, each with the row of its node set."""
+    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
+    try:
+        return nodes.eligible.by_partition(job, lambda mask: _enough(shape, usable[mask]), constraint)
+    except UnsupportedRequestError:
+        return ()
 
 
 def _nodes_without(

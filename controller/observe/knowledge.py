@@ -6,6 +6,7 @@ from controller.observe.model_profiles import KnownModels
 from controller.observe.slurm_order import PriorityFacts
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
 from controller.profiles.racks import ONE_RACK, Racks
+from controller.slurm.priorities.preemption import PreemptionRules
 
 
 class Knowledge:
@@ -29,6 +30,11 @@ class Knowledge:
     def set_priorities(self, priorities: PriorityFacts | None) -> None:
         """Set the settings and shares behind Slurm's priorities; they are used for the next snapshot."""
         self.priorities = priorities
+
+    @property
+    def preemption(self) -> PreemptionRules | None:
+        """Slurm's rules of preemption; None: it does not preempt, or they are not known."""
+        return None if self.priorities is None else self.priorities.preemption
 
     def set_topology(self, racks: Racks) -> None:
         """Set the rack topology; it is part of the next snapshot."""

@@ -68,6 +68,8 @@ class Observation:
     """Runs that policies may stop, or that are being stopped already."""
     node_sets_without_constraint: Mapping[int, int] = field(default_factory=dict)
     """Rows of waiting jobs with a relocation constraint, and the node sets that they would have without it."""
+    by_partition: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """Rows of waiting jobs of several partitions: the partitions in which each can start, with the rows of their node sets."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Return the jobs in that role."""
@@ -134,6 +136,7 @@ class Observer:
             measured=measured,
             preemptible=preemptible,
             node_sets_without_constraint=_without_constraints(classified.visible, ledger),
+            by_partition={place: row.partitions for place, row in enumerate(classified.visible) if row.partitions},
         )
 
     def _rows_of(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from controller.observe.job_row import JobRow
 from controller.slurm.client import Shares, SlurmSnapshot
 from controller.slurm.priorities.formula import Requests, multifactor
+from controller.slurm.priorities.preemption import PreemptionRules
 from controller.slurm.priorities.weights import PriorityWeights
 from policies.model import ClusterState, Jobs
 
@@ -22,6 +23,8 @@ class PriorityFacts:
 
     weights: PriorityWeights | None = None
     shares: Shares = field(default_factory=Shares)
+    preemption: PreemptionRules | None = None
+    """Slurm's rules of preemption; None: it does not preempt."""
 
 
 def with_slurm_order(

@@ -255,6 +255,13 @@ class SlurmPartition:
     """PriorityTier: jobs of a higher tier come before all others."""
     priority_job_factor: int = 1
     """PriorityJobFactor, from which the partition's part of a job's priority is computed."""
+    preempt_mode: str = ""
+    """PreemptMode of its jobs in Slurm's words: "REQUEUE", "CANCEL", "OFF", "GANG,SUSPEND"; empty: not known."""
+    grace_s: float = 0.0
+    """Time that Slurm gives its jobs to end before it stops them for others, seconds."""
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    """Number of nodes that its jobs may have; None: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,13 +350,29 @@ Association = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class QosPreemption:
+    """Preemption by and of the jobs of one QOS, as in Slurm's accounting."""
+
+    preempts: frozenset[str] = frozenset()
+    """QOS whose jobs it preempts."""
+    mode: str = ""
+    """PreemptMode of its own jobs in capital letters; empty: that of the cluster."""
+    exempt_s: float | None = None
+    """Run time within which its own jobs are not preempted, seconds; None: that of the cluster."""
+    grace_s: float = 0.0
+    """Time that Slurm gives its own jobs to end before it stops them for others, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shares:
-    """Factors of users and QOS. Both are empty where Slurm has no accounting."""
+    """Factors of users and QOS. All are empty where Slurm has no accounting."""
 
     fair_share: Mapping[Association, float] = field(default_factory=dict)
     """Fair-share factor of each association, from 0 to 1."""
     qos: Mapping[str, int] = field(default_factory=dict)
     """Priority of each QOS."""
+    preemption: Mapping[str, QosPreemption] = field(default_factory=dict)
+    """Preemption by and of each QOS."""
 
     def fair_share_of(self, account: str, user: str, partition: str) -> float:
         """Return the factor of a job's association: the one for its partition, else the one for all; 0 without one, as in Slurm."""
@@ -378,7 +401,7 @@ class SlurmClient(Protocol):
         """Return what `scontrol show topology` prints; empty when Slurm has no topology."""
 
     async def shares(self) -> Shares:
-        """Return the fair shares of users and the priorities of QOS; empty where Slurm has no accounting."""
+        """Return the fair shares of users, and priorities and preemption of QOS; empty where Slurm has no accounting."""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""

@@ -32,6 +32,8 @@ class PinRecord:
     pinned_at_s: float
     policy: str
     reason: str
+    frees_s: float = 0.0
+    """Longest time in which Slurm stops other jobs on these nodes first, seconds; 0: the nodes were free."""
 
 
 @dataclass(frozen=True, slots=True)

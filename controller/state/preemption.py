@@ -21,6 +21,8 @@ class Cause(StrEnum):
     OPERATOR = "operator"
     THRESHOLD = "threshold"
     POLICY = "policy"
+    SLURM = "slurm"
+    """Slurm's rules of preemption give its place to another job."""
 
 
 class PreemptionMethod(StrEnum):

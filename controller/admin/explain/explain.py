@@ -151,7 +151,9 @@ def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
         sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
     decided = view.result.decided
     reason = "" if decided is None else decided.plan.reasons.get(row, "")
-    if reason:
+    if decided is not None and (room := decided.plan.making_room.get(row)):
+        sentence = f"{sentence} {capitalized(room)}."
+    elif reason:
         sentence = f"{sentence} The policy's reason: {reason}."
     if decided is not None and (outside := decided.plan.outside):
         facts["outside_trained_range"] = outside

@@ -9,6 +9,7 @@ import numpy as np
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count, duration
+from controller.cycle.room.preemptions import BY_RULES
 from controller.preempt.reports.silent_nodes import kept_off_text
 from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
@@ -32,7 +33,9 @@ _SOURCES = {
 
 
 def policy_text(policy: str) -> str:
-    """Return "policy srtf", or "the fallback policy fifo-skip"."""
+    """Return "policy srtf", "the fallback policy fifo-skip" or "Slurm's rules of preemption"."""
+    if policy == BY_RULES:
+        return policy
     by = DecidedBy.parse(policy)
     return f"the fallback policy {by.policy}" if by.fallback else f"policy {by.policy}"
 

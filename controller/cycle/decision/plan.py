@@ -41,6 +41,8 @@ class Start(NamedTuple):
     row: int
     placement: Placement
     reason: str
+    frees_s: float = 0.0
+    """Longest time in which Slurm stops other jobs on these nodes first, seconds."""
 
 
 class Stop(NamedTuple):
@@ -69,6 +71,8 @@ class Plan:
     """Reason why a rule decided in a learned policy's place; empty if the policy itself decided."""
     outside: str = ""
     """How the state leaves the range that the policy's weights were trained on; empty if it does not."""
+    making_room: Mapping[int, str] = field(default_factory=dict)
+    """Waiting jobs for which others are stopped by Slurm's rules, by row: which jobs, and the rule."""
 
     def first(self, most: int) -> Plan:
         """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""

@@ -60,7 +60,7 @@ class PolicyStops:
             running, settings, self._history(settings, now_s), self._preemptions.preemptibility, now_s
         )
         under_way = self._preemptions.open
-        leaving += [job for job in running if _leaves(job, under_way.get(job.raw_id or 0))]
+        leaving += [job for job in running if leaves(job, under_way.get(job.raw_id or 0))]
         return self._withheld.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
 
     def begin(
@@ -99,7 +99,7 @@ class PolicyStops:
             for stop in stops
             if (job := rows[stop.row]).phase is Phase.RUNNING
             and (run := run_of(job)) is not None
-            and not _leaves(job, under_way.get(run.job_id))
+            and not leaves(job, under_way.get(run.job_id))
         ]
 
     def _refusals(self, to_stop: Sequence[ToStop], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
@@ -195,6 +195,6 @@ def _constraint(stop: Stop, observation: Observation) -> RelocationConstraint:
     return RelocationConstraint(only=frozenset(names[node] for node in stop.placement.nodes))
 
 
-def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
+def leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
     """Return whether this run of the job is being stopped."""
     return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

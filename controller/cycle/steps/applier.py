@@ -235,6 +235,7 @@ class Applier:
             pinned_at_s=self._clock.now(),
             policy=policy,
             reason=start.reason,
+            frees_s=start.frees_s,
         )
 
 

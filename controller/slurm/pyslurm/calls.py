@@ -356,7 +356,16 @@ def _partition(partition: Any) -> SlurmPartition:
         max_time_s=minutes * 60.0 if isinstance(minutes, int) else None,
         priority_tier=int(getattr(partition, "priority_tier", None) or 1),
         priority_job_factor=int(getattr(partition, "priority_job_factor", None) or 1),
+        preempt_mode=str(getattr(partition, "preempt_mode", None) or ""),
+        grace_s=float(getattr(partition, "preemption_grace_time", None) or 0.0),
+        min_nodes=_number(getattr(partition, "min_nodes", None)) or 0,
+        max_nodes=_number(getattr(partition, "max_nodes", None)),
     )
+
+
+def _number(value: Any) -> int | None:
+    """Return a limit; None where pyslurm says that there is none ("UNLIMITED")."""
+    return value if isinstance(value, int) else None
 
 
 def _reservation(reservation: Any) -> SlurmReservation:

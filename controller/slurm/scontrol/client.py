@@ -108,7 +108,7 @@ class CommandLineClient(Verbs):
         return answers.sections[0].decode("utf-8", "replace")
 
     async def shares(self) -> Shares:
-        """Return the fair shares of users and the priorities of QOS. Raises SlurmError."""
+        """Return the fair shares of users, and priorities and preemption of QOS. Raises SlurmError."""
         shares = await self._runner.run("sshare", SSHARE)
         if shares.status != 0:
             raise SlurmReplyError(f"sshare: {sentence(shares.stderr) or 'failed without a message'}")
@@ -117,7 +117,7 @@ class CommandLineClient(Verbs):
             raise SlurmReplyError(f"sacctmgr show qos: {sentence(qos.stderr) or 'failed without a message'}")
         return Shares(
             parse_fair_shares(shares.stdout.decode("utf-8", "replace")),
-            parse_qos(qos.stdout.decode("utf-8", "replace")),
+            *parse_qos(qos.stdout.decode("utf-8", "replace")),
         )
 
     async def node_lines(self) -> list[str]:

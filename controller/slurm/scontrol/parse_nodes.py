@@ -124,6 +124,10 @@ def parse_partition(text: str) -> SlurmPartition:
             max_time_s=values.duration_s(fields["MaxTime"]),
             priority_tier=int(fields.get("PriorityTier", "1")),
             priority_job_factor=int(fields.get("PriorityJobFactor", "1")),
+            preempt_mode=fields.get("PreemptMode", ""),
+            min_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
+            max_nodes=int(most) if (most := fields.get("MaxNodes", "")).isdecimal() else None,
+            grace_s=float(grace) if (grace := fields.get("GraceTime", "")).isdecimal() else 0.0,
         )
     except ValueError as error:
         raise SlurmReplyError(f"a partition that is not understood ({error}): {clip(text)}") from None

@@ -1,4 +1,4 @@
-"""Parsers of users' fair shares and of the priorities of QOS, as Slurm's programs print them. Pure functions."""
+"""Parsers of users' fair shares and of the table of QOS, as Slurm's programs print them. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import math
 
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
-from controller.slurm.client import Association
+from controller.slurm.client import Association, QosPreemption
+from controller.slurm.scontrol.values import duration_s
 
 SSHARE = ("--noheader", "--parsable2", "--all", "--format=Account,User,Partition,FairShare")
 """Arguments of sshare, whose answer `parse_fair_shares` reads."""
-SACCTMGR = ("--noheader", "--parsable2", "show", "qos", "format=Name,Priority")
+SACCTMGR = (
+    "--noheader", "--parsable2", "show", "qos", "format=Name,Priority,Preempt,PreemptMode,PreemptExemptTime,GraceTime",
+)  # fmt: skip
 """Arguments of sacctmgr, whose answer `parse_qos` reads."""
+_UNSET = frozenset({"", "-1", "INFINITE"})
 
 
 def parse_fair_shares(text: str) -> dict[Association, float]:
@@ -27,15 +31,23 @@ def parse_fair_shares(text: str) -> dict[Association, float]:
     return found
 
 
-def parse_qos(text: str) -> dict[str, int]:
-    """Return the priority of each QOS. Raises SlurmReplyError."""
-    found: dict[str, int] = {}
+def parse_qos(text: str) -> tuple[dict[str, int], dict[str, QosPreemption]]:
+    """Return the priority and the preemption of each QOS. Raises SlurmReplyError."""
+    priorities: dict[str, int] = {}
+    preemption: dict[str, QosPreemption] = {}
     for line in text.splitlines():
-        name, separator, priority = line.rpartition("|")
-        if not separator or not priority.isdecimal():
+        fields = line.split("|")
+        if len(fields) != 6 or not fields[1].isdecimal():
             raise SlurmReplyError(f"sacctmgr show qos: not understood: {clip(line)}")
-        found[name] = int(priority)
-    return found
+        name, priority, preempts, mode, exempt, grace = fields
+        priorities[name] = int(priority)
+        preemption[name] = QosPreemption(
+            preempts=frozenset(filter(None, preempts.split(","))),
+            mode="" if mode == "cluster" else mode.upper(),
+            exempt_s=duration_s(exempt) if exempt not in _UNSET else None,
+            grace_s=(duration_s(grace) or 0.0) if grace not in _UNSET else 0.0,
+        )
+    return priorities, preemption
 
 
 def _factor(text: str, line: str) -> float:

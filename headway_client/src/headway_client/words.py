@@ -98,6 +98,8 @@ class PreemptionCause(Word):
     OPERATOR = "operator"
     THRESHOLD = "threshold"
     POLICY = "policy"
+    SLURM = "slurm"
+    """Slurm's rules of preemption give its place to another job."""
     UNKNOWN = ""
     """The controller sent no cause."""
 

@@ -800,7 +800,7 @@ class ReportedStop(_message.Message):
     number: _builtins.int
     """Number of the preemption."""
     cause: _builtins.str
-    """operator, threshold or policy; and a sentence."""
+    """operator, threshold, policy or slurm; and a sentence."""
     why: _builtins.str
     time_s: _builtins.float
     step: _builtins.int
@@ -1257,7 +1257,7 @@ class PreemptionRecord(_message.Message):
     number: _builtins.int
     job_id: _builtins.str
     cause: _builtins.str
-    """operator, threshold or policy."""
+    """operator, threshold, policy or slurm (its rules of preemption)."""
     why: _builtins.str
     way: _builtins.str
     """checkpoint (its ranks save on request), signal (it requeues itself on USR1) or none (by force)."""

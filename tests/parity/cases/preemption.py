@@ -127,6 +127,39 @@ CASES = (
         within_s=20,
     ),
     tiers(
+        "preempt-tier-of-two-partitions",
+        Job(label="first", options=f"{NODE} -p {{low}}", script="sleep 20"),
+        Until("first"),
+        Pause(2),
+        Job(label="job", options=f"{NODE} -p {{low}},{{gpu}}", script="sleep 2"),
+        within_s=20,
+    ),
+    tiers(
+        "preempt-tier-gang",
+        *(Job(label=f"low{at}", options=f"-w {{n{at}}} --gres=gpu:8 -p {{low}}", script="sleep 20") for at in (1, 2)),
+        Job(label="never", options="-w {n3} --gres=gpu:8 -p {never}", script="sleep 12"),
+        Until("low1"),
+        Until("low2"),
+        Until("never"),
+        Pause(2),
+        Job(label="job", options="-N2 --gres=gpu:8", script="sleep 2"),
+        within_s=20,
+    ),
+    tiers(
+        "preempt-tier-gang-without-room",
+        Job(label="low", options="-w {n1} --gres=gpu:8 -p {low}", script="sleep 12"),
+        *(
+            Job(label=f"never{at}", options=f"-w {{n{at}}} --gres=gpu:8 -p {{never}}", script="sleep 12")
+            for at in (2, 3)
+        ),
+        Until("low"),
+        Until("never2"),
+        Until("never3"),
+        Pause(2),
+        Job(label="job", options="-N2 --gres=gpu:8", script="sleep 2"),
+        within_s=30,
+    ),
+    tiers(
         "preempt-tier-elsewhere",
         Job(label="low", options=f"{NODE} -p {{low}}", script="sleep 8"),
         Until("low"),

@@ -204,6 +204,16 @@ def test_the_numbers_of_a_waiting_job():
     assert found.key == JobKey("9", 999_000)
 
 
+def test_a_job_for_which_another_is_stopped_by_slurms_rules_says_which():
+    shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), nodes=1)
+    decided = shot.result.decided
+    room = {shot.rows[JobKey("9", 999_000)]: "job 1 is saved and stopped for it: QOS high preempts low"}
+    shot.result = replace(shot.result, decided=replace(decided, plan=replace(decided.plan, making_room=room)))
+    found = explain(shot, "9", NOW_S)
+    assert found.sentence.endswith(" Job 1 is saved and stopped for it: QOS high preempts low.")
+    assert "policy's reason" not in found.sentence
+
+
 def test_two_thousand_nodes_do_not_fill_the_answer():
     found = explain(undecided(job("9"), nodes=200), "9", NOW_S)
     assert found.facts["free_gpus"].count(",") == 31
@@ -227,6 +237,16 @@ def test_a_job_placed_by_this_very_cycle_is_starting():
         "Placed on n1:4,n2:4 by policy fifo 2 s ago (best fit); Slurm is starting it."
     )
     assert explain(shot, "10", NOW_S).facts["free_gpus"] == "n1:4,n2:4"
+
+
+def test_a_job_that_takes_the_place_of_others_says_by_which_rule():
+    waiting = job("9", request=wants(gpus_per_node=4, min_nodes=2, max_nodes=2))
+    shot = scene(waiting, policy="fifo", nodes=2)
+    rule = "job 1 is stopped by Slurm for it: QOS high preempts low"
+    shot.ledger.pins[waiting.key] = placed(policy="Slurm's rules of preemption", reason=rule)
+    assert explain(shot, "9", NOW_S).sentence == (
+        f"Placed on n1:4,n2:4 by Slurm's rules of preemption 2 s ago ({rule}); Slurm is starting it."
+    )
 
 
 def test_a_job_that_this_cycle_could_not_pin_is_shown_as_refused():

@@ -106,3 +106,15 @@ def test_text_that_cannot_be_parsed_is_an_error(text: str) -> None:
         parse_partition("PartitionName=dl")
     with pytest.raises(SlurmReplyError):
         parse_reservation(f"ReservationName=r StartTime={SUBMIT_S} EndTime={SUBMIT_S}", CLOCK)
+
+
+def test_limits_and_preemption_of_a_partition() -> None:
+    text = (
+        "PartitionName=dl MaxNodes=2 MaxTime=00:01:00 MinNodes=1 Nodes=n1 PriorityTier=10 State=UP "
+        "GraceTime=5 PreemptMode=GANG,SUSPEND"
+    )
+    found = parse_partition(text)
+    assert (found.min_nodes, found.max_nodes, found.grace_s) == (1, 2, 5.0)
+    assert (found.preempt_mode, found.priority_tier) == ("GANG,SUSPEND", 10)
+    unlimited = parse_partition(text.replace("MaxNodes=2", "MaxNodes=UNLIMITED").replace("GraceTime=5 ", ""))
+    assert (unlimited.max_nodes, unlimited.grace_s) == (None, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.client import Shares
+from controller.slurm.client import QosPreemption, Shares
 from controller.slurm.scontrol.parse_shares import parse_fair_shares, parse_qos
 
 SSHARE = "root|||\n root|root||1.000000\n lab|||\n  lab|daemon||0.250000\n  lab|daemon|hi|0.125000\n other|||\n"
@@ -27,12 +27,20 @@ def test_other_answers_of_sshare_are_refused(text: str) -> None:
         parse_fair_shares(text)
 
 
-def test_each_qos_has_a_priority() -> None:
-    assert parse_qos("normal|0\nurgent|50\n") == {"normal": 0, "urgent": 50}
-    assert parse_qos("") == {}
+def test_each_qos_has_a_priority_and_its_preemption() -> None:
+    priorities, preemption = parse_qos(
+        "normal|0||cluster||00:00:00\nurgent|50|low,normal|cancel|00:05:00|00:00:04\nlow|0||off|-1|\n"
+    )
+    assert priorities == {"normal": 0, "urgent": 50, "low": 0}
+    assert preemption == {
+        "normal": QosPreemption(),
+        "urgent": QosPreemption(frozenset({"low", "normal"}), "CANCEL", 300.0, 4.0),
+        "low": QosPreemption(mode="OFF"),
+    }
+    assert parse_qos("") == ({}, {})
 
 
-@pytest.mark.parametrize("text", ["normal", "normal|", "normal|high", "normal|-1"])
+@pytest.mark.parametrize("text", ["normal", "normal|", "normal|high||cluster||", "normal|-1||cluster||", "normal|0"])
 def test_other_answers_of_sacctmgr_are_refused(text: str) -> None:
     with pytest.raises(SlurmReplyError, match="sacctmgr show qos: not understood"):
         parse_qos(text)
