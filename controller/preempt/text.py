@@ -6,7 +6,12 @@ from controller.base.text import count, duration, without_job_ids
 from controller.preempt.preemptibility import Preemptibility
 from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
-_BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold", Cause.POLICY: "the policy"}
+_BY = {
+    Cause.OPERATOR: "an operator",
+    Cause.USER: "its user",
+    Cause.THRESHOLD: "the contention threshold",
+    Cause.POLICY: "the policy",
+}
 
 
 def event_text(preemption: Preemption) -> str:

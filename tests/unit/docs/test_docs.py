@@ -156,6 +156,8 @@ def problem(words: list[str]) -> str:
     command, rest = programs()[words[0]], words[1:]
     path = [words[0]]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if path == ["headway", "profile"] and re.fullmatch(r"JOBID|\d[\d_]*", rest[0]):
+            rest = ["request", *rest]
         found = command.commands.get(rest[0])
         if found is None:
             return f"{' '.join(path)} has no command {rest[0]}"
