@@ -13,7 +13,7 @@ import grpc.aio
 from controller.admin.access import Access, AccessRules, private_refusal
 from controller.admin.changes import Changes
 from controller.admin.event_messages import events_of, past_events
-from controller.admin.explain.advice_text import with_advice
+from controller.admin.explain.advice_text import with_advice, with_impairment
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
@@ -84,6 +84,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
         found = with_advice(found, self._viewer.contention, view.find(job_id))
+        if self._viewer.measurement is not None:
+            found = with_impairment(found, self._viewer.measurement.impaired, view.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
         sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
