@@ -624,6 +624,7 @@ class JobSummary(_message.Message):
     IDLE_GPU_HOURS_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    ENERGY_KWH_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     user: _builtins.str
     name: _builtins.str
@@ -646,6 +647,8 @@ class JobSummary(_message.Message):
     """Time of its GPUs in which they were idle, hours."""
     hint: _builtins.str
     """One sentence for its user when something was wasted; empty = nothing known."""
+    energy_kwh: _builtins.float
+    """Energy of its GPUs in all runs, kWh, as far as agents read their counters; left out = no agent did."""
     @_builtins.property
     def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedWait]:
         """Longest first."""
@@ -687,15 +690,18 @@ class JobSummary(_message.Message):
         idle_gpu_hours: _builtins.float | None = ...,
         hint: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        energy_kwh: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "idle_gpu_hours", b"idle_gpu_hours", "steps", b"steps", "steps_per_s", b"steps_per_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_energy_kwh", b"_energy_kwh", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "energy_kwh", b"energy_kwh", "gpu_hours", b"gpu_hours", "idle_gpu_hours", b"idle_gpu_hours", "steps", b"steps", "steps_per_s", b"steps_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "beside", b"beside", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "hint", b"hint", "idle_gpu_hours", b"idle_gpu_hours", "job_id", b"job_id", "missing", b"missing", "name", b"name", "runs", b"runs", "service_s", b"service_s", "slurm_state", b"slurm_state", "state", b"state", "steps", b"steps", "steps_per_s", b"steps_per_s", "stops", b"stops", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits", b"waits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_energy_kwh", b"_energy_kwh", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "beside", b"beside", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "energy_kwh", b"energy_kwh", "gpu_hours", b"gpu_hours", "hint", b"hint", "idle_gpu_hours", b"idle_gpu_hours", "job_id", b"job_id", "missing", b"missing", "name", b"name", "runs", b"runs", "service_s", b"service_s", "slurm_state", b"slurm_state", "state", b"state", "steps", b"steps", "steps_per_s", b"steps_per_s", "stops", b"stops", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__contention_loss: _TypeAlias = _typing.Literal["contention_loss"]  # noqa: Y015
     _WhichOneofArgType__contention_loss: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss"]  # noqa: Y015
     _WhichOneofReturnType__end_time_s: _TypeAlias = _typing.Literal["end_time_s"]  # noqa: Y015
     _WhichOneofArgType__end_time_s: _TypeAlias = _typing.Literal["_end_time_s", b"_end_time_s"]  # noqa: Y015
+    _WhichOneofReturnType__energy_kwh: _TypeAlias = _typing.Literal["energy_kwh"]  # noqa: Y015
+    _WhichOneofArgType__energy_kwh: _TypeAlias = _typing.Literal["_energy_kwh", b"_energy_kwh"]  # noqa: Y015
     _WhichOneofReturnType__gpu_hours: _TypeAlias = _typing.Literal["gpu_hours"]  # noqa: Y015
     _WhichOneofArgType__gpu_hours: _TypeAlias = _typing.Literal["_gpu_hours", b"_gpu_hours"]  # noqa: Y015
     _WhichOneofReturnType__idle_gpu_hours: _TypeAlias = _typing.Literal["idle_gpu_hours"]  # noqa: Y015
@@ -708,6 +714,8 @@ class JobSummary(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__contention_loss) -> _WhichOneofReturnType__contention_loss | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time_s) -> _WhichOneofReturnType__end_time_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_kwh) -> _WhichOneofReturnType__energy_kwh | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_hours) -> _WhichOneofReturnType__gpu_hours | None: ...
     @_typing.overload
