@@ -45,9 +45,12 @@ _STALLS: tuple[tuple[str, str, Callable[[JobPressure], _Value]], ...] = (
 _NICS: tuple[tuple[str, str, Callable[[NicReading], _Value]], ...] = (
     ("rx_bytes_per_second", "Rate received since the last report", lambda nic: nic.rx_bytes_per_s),
     ("tx_bytes_per_second", "Rate sent since the last report", lambda nic: nic.tx_bytes_per_s),
-    ("speed_bits_per_second", "Speed of the link", lambda nic: nic.speed_bits_per_s),
+    (
+        "speed_bytes_per_second", "Speed of the link in each direction",
+        lambda nic: None if nic.speed_bits_per_s is None else nic.speed_bits_per_s / 8,
+    ),
     ("up", "1: the link is up", lambda nic: nic.up),
-)
+)  # fmt: skip
 
 
 def node_families(report: NodeReport) -> list[Family]:

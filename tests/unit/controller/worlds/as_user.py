@@ -16,7 +16,7 @@ import headway_client
 USER, OTHER = "daemon", "bin"
 """Users that every machine has."""
 AS_USER = """
-import json, os, sys
+import datetime, json, os, sys  # gRPC imports datetime late, when this user may not read it any more
 from headway_client import Client, HeadwayError
 path, uid, requests = json.loads(sys.argv[1])
 os.setgroups([]), os.setgid(uid), os.setuid(uid)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,7 @@ def test_every_measurement_is_a_series_with_node_gpu_and_job(tmp_path: Path) -> 
         ("headway_gpu_newest_xid", "gpu=0"): 79.0, ("headway_gpu_nvlink_tx_bytes_total", "gpu=0"): 7168.0,
         ("headway_gpu_info", "gpu=0", "uuid=GPU-1", 'name=an "H100"', "pci=0000:3b:00.0"): 1.0,
         ("headway_gpu_job", "gpu=0", "job_id=7"): 1.0,
+        ("headway_nic_speed_bytes_per_second", "nic=mlx5_0/1"): 5e10,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=port_xmit_wait"): 12.0,
         ("headway_nic_events_total", "nic=mlx5_0/1", "event=np_cnp_sent"): 3.0,
         ("headway_job_steps_total", "job_id=7"): 12.0, ("headway_job_impaired_gpus", "job_id=7"): 1.0,
@@ -84,6 +87,14 @@ def test_every_measurement_is_a_series_with_node_gpu_and_job(tmp_path: Path) -> 
     assert not [key for key in found if key[0] in {"headway_gpu_sm_ratio", "headway_nic_tx_bytes_per_second"}]
     assert not [key for key in found if "resource=memory" in key]
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is part of Debian's package prometheus")
+def test_prometheus_own_linter_finds_no_fault(tmp_path: Path) -> None:
+    MetricsFile(tmp_path / "headway.prom").write(REPORT)
+    with (tmp_path / "headway.prom").open() as file:
+        done = subprocess.run(["promtool", "check", "metrics"], stdin=file, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_number_of_series_is_bounded(tmp_path: Path) -> None:
