@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from headway_client import AsyncClient, NotPermittedError, Reason, RefusedError
 from typer.testing import CliRunner
 
 from controller.cli.app import app
-from protos.headway.v1 import agent_pb2
+from protos.headway.v1 import admin_pb2, agent_pb2
 from tests.unit.controller.worlds.as_user import OTHER, USER, call
 from tests.unit.controller.worlds.measured import measured_world, share_nodes
 from tests.unit.controller.worlds.preempted import no, preempted_world, silent
@@ -96,3 +97,31 @@ async def test_a_user_sees_the_measurements_of_their_own_jobs_without_those_besi
         ((_, own),) = await call(folder, USER, ("profile", {"job_id": first.job_id}))
         assert own["now"]["beside"] == []
         assert [other["job_id"] for other in own["windows"][0]["beside"]] == [""]
+
+
+class Measured:
+    """Stands for the controller: it has a profile after some questions."""
+
+    def __init__(self, questions: int) -> None:
+        self.left = questions
+
+    def request_profile(self, job_id: str, steps: int | None) -> admin_pb2.RequestedProfile:
+        return admin_pb2.RequestedProfile(job_id=job_id, steps=steps or 20, nodes=["n1"])
+
+    def profile_if_any(self, job_id: str) -> admin_pb2.JobMeasurements | None:
+        self.left -= 1
+        old = admin_pb2.StepSplit(time_s=10.0, node="n1", num_steps=20, step_s=0.3)
+        new = admin_pb2.StepSplit(time_s=99.0, node="n1", num_steps=20, step_s=0.7)
+        return admin_pb2.JobMeasurements(job_id=job_id, steps=[old] if self.left > 0 else [new, old])
+
+
+@pytest.mark.parametrize(("questions", "code"), [(3, 0), (10**9, 1)])
+def test_wait_shows_the_profile_that_is_newer_than_the_request(
+    monkeypatch: pytest.MonkeyPatch, questions: int, code: int
+) -> None:
+    monkeypatch.setattr("controller.cli.commands.profiles._POLL_S", 0.2)
+    monkeypatch.setattr("controller.cli.commands.profiles.connected", lambda *_: nullcontext(Measured(questions)))
+    found = CliRunner().invoke(app, ["profile", "12_3", "--wait", "--within", "1", "--json"])
+    assert found.exit_code == code, found.output
+    assert ('"step_s": 0.7' in found.output) == (code == 0)
+    assert ("has given no profile within 1 s" in found.output) == (code == 1)
