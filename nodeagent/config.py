@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nodeagent.errors import ConfigurationError
 from policies.serving.runtime.settings_file import read_settings
@@ -65,10 +65,21 @@ class AgentSettings(BaseModel):
     nics: tuple[str, ...] = ()
     """Network interfaces whose traffic is counted; empty = all with hardware, or, if none has, all except loopback and bridges."""
 
+    metrics_file: Path | None = None
+    """File ending in .prom to which the node's measurements are written as Prometheus metrics at every report, for the textfile
+    collector of node_exporter; none = no file. Its folder must exist; the unit may write to /run/headway-agent."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
     """Format of the log lines on standard error."""
+
+    @field_validator("metrics_file")
+    @classmethod
+    def _is_collected(cls, path: Path | None) -> Path | None:
+        if path is not None and (path.suffix != ".prom" or not path.is_absolute()):
+            raise ValueError("must be an absolute path that ends in .prom: node_exporter reads no other files")
+        return path
 
 
 def load_settings(path: Path) -> AgentSettings:

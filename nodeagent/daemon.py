@@ -29,6 +29,7 @@ from nodeagent.jobsocket.listener import Listeners
 from nodeagent.jobsocket.rate_limit import Limits
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.jobsocket.server import JobSocket
+from nodeagent.metrics.textfile import MetricsFile
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
 from nodeagent.telemetry.network import NicCounters
@@ -97,6 +98,7 @@ class NodeAgent:
     save_service: SaveService
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
+    metrics: MetricsFile = field(default_factory=lambda: MetricsFile(None))
     tasks: Tasks = field(default_factory=Tasks)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _reported_ns: int | None = None
@@ -159,6 +161,7 @@ class NodeAgent:
                 finally:
                     notifier.stopping()
                     self.job_socket.close()
+                    self.metrics.remove()
         finally:
             await self.sampler.gpus.close()
 
@@ -174,7 +177,9 @@ class NodeAgent:
     async def _one_cycle(self, reporter: Reporter) -> None:
         try:
             gpus = await self._read_gpus()
-            reporter.report(self._measure(gpus))
+            report = self._measure(gpus)
+            reporter.report(report)
+            self.metrics.write(report)
         except (Exception, asyncio.CancelledError) as error:
             # A bug must cost a report, not the agent: jobs of this node rely on it.
             if is_own_end(error):
@@ -267,7 +272,7 @@ def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Pat
     save_service = SaveService(jobs, job_socket, time.monotonic_ns)
     listeners.add(save_service.saves)
     jobs.subscribe(save_service.job_changed)
-    return NodeAgent(settings, jobs, job_socket, sampler, save_service)
+    return NodeAgent(settings, jobs, job_socket, sampler, save_service, metrics=MetricsFile(settings.metrics_file))
 
 
 @contextmanager

@@ -68,6 +68,12 @@ class AccessRules:
             return EVERY_JOB
         return Access(every_job=False, user=(await caller_of(context.peer())).user)
 
+    async def of_change(self, context: _Context) -> Access:
+        """Return the same for a call that changes something. Raises CallRefused for headway-web, which only reads."""
+        if self._web_uid is not None and uid_of(context.peer()) == self._web_uid and not self._admin:
+            raise CallRefused(Reason.USER_NOT_ACCEPTED, "headway-web may change nothing: its service has no rights")
+        return await self.of(context)
+
     async def _of_web(self, named: str | None) -> Access:
         """Return what the user that headway-web names may see; None: it names no user."""
         if named is not None and not USER_NAME.fullmatch(named):

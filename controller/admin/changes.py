@@ -1,29 +1,40 @@
-"""The calls of the Admin service that change something: another policy, and preemptions. Each is recorded in the audit log."""
+"""The calls of the Admin service that change something: another policy, and preemptions. Each is recorded in the audit log.
+
+Callers of admin.sock may change everything, and callers of status.sock jobs of their own (`user_rights`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from controller.admin.access import Access
 from controller.admin.messages import policy_info
 from controller.admin.preemption_messages import (
     InvalidPreemptionError,
+    check_growth,
     check_place,
     check_size,
     constraint_of,
     preemption_record,
     save_limit_of,
 )
-from controller.admin.protocol import ADMIN_SOCKET, Reason
-from controller.admin.refusal import CallRefused
+from controller.admin.protocol import Reason
+from controller.admin.refusal import CallRefused, no_agents
+from controller.admin.user_rights import UserRights, admin_only
 from controller.admin.viewer import Viewer
+from controller.agents.profile_requests import MOST_STEPS
 from controller.base.audit import AuditLog, Caller
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.observe.resize import ResizeError
-from controller.state.preemption import Cause
+from controller.slurm.client import Phase, SlurmJob
+from controller.state.preemption import Cause, Preemption
 from policies.errors import PolicyError
-from protos.headway.v1 import admin_pb2
+from protos.headway.v1 import admin_pb2, agent_pb2
+
+_PROFILE_STEPS = 20
+"""Length of a requested profile where jobs are not profiled at their start, in optimizer steps."""
 
 
 class _Entry:
@@ -37,17 +48,19 @@ class _Entry:
 class Changes:
     """Carries out changes for users. Invariant: every request is recorded with its outcome, refused ones too."""
 
-    def __init__(self, viewer: Viewer, audit: AuditLog | None, *, allowed: bool) -> None:
-        """`allowed` False: every change is refused. Without an audit log nothing is recorded."""
+    def __init__(self, viewer: Viewer, audit: AuditLog | None, *, any_job: bool) -> None:
+        """`any_job`: the callers may change everything; else jobs of their own. Without an audit log nothing is recorded."""
         self._viewer = viewer
         self._controller = viewer.controller
         self._audit = audit
-        self._allowed = allowed
+        self._any_job = any_job
+        self._rights = UserRights(viewer)
 
     async def use_policy(self, request: admin_pb2.UsePolicyRequest, caller: Caller) -> admin_pb2.PolicyInfo:
         """Let another policy server decide. Raises CallRefused."""
         with self._recorded(caller, "policy-use", {"address": request.address}) as entry:
-            self._check_allowed("change the policy")
+            if not self._any_job:
+                raise admin_only("change the policy")
             try:
                 await self._controller.use_policy(request.address)
             except PolicyUnavailableError as error:
@@ -58,31 +71,84 @@ class Changes:
             entry.outcome = f"done: policy {found.name} decides"
         return found
 
-    def preempt(self, request: admin_pb2.PreemptRequest, caller: Caller) -> admin_pb2.PreemptionRecord:
-        """Request a job to save, and then stop it. Raises CallRefused."""
-        with self._recorded(caller, action_of(request), details_of(request), request.job_id) as entry:
-            self._check_allowed("preempt jobs")
-            self._viewer.check_id(request.job_id)
-            view = self._viewer.require_view()
-            job = view.find(request.job_id)
-            if job is None:
-                unknown = f"Slurm does not know job {request.job_id}; `squeue` lists job ids"
-                raise CallRefused(Reason.UNKNOWN_JOB, unknown)
+    async def preempt(
+        self, request: admin_pb2.PreemptRequest, caller: Caller, access: Callable[[], Awaitable[Access]]
+    ) -> admin_pb2.PreemptionRecord:
+        """Request a job to save, and then stop it. `access` returns the jobs that the caller may see. Raises CallRefused."""
+        action = action_of(request)
+        with self._recorded(caller, action, details_of(request), request.job_id) as entry:
+            job = await self._job(request.job_id, f"{action} other users' jobs", caller, access)
             entry.job_user = job.user
-            with _refusals():
-                constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
-                check_size(constraint, view, job)
-                check_place(constraint, view, job)
-                found = self._controller.preemptions.begin(
-                    job, Cause.OPERATOR, "by hand", constraint, force=request.force, within_s=within_s
-                )
+            if self._any_job:
+                found = preemption_record(self._begin(request, job))
+            else:
+                with self._rights.spending(caller, action, request.job_id) as budget:
+                    found = preemption_record(self._begin(request, job))
+                found.user_changes_left = budget.left
             entry.outcome = f"begun as preemption {found.number}"
-        return preemption_record(found)
+        return found
 
-    def _check_allowed(self, what: str) -> None:
-        if not self._allowed:
-            only = f"only root and the controller's user may {what}, through {ADMIN_SOCKET}"
-            raise CallRefused(Reason.ADMIN_ONLY, only)
+    async def profile(
+        self, request: admin_pb2.RequestProfileRequest, caller: Caller, access: Callable[[], Awaitable[Access]]
+    ) -> admin_pb2.RequestedProfile:
+        """Request a new profile of a running job. Raises CallRefused."""
+        steps = request.steps if request.HasField("steps") else self._steps()
+        with self._recorded(caller, "profile", {"steps": steps}, request.job_id) as entry:
+            job = await self._job(request.job_id, "profile other users' jobs", caller, access)
+            entry.job_user = job.user
+            if self._any_job:
+                found = await self._request_profile(job, steps)
+            else:
+                with self._rights.spending(caller, "profile", request.job_id) as budget:
+                    found = await self._request_profile(job, steps)
+                found.user_changes_left = budget.left
+            entry.outcome = f"requested on {', '.join(found.nodes)}"
+        return found
+
+    def _steps(self) -> int:
+        return self._controller.settings.agents_profile_steps or _PROFILE_STEPS
+
+    async def _request_profile(self, job: SlurmJob, steps: int) -> admin_pb2.RequestedProfile:
+        job_id = job.key.job_id
+        if self._viewer.profiling is None:
+            raise no_agents("no job can be profiled")
+        if not 1 <= steps <= MOST_STEPS:
+            raise CallRefused(Reason.NOT_PROFILABLE, f"{steps} steps are not possible; give 1 to {MOST_STEPS}")
+        if job.phase is not Phase.RUNNING or job.raw_id is None:
+            raise CallRefused(Reason.NOT_PROFILABLE, f"job {job_id} does not run ({job.state}), so it makes no steps")
+        name = agent_pb2.JobName(job_id=job.raw_id, restart=job.restarts)
+        answers = await self._viewer.profiling.request([share.node for share in job.allocated], name, steps)
+        problems = [f"{node}: {problem}" for node, problem in answers.items() if problem]
+        nodes = [node for node, problem in answers.items() if not problem]
+        if not nodes:
+            raise CallRefused(Reason.NOT_PROFILABLE, f"job {job_id} cannot be profiled now: {'; '.join(problems[:5])}")
+        return admin_pb2.RequestedProfile(job_id=job_id, steps=steps, nodes=nodes, problems=problems)
+
+    def _begin(self, request: admin_pb2.PreemptRequest, job: SlurmJob) -> Preemption:
+        view = self._viewer.require_view()
+        with _refusals():
+            constraint, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
+            check_size(constraint, view, job)
+            if not self._any_job:
+                check_growth(constraint, view, job)
+            check_place(constraint, view, job)
+            cause = Cause.OPERATOR if self._any_job else Cause.USER
+            return self._controller.preemptions.begin(
+                job, cause, "by hand", constraint, force=request.force, within_s=within_s
+            )
+
+    async def _job(self, job_id: str, what: str, caller: Caller, access: Callable[[], Awaitable[Access]]) -> SlurmJob:
+        """Return a job that the caller may change. Raises CallRefused."""
+        if not self._any_job:
+            self._rights.check_allowed(what)
+        seen = await access()
+        self._viewer.check_id(job_id)
+        job = self._viewer.require_view().find(job_id)
+        if not self._any_job:
+            self._rights.check_own(job_id, job, caller, seen)
+        if job is None:
+            raise CallRefused(Reason.UNKNOWN_JOB, f"Slurm does not know job {job_id}; `squeue` lists job ids")
+        return job
 
     @contextmanager
     def _recorded(self, caller: Caller, action: str, details: dict[str, Any], job_id: str = "") -> Iterator[_Entry]:

@@ -1,4 +1,4 @@
-"""Messages of the Admin service about preemptions, and the checks of an operator's request for one."""
+"""Messages of the Admin service about preemptions, and the checks of a request for one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from controller.admin.explain.cycle_view import CycleView
-from controller.observe.resize import resized
+from controller.base.text import count
+from controller.observe.resize import ResizeError, resized
+from controller.observe.shape import shape_of
 from controller.observe.user_options import read_user_options
 from controller.preempt.manager import PreemptionManager
 from controller.preempt.text import facts_of, why_text
@@ -102,6 +104,20 @@ def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob)
         node_gpus=view.node_gpus,
         all_gpus=int(view.state.nodes.gpus.sum()),
         options=read_user_options(job.comment),
+    )
+
+
+def check_growth(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
+    """Raise ResizeError when the job would have more GPUs than it was submitted with.
+
+    Slurm checks a user's limits for the size at the submission; it exempts a job that the controller makes larger.
+    """
+    shape = shape_of(view.ledger.originals.get(job.key, job.request), view.node_gpus)
+    if constraint.gpus is None or shape is None or constraint.gpus <= shape.num_gpus:
+        return
+    raise ResizeError(
+        f"job {job.key.job_id} was submitted with {count(shape.num_gpus, 'GPU')}, and its user may not give it more: Slurm has "
+        "checked the user's limits for that number; submit it again with more, or ask an operator"
     )
 
 

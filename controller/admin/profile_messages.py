@@ -154,6 +154,17 @@ def _neighbour(other: Neighbour, called: Callable[[int], str]) -> admin_pb2.Wind
     return message
 
 
+def without_neighbours(found: admin_pb2.JobMeasurements, *, ids: bool) -> admin_pb2.JobMeasurements:
+    """Remove what other users' jobs do from the measurements of one job; `ids`: their ids may stay."""
+    if not ids:
+        found.now.ClearField("beside")
+    for window in found.windows:
+        beside = [admin_pb2.WindowNeighbour(job_id=other.job_id if ids else "") for other in window.beside]
+        del window.beside[:]
+        window.beside.extend(beside)
+    return found
+
+
 def user_name(uid: int) -> str:
     """Return the user's name; empty when this machine does not know the uid."""
     try:

@@ -29,6 +29,9 @@ _CODES = {
     Reason.JOURNAL_FAILED: grpc.StatusCode.INTERNAL,
     Reason.PROFILES_UNREADABLE: grpc.StatusCode.INTERNAL,
     Reason.USER_NOT_ACCEPTED: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.NOT_PROFILABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.NOT_YOUR_JOB: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.CHANGES_SPENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.TOO_MANY_WATCHERS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
@@ -39,6 +42,15 @@ class CallRefused(Exception):  # noqa: N818 - it is an answer, and no fault
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+def no_agents(so: str) -> CallRefused:
+    """Return the refusal of a call that needs agents. `so` says what follows from their absence."""
+    return CallRefused(
+        Reason.NO_AGENTS,
+        f"no node agents report to this controller, so {so}; set agents_address in controller.toml, and run headway-agent on the "
+        "nodes",
+    )
 
 
 @asynccontextmanager

@@ -1,8 +1,9 @@
 """The Admin service for operators and users, on two Unix sockets in the runtime folder.
 
 - `admin.sock`, mode 0600: every call. The kernel lets only the controller's own user and root open it.
-- `status.sock`: every call except UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
-  every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
+- `status.sock`: every call except UsePolicy, ListProfiles and ExportProfiles; Preempt, GetProfile and RequestProfile only for jobs
+  of the caller's own, and changes within a budget (`user_rights`). Open to the group `admin_group` (mode 0660), or to every user of
+  the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
   a user sees jobs of their own alone. `access` has the rules, also for headway-web, which calls for other users.
 
 The socket that the kernel let a caller open decides which calls it may make. Both are for users logged in on the controller's
@@ -26,6 +27,7 @@ from controller.admin.report.reports import Reports
 from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
+from controller.agents.profile_requests import ProfileRequests
 from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
@@ -63,20 +65,21 @@ async def serve_admin(
     notes: JobNotes | None = None,
     accounting: Accounting | None = None,
     web_uid: int | None = None,
+    profiling: ProfileRequests | None = None,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
     `group` may read (empty: every user may). Calls of `web_uid` may be for other users. Requests for changes are recorded in
-    `audit`; `notes` and `accounting` are for reports.
+    `audit`; `notes` and `accounting` are for reports; `profiling` requests profiles of agents.
     Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
-    viewer = Viewer(controller, measurement, contention, audit)
+    viewer = Viewer(controller, measurement, contention, audit, profiling)
     reports = Reports(viewer, notes, accounting)
     rules = AccessRules(viewer, admin=True, group=None, web_uid=None)
-    private = AdminService(viewer, reports, rules, may_change=True, audit=audit)
+    private = AdminService(viewer, reports, rules, any_job=True, audit=audit)
     rules = AccessRules(viewer, admin=False, group=group_number, web_uid=web_uid)
-    public = AdminService(viewer, reports, rules, may_change=False, audit=audit)
+    public = AdminService(viewer, reports, rules, any_job=False, audit=audit)
     servers: list[grpc.aio.Server] = []
     # The few users that may open admin.sock need no limit of their own.
     fronts = Front(folder / _INNER_ADMIN, MOST), Front(folder / _INNER_STATUS)

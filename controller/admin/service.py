@@ -4,54 +4,52 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
 from controller.admin.access import Access, AccessRules, private_refusal
 from controller.admin.changes import Changes
 from controller.admin.event_messages import events_of, past_events
-from controller.admin.explain.advice_text import with_advice
+from controller.admin.explain.advice_text import with_advice, with_impairment
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
 from controller.admin.messages import decision_records, explanation, policy_info
 from controller.admin.own_jobs import is_own, only_own_entries, only_own_preemptions, without_others
 from controller.admin.preemption_messages import MOST, preemption_list, preemption_text
-from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
-from controller.admin.protocol import ADMIN_SOCKET, LISTENING, Reason
+from controller.admin.profile_calls import ProfileCalls
+from controller.admin.protocol import LISTENING, Reason
 from controller.admin.refusal import refuse, refusing
 from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
 from controller.base.text import without_job_ids
-from controller.contention.measurement import Measurement
-from controller.profiles.reader import ProfileReader, ProfileStoreError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only
     _Context = admin_pb2_grpc._ServicerContext
-
-T = TypeVar("T")
 
 _MAX_WATCHERS = 128
 _MAX_WATCHERS_A_USER = 8
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-    """Answers the calls of one socket. Invariant: only UsePolicy and Preempt change anything, where `may_change` is set."""
+    """Answers the calls of one socket. Invariant: only UsePolicy, Preempt and RequestProfile change anything, and
+    without `any_job` only callers' own jobs."""
 
     def __init__(
-        self, viewer: Viewer, reports: Reports, rules: AccessRules, *, may_change: bool, audit: AuditLog | None = None
+        self, viewer: Viewer, reports: Reports, rules: AccessRules, *, any_job: bool, audit: AuditLog | None = None
     ) -> None:
         """`rules`: which jobs each caller may see. Without `audit` no request is recorded."""
         self._viewer = viewer
         self._reports = reports
-        self._changes = Changes(viewer, audit, allowed=may_change)
+        self._changes = Changes(viewer, audit, any_job=any_job)
         self._controller = viewer.controller
-        self._may_change = may_change
+        self._any_job = any_job
+        self._profiles = ProfileCalls(viewer, any_job=any_job)
         self._rules = rules
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
@@ -86,6 +84,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
         found = with_advice(found, self._viewer.contention, view.find(job_id))
+        if self._viewer.measurement is not None:
+            found = with_impairment(found, self._viewer.measurement.impaired, view.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
         sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
@@ -112,7 +112,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """Request a job to save, and then stop it."""
         caller = await caller_of(context.peer())
         async with refusing(context):
-            return self._changes.preempt(request, caller)
+            return await self._changes.preempt(request, caller, partial(self._rules.of_change, context))
 
     async def ListPreemptions(
         self, request: admin_pb2.ListPreemptionsRequest, context: _Context
@@ -132,76 +132,32 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """Return the measurements by kind of job."""
-        measurement = await self._measurement(context)
-        known, running = measurement.known, self._viewer.running(measurement.known)
-        return await _read(context, measurement, lambda store: profile_list(store, known, running, request.limit))
+        async with refusing(context):
+            return await self._profiles.kinds(request.limit)
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
         """Return the measurements of one job."""
-        measurement = await self._measurement(context)
-        await self._check_id(context, request.job_id)
-        view, job_id = await self._view(context), request.job_id
-        job = view.find(job_id)
-        raw_id = job.raw_id if job is not None else None
-        if raw_id is None and job_id.isdecimal():
-            raw_id = int(job_id)
-        found = None
-        if raw_id is not None:
-            of_job = partial(
-                measurements,
-                job_id=job_id,
-                raw_id=raw_id,
-                limit=request.limit,
-                called=view.called,
-                window_s=measurement.window_s,
-            )
-            found = await _read(context, measurement, of_job)
-        if found is None:
-            await refuse(
-                context,
-                Reason.NOTHING_MEASURED,
-                f"there are no measurements of job {job_id}: no node agent has reported its training steps, or the reports were "
-                "too long ago (for an array task that Slurm has forgotten, give its SLURM_JOB_ID)",
-            )
-        present = [each for run, each in self._viewer.running(measurement.known).items() if run.job_id == raw_id]
-        if present:
-            found.now.CopyFrom(present[-1])
-        return found
+        caller = await caller_of(context.peer())
+        async with refusing(context):
+            access = await self._rules.of(context)
+            return await self._profiles.of_job(request.job_id, request.limit, caller, access)
+
+    async def RequestProfile(
+        self, request: admin_pb2.RequestProfileRequest, context: _Context
+    ) -> admin_pb2.RequestedProfile:
+        """Request a new profile of a running job."""
+        caller = await caller_of(context.peer())
+        async with refusing(context):
+            return await self._changes.profile(request, caller, partial(self._rules.of_change, context))
 
     async def ExportProfiles(
         self, request: admin_pb2.ExportProfilesRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.SlowdownRows]:
         """Yield all measurements as rows for fitting."""
-        from controller.profiles.fit_rows import (
-            rows,  # only here: the rows are the simulator's, which no other answer needs
-        )
-
-        measurement = await self._measurement(context)
-        racks = dict(request.racks)
-        found = await _read(
-            context, measurement, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
-        )
-        for piece in slowdown_rows(found):
+        async with refusing(context):
+            pieces = await self._profiles.rows(dict(request.racks), request.since_s)
+        for piece in pieces:
             yield piece
-
-    async def _measurement(self, context: _Context) -> Measurement:
-        """Return the measurement. Refuses callers that may not see other users' jobs, and controllers without agents."""
-        if not self._may_change:
-            await refuse(
-                context,
-                Reason.ADMIN_ONLY,
-                f"only root and the controller's user may see the measurements of all users' jobs, through {ADMIN_SOCKET}; "
-                "`headway why JOBID` explains a single running job",
-            )
-        measurement = self._viewer.measurement
-        if measurement is None:
-            await refuse(
-                context,
-                Reason.NO_AGENTS,
-                "no node agents report to this controller, so nothing is measured; set agents_address in controller.toml, and run "
-                "headway-agent on the nodes",
-            )
-        return measurement
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
@@ -212,7 +168,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await self._check_id(context, request.job_id)
         await self._check_own(context, access, request.job_id)
         watchers, uid = self._viewer.watchers, uid_of(context.peer())
-        if not self._may_change and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
+        if not self._any_job and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
             most = f"{_MAX_WATCHERS_A_USER} calls of one user, {_MAX_WATCHERS} of all"
             await refuse(
                 context,
@@ -272,10 +228,3 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return ""
         age_s = controller.clock.now() - controller.health.snapshot_time_s
         return f" As of {age_s:.0f} s ago: Slurm has not answered since."
-
-
-async def _read(context: _Context, measurement: Measurement, work: Callable[[ProfileReader], T]) -> T:
-    try:
-        return await measurement.read(work)
-    except ProfileStoreError as error:
-        await refuse(context, Reason.PROFILES_UNREADABLE, str(error))

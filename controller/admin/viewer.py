@@ -12,6 +12,7 @@ from controller.admin.messages import agents_status, cluster, queue_entries, sta
 from controller.admin.profile_messages import Running, now
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
+from controller.agents.profile_requests import ProfileRequests
 from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
@@ -36,12 +37,15 @@ class Viewer:
         measurement: Measurement | None = None,
         contention: ContentionService | None = None,
         audit: AuditLog | None = None,
+        profiling: ProfileRequests | None = None,
     ) -> None:
-        """Without agents nothing is measured; without `contention` there is no advice, without `audit` no record of requests."""
+        """Without agents nothing is measured, nor profiled at request; without `contention` there is no advice, without `audit` no
+        record of requests."""
         self.controller = controller
         self.measurement = measurement
         self.contention = contention
         self.audit = audit
+        self.profiling = profiling
         self.watchers: Counter[int | None] = Counter()
         """Number of WatchEvents calls by uid."""
         self._view: CycleView | None = None

@@ -141,6 +141,10 @@ class ControllerSettings(BaseModel):
     """Maximum number of stops by threshold and policies together within an hour, in all partitions. Attempts count too. Jobs that
     make room
     for one job together are stopped only if the budget suffices for all of them."""
+    user_changes_per_hour: Annotated[int, Field(ge=0, le=1000)] = 6
+    """Maximum number of changes within an hour that a user may request for jobs of their own: `headway preempt`, `move`, `resize`
+    and `profile JOBID`. Refused requests do not count. 0 = users change nothing. Root and the controller's user have no such
+    limit."""
     contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
     """Contention sensitivity from which on a job is to be moved: at 1.5, its training steps take 50 % longer than without other
     jobs on its nodes and links. Values with a confidence below 50 % do not count."""

@@ -23,6 +23,7 @@ _MOST_PATH = 4096
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
+_AGENTS_DEADLINE_S = 15.0
 _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
 _MEND = (
@@ -46,9 +47,11 @@ T = TypeVar("T")
 class CallError(Exception):
     """The controller gave no answer, or refused the call. The text says what to do; `exit_code` is the program's."""
 
-    def __init__(self, text: str, exit_code: int) -> None:
+    def __init__(self, text: str, exit_code: int, reason: str = "") -> None:
+        """`reason` is the controller's word for it; empty: it gave none."""
         super().__init__(text)
         self.exit_code = exit_code
+        self.reason = reason
 
 
 def sockets(folder: Path) -> tuple[Path, Path]:
@@ -176,6 +179,20 @@ class AdminClient:
         request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
         return self._call(self._stub.GetProfile, request, _STORE_DEADLINE_S)
 
+    def profile_if_any(self, job_id: str) -> admin_pb2.JobMeasurements | None:
+        """Return the measurements of one job with its newest window; None while there are none."""
+        try:
+            return self.profile(job_id, 1)
+        except CallError as error:
+            if error.reason != Reason.NOTHING_MEASURED:
+                raise
+            return None
+
+    def request_profile(self, job_id: str, steps: int | None) -> admin_pb2.RequestedProfile:
+        """Let the agents of a running job profile its next steps; None: as many as when a job starts."""
+        request = admin_pb2.RequestProfileRequest(job_id=job_id, steps=steps)
+        return self._call(self._stub.RequestProfile, request, _AGENTS_DEADLINE_S)
+
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
         """Return everything measured since then, as rows for fitting."""
         request = admin_pb2.ExportProfilesRequest(since_s=since_s, racks=racks)
@@ -213,9 +230,13 @@ class AdminClient:
             )
         if exit_code == UNREACHABLE and not _is_not_ready(error):
             return CallError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
-        return CallError(details, exit_code)
+        return CallError(details, exit_code, _reason(error))
 
 
 def _is_not_ready(error: Any) -> bool:
     """Return whether the controller itself has answered that it has not read Slurm yet."""
-    return (REASON, Reason.NOT_READY.value) in (error.trailing_metadata() or ())
+    return _reason(error) == Reason.NOT_READY.value
+
+
+def _reason(error: Any) -> str:
+    return next((str(value) for key, value in error.trailing_metadata() or () if key == REASON), "")

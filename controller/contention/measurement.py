@@ -98,6 +98,8 @@ class Measurement:
         self.window_s = window_s
         self.known: ContentionByRun = NO_CONTENTION
         self.listeners: list[Listener] = []
+        self.impaired: Mapping[int, str] = {}
+        """Numbers of the jobs whose GPUs were throttled or failed within the newest windows, and the causes ("power,thermal")."""
         self.connected = 0
         """Number of connected agents at the last update."""
         self.agents = agents
@@ -139,6 +141,8 @@ class Measurement:
                     continue
                 try:
                     store = await worker.run(partial(store.newest, self._path))
+                    since_s = time.time() - FRESH_WINDOWS * self.window_s
+                    self.impaired = await worker.run(partial(store.impaired, since_s))
                     await self.update(worker, store, snapshot)
                 except sqlite3.Error as error:
                     self.known, self._seen = NO_CONTENTION, None

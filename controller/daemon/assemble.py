@@ -13,6 +13,7 @@ from controller.admin.metrics.exporter import serve_metrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.report.job_notes import JobNotes
 from controller.admin.serve import serve_admin
+from controller.agents.profile_requests import ProfileRequests
 from controller.agents.service import serve_agents
 from controller.agents.topology import load_topology
 from controller.base.audit import AuditLog
@@ -113,6 +114,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             notes=notes,
             accounting=open_accounting(settings),
             web_uid=web_uid(settings),
+            profiling=None if agents is None else ProfileRequests(agents),
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))

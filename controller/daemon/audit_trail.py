@@ -37,7 +37,7 @@ class AuditTrail:
 
     def note_preemption(self, row: Preemption) -> None:
         """Record the end of a preemption that a user has requested."""
-        if row.cause is not Cause.OPERATOR or row.open:
+        if row.cause not in {Cause.OPERATOR, Cause.USER} or row.open:
             return
         problem = f": {row.problem}" if row.problem else ""
         details = {"number": row.number}

@@ -1,6 +1,7 @@
 """The preemption budget: the operator's bounds on stopping running jobs, given past preemptions. Pure functions.
 
-The bounds apply to the threshold and to policies. Preemptions by operators are not bounded, but count for the job.
+The bounds apply to the threshold and to policies. Preemptions by operators and by the jobs' users are not bounded by them, but
+count for the job.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOST_DOUBLINGS = 5
 UNDER_WAY = frozenset({Stage.ASKED, Stage.SAVED, Stage.STOPPED})
 """Stages of a job that is about to be stopped, or has not started again."""
 BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
-"""Causes other than an operator."""
+"""Causes other than a person."""
 
 
 def mode_of(settings: ControllerSettings, partition: str) -> Mode:

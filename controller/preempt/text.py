@@ -8,6 +8,7 @@ from controller.state.preemption import Cause, Preemption, PreemptionMethod, Rel
 
 _BY = {
     Cause.OPERATOR: "an operator",
+    Cause.USER: "its user",
     Cause.THRESHOLD: "the contention threshold",
     Cause.POLICY: "the policy",
     Cause.SLURM: "Slurm's rules of preemption",

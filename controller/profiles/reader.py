@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections import defaultdict
@@ -150,6 +151,18 @@ class ProfileReader:
         """Return the newest throughputs of all runs of a job, newest first."""
         rows = self._db.execute(f"{tables.THROUGHPUTS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit))
         return [tables.throughput(row) for row in rows]
+
+    def impaired(self, since_s: float) -> dict[int, str]:
+        """Return the causes ("power,thermal") by number of the jobs whose GPUs were impaired since then, in the newest report."""
+        rows = self._db.execute(f"{tables.IMPAIRED} ORDER BY time_s", (since_s, math.inf))
+        return {int(job_id): str(causes) for job_id, causes in rows}
+
+    def energy_j(self, job_id: int, since_s: float) -> float | None:
+        """Return the energy of the job's GPUs in all runs that were reported since then, joules; None when none was reported."""
+        (joules,) = self._db.execute(
+            "SELECT SUM(joules) FROM energy WHERE job_id = ? AND time_s >= ?", (job_id, since_s)
+        ).fetchone()
+        return None if joules is None else float(joules)
 
     def profiles_of(self, job_id: int, limit: int) -> list[ProfileRow]:
         """Return the newest profiles of all runs of a job, newest first."""

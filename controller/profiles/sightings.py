@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
+from typing import get_args
 
 from controller.profiles.sensitivity import RING_SHARES
 from controller.profiles.windows import RunKey, RunShape, Sample, Trained
 from nodeagent.wire.bounds import MAX_STEPS, MIN_STEP_S
+from nodeagent.wire.report import Impairment
 from protos.headway.v1 import agent_pb2
 
+IMPAIRMENTS = frozenset(get_args(Impairment))
+"""Causes of impaired GPUs that this version knows."""
 _MAX_TEXT = 255
 _MAX_INT = 2**63 - 1
 """Largest integer that SQLite stores exactly."""
@@ -50,6 +54,10 @@ class Sighting:
     sample: Sample | None
     present: tuple[int, ...]
     """Numbers of the jobs that are there."""
+    impaired: tuple[str, ...] = ()
+    """Causes for which GPUs of the job were slower than they should be: power, thermal or xid."""
+    energy_j: float | None = None
+    """Energy of the job's GPUs there since this run of the agent has first seen the job, joules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,13 @@ def sighting_of(arrival: Arrival, models: Mapping[int, str] = MappingProxyType({
     match report.WhichOneof("kind"):
         case "job":
             sample = _sample(arrival, report.job, models)
-            return Sighting(sample.time_s, sample.node, sample, (sample.job_id,)) if sample else None
+            if sample is None:
+                return None
+            causes = {cause for gpu in report.job.impaired for cause in gpu.causes if cause in IMPAIRMENTS}
+            energy_j = report.job.energy_joules if report.job.HasField("energy_joules") else None
+            return Sighting(
+                sample.time_s, sample.node, sample, (sample.job_id,), impaired=tuple(sorted(causes)), energy_j=energy_j
+            )
         case "telemetry":
             jobs = {
                 process.job_id

@@ -23,7 +23,7 @@ from controller.base.sqlite_file import UnusableFileError, connect, is_damage, s
 from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
 from controller.profiles.reader import ProfileReader, ProfileStoreError
-from controller.profiles.sightings import Arrival, gpu_models, profile_of, sighting_of
+from controller.profiles.sightings import Arrival, Sighting, gpu_models, profile_of, sighting_of
 from controller.profiles.windows import Links, SlurmRun, Throughput, own_nodes, window_throughputs
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
@@ -179,10 +179,23 @@ class ProfileStore(ProfileReader):
         slot = self._slot(found.time_s)
         if found.sample is not None:
             tables.insert_sample(db, found.sample)
+            self._keep_gpus(db, arrival, found)
             db.execute("INSERT OR IGNORE INTO due VALUES (?)", (slot,))
         db.executemany(
             "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
         )
+
+    def _keep_gpus(self, db: sqlite3.Connection, arrival: Arrival, found: Sighting) -> None:
+        """Store what a job's report says about the condition and the energy of its GPUs."""
+        sample = found.sample
+        if sample is None:
+            return
+        if found.impaired:
+            row = found.time_s, found.node, sample.job_id, ",".join(found.impaired)
+            db.execute("INSERT INTO impaired VALUES (?, ?, ?, ?)", row)
+        if found.energy_j is not None:
+            key = sample.job_id, sample.claimed_restart, found.node, arrival.run_id
+            db.execute(tables.ADD_ENERGY, (*key, found.energy_j, found.time_s))
 
     def _note_gpus(self, db: sqlite3.Connection, arrival: Arrival) -> None:
         if arrival.report.WhichOneof("kind") != "telemetry":
@@ -265,7 +278,8 @@ class ProfileStore(ProfileReader):
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
         runs = tables.runs_of(self._db, (sample.job_id for sample in samples))
-        return window_throughputs(samples, start_s, length_s, present, self._links, runs)
+        impaired = {job_id for job_id, _ in self._db.execute(tables.IMPAIRED, (start_s, start_s + length_s))}
+        return window_throughputs(samples, start_s, length_s, present, self._links, runs, impaired)
 
     # --- retention
 
@@ -277,6 +291,8 @@ class ProfileStore(ProfileReader):
         self._gpu_models.clear()  # it is read again for the nodes that are still there
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (samples_s,))
+            db.execute("DELETE FROM impaired WHERE time_s < ?", (samples_s,))
+            db.execute("DELETE FROM energy WHERE time_s < ?", (kept_s,))
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(samples_s),))
             db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(samples_s),))
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))

@@ -28,6 +28,12 @@ CREATE TABLE IF NOT EXISTS sight (
 CREATE INDEX IF NOT EXISTS sight_time ON sight (time_s);
 CREATE TABLE IF NOT EXISTS present (
     slot INTEGER NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, PRIMARY KEY (slot, node, job_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS impaired (
+    time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, causes TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS impaired_time ON impaired (time_s);
+CREATE TABLE IF NOT EXISTS energy (
+    job_id INTEGER NOT NULL, restart INTEGER NOT NULL, node TEXT NOT NULL, run_id TEXT NOT NULL, joules REAL NOT NULL,
+    time_s REAL NOT NULL, PRIMARY KEY (job_id, restart, node, run_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS due (slot INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS observation (
     start_s REAL NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
@@ -61,6 +67,13 @@ ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
 """Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
 
+IMPAIRED = "SELECT job_id, causes FROM impaired WHERE time_s >= ? AND time_s < ?"
+"""Jobs whose GPUs were impaired in a window, once for each report."""
+ADD_ENERGY = (
+    "INSERT INTO energy VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+    " SET joules = MAX(joules, excluded.joules), time_s = excluded.time_s"
+)
+"""The counter of one run of the agent only rises, so a report that was dropped loses nothing."""
 SAMPLES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, num_ranks, world_size, gpus, idle_gpus, sockets,"
     " steps, last_step_ns, monotonic_ns, first_seen_ns, gpu_model, several FROM sight"

@@ -113,7 +113,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Throughput of one run in one window. Invariant: the whole job and all its neighbours were present for the whole window."""
+    """Throughput of one run in one window. Invariant: the whole job and all its neighbours were present for the whole window, and
+    none of the job's GPUs was throttled or failed in it."""
 
     start_s: float
     run: RunKey
@@ -163,12 +164,14 @@ def window_throughputs(
     present: Mapping[str, Collection[int]],
     links: Links = own_nodes,
     runs: Mapping[int, Sequence[SlurmRun]] = MappingProxyType({}),
+    impaired: Collection[int] = (),
 ) -> list[Throughput]:
     """Return the throughputs of jobs in the window that begins at `start_s`.
 
     `present`: numbers of jobs known to be on each node, whether they report or not; `runs`: runs that Slurm knows, by job. A job is
     left out when one of its nodes is missing, when it made fewer than two steps, when it changed its program, or when it or a
-    neighbour came or went in the window: its throughput would be a mixture.
+    neighbour came or went in the window: its throughput would be a mixture. Jobs in `impaired` had a GPU that was throttled or
+    failed: they are left out too, because their throughput would look like contention, or like their speed alone.
     """
     by_job: dict[int, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -181,7 +184,7 @@ def window_throughputs(
     for item in seen:
         near = [other for other in seen if other is not item and used[other.run] & used[item.run]]
         whole = item.covered and all(other.covered for other in near)
-        if item.shape is None or item.steps_per_s is None or not whole:
+        if item.shape is None or item.steps_per_s is None or not whole or item.run.job_id in impaired:
             continue
         neighbours = [Neighbour(other.run, other.trained, other.shape, other.steps_per_s) for other in near]
         neighbours += [

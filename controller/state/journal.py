@@ -39,6 +39,7 @@ from controller.state.journal_salvage import read_originals
 from controller.state.journal_schema import MAX_INTENTS, MAX_RUNS, UNSURE
 from controller.state.ledger import Estimate, Ledger
 from controller.state.preemption_table import PreemptionTable, prune_preemptions
+from controller.state.user_change_table import UserChangeTable
 
 __all__ = ["DecisionEntry", "Intent", "Journal", "PlacedEntry", "RunRecord", "read_originals"]
 
@@ -136,6 +137,7 @@ class Journal:
         self._logged: set[str] = set()
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
         self.job_notes = JobNoteTable(self._file.read, self._file.writing)
+        self.user_changes = UserChangeTable(self._file.read, self._file.writing)
 
     @property
     def _db(self) -> sqlite3.Connection:

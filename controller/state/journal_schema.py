@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from controller.base.sqlite_schema import Schema, split_statements
 from controller.state.preemption_table import PREEMPTION_SCHEMA
+from controller.state.user_change_table import USER_CHANGE_SCHEMA
 
 SCHEMA = (
     """
@@ -42,15 +43,16 @@ CREATE INDEX IF NOT EXISTS job_note_time ON job_note (time_s);
 CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
     + PREEMPTION_SCHEMA
+    + USER_CHANGE_SCHEMA
 )
 """Rows are bounded: `job` and open preemptions by the jobs that Slurm knows, `decision` and `placed` by `keep_decisions`, `note`
-by its names (below), the rest by `keep_days` and by the numbers below."""
+by its names (below), `user_change` by the users' budgets, the rest by `keep_days` and by the numbers below."""
 JOURNAL = Schema(
     version=2,
     statements=split_statements(SCHEMA),
     migrations={1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",)},
 )
-TABLES = ("job", "preemption", "run", "decision", "placed", "intent", "job_note")
+TABLES = ("job", "preemption", "run", "decision", "placed", "intent", "job_note", "user_change")
 """Order in which rows of another file are copied: first those that Slurm cannot provide again."""
 
 MAX_INTENTS = 500_000

@@ -19,6 +19,8 @@ class Cause(StrEnum):
     """Origin of a preemption."""
 
     OPERATOR = "operator"
+    USER = "user"
+    """The job's own user."""
     THRESHOLD = "threshold"
     POLICY = "policy"
     SLURM = "slurm"

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.identity.peer import slurm_cgroup
+from nodeagent.identity.pressure import job_pressure
 from nodeagent.identity.procfs import Processes, used
 from nodeagent.identity.stepd import SLUID, SluidJobs
-from nodeagent.wire.report import JobUsage, UsageSource
+from nodeagent.wire.report import JobPressure, JobUsage, UsageSource
 
 Folders = tuple[tuple[str, str], ...]
 """Controller and the job's folder below its root; v2 has one, whose controller has no name."""
@@ -87,6 +88,10 @@ class JobCgroups:
         sum_cpu_s, sum_memory = self._sum(pids)
         source: UsageSource = "cgroup" if cpu_s is not None else "processes"
         return JobUsage(sum_cpu_s if cpu_s is None else cpu_s, sum_memory if memory is None else memory, source)
+
+    def pressure(self, folders: Folders) -> JobPressure | None:
+        """Return the waiting times of the job; None = the kernel counts none for it."""
+        return job_pressure(self._folder(controller, path) for controller, path in folders)
 
     def _cpu_s(self, folders: Folders) -> float | None:
         for controller, path in folders:

@@ -18,6 +18,21 @@ _SPEED_MARGIN = 1.25
 """A link may carry a little more than its speed between two readings: bursts, and clocks that differ."""
 
 
+_ETHERNET_EVENTS = ("statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped", "statistics/tx_dropped")
+_INFINIBAND_EVENTS = (
+    # The port had data to send, and no credits of the other side; in ticks of the adapter.
+    "counters/port_xmit_wait", "counters/port_xmit_discards", "counters/port_rcv_errors", "counters/symbol_error",
+    "counters/link_error_recovery", "counters/link_downed", "counters/local_link_integrity_errors",
+    "counters/excessive_buffer_overrun_errors",
+    # RoCE: packets marked by switches, and notifications of congestion that were sent, and obeyed.
+    "hw_counters/np_ecn_marked_roce_packets", "hw_counters/np_cnp_sent", "hw_counters/rp_cnp_handled",
+    "hw_counters/rp_cnp_ignored", "hw_counters/out_of_sequence", "hw_counters/packet_seq_err",
+    "hw_counters/local_ack_timeout_err", "hw_counters/rnr_nak_retry_err", "hw_counters/roce_adp_retrans",
+)  # fmt: skip
+EVENTS = {"ethernet": _ETHERNET_EVENTS, "infiniband": _INFINIBAND_EVENTS}
+"""Files of counters below the folder of an interface or port, by its kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """One interface or port, and the folder of its files."""
@@ -117,7 +132,14 @@ def _row(interface: Interface, before: _Counters | None, now: _Counters) -> NicR
         interval_s = (now.time_ns - before.time_ns) / 1e9
         pairs = (before.rx_bytes, now.rx_bytes), (before.tx_bytes, now.tx_bytes)
         rates = [rate(first, last, interval_s, speed, narrow) for first, last in pairs]
-    return NicReading(interface.name, interface.kind, speed, _up(interface), *rates)
+    received, sent = rates
+    return NicReading(interface.name, interface.kind, speed, _up(interface), received, sent, _events(interface))
+
+
+def _events(interface: Interface) -> tuple[tuple[str, int], ...]:
+    paths = EVENTS[interface.kind]
+    counted = ((path.rpartition("/")[2], sysfs.number(interface.folder / path)) for path in paths)
+    return tuple((name, count) for name, count in counted if count is not None and count >= 0)
 
 
 def rate(

@@ -16,6 +16,8 @@ from typing import Any
 
 import pynvml
 
+from nodeagent.telemetry.nvml_health import XidEvents, read_health
+
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _NO_DRIVER = 3
 _ALL_LINKS = 0xFFFFFFFF
@@ -33,10 +35,11 @@ def main() -> int:
         return _NO_DRIVER
     _say({"ready": count})
     seen_us: dict[int, int] = {}
+    xids = XidEvents(_call)
     for line in sys.stdin:
         if line.strip() == "read":
             positions = range(pynvml.nvmlDeviceGetCount())
-            _say({"gpus": [row for position in positions if (row := _gpu(position, seen_us)) is not None]})
+            _say({"gpus": [row for position in positions if (row := _gpu(position, seen_us, xids)) is not None]})
     return 0
 
 
@@ -59,7 +62,7 @@ def _call(name: str, *arguments: Any) -> Any:
     return None if function is None else _optional(function, *arguments)
 
 
-def _gpu(position: int, seen_us: dict[int, int]) -> dict[str, Any] | None:
+def _gpu(position: int, seen_us: dict[int, int], xids: XidEvents) -> dict[str, Any] | None:
     """Return the row of a GPU; None if it has fallen off the bus."""
     handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
     if handle is None:
@@ -88,6 +91,7 @@ def _gpu(position: int, seen_us: dict[int, int]) -> dict[str, Any] | None:
         "nvlink_rx_bytes": links[1],
         "processes": _processes(handle),
         "mig": _mig(handle),
+        "health": read_health(_call, handle, position, xids),
     }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.telemetry.energy import JobEnergy
+from nodeagent.telemetry.impairment import Impairments, of_job
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import GpuReader
 from nodeagent.telemetry.slurm_jobs import SlurmJob, SlurmJobs, idle_gpus, with_jobs
@@ -39,13 +41,28 @@ class Sampler:
     _first_seen_ns: dict[tuple[int, int], int] = field(default_factory=dict)
     """Job and restart → time at which a job that has not reported was first seen."""
     _guard: RowGuard = field(default_factory=lambda: RowGuard("measurements of jobs"))
+    _impairments: Impairments = field(default_factory=Impairments)
+    _energy: JobEnergy = field(default_factory=JobEnergy)
 
     def sample(self, gpus: tuple[GpuReading, ...] | None, now_ns: int) -> NodeSample:
         """Take a sample; `gpus` is the present reading of the GPUs."""
         slurm_jobs = self.slurm_jobs.read(self.jobs.processes())
         owned = None if gpus is None else with_jobs(gpus, slurm_jobs)
+        impaired = {} if owned is None else self._impairments.read(owned, now_ns)
+        energy_j = self._energy.read(owned or (), slurm_jobs)
         rows = self._rows(slurm_jobs, now_ns)
-        made = self._guard.each(rows, lambda row: self._measured(row, slurm_jobs.get(row.job_id), owned))
+
+        def measured_row(row: JobReport) -> JobReport:
+            job = slurm_jobs.get(row.job_id)
+            if job is None:
+                return row
+            return replace(
+                self._measured(row, job, owned),
+                impaired=of_job(job, owned or (), impaired),
+                energy_j=energy_j.get((job.job_id, job.restart)),
+            )
+
+        made = self._guard.each(rows, measured_row)
         measured = tuple(row for _, row in made)
         return NodeSample(now_ns, measured, owned, self.nics.read(now_ns))
 
@@ -65,11 +82,15 @@ class Sampler:
         rows = (*reported.values(), *(_silent(job, self._first_seen_ns[job.job_id, job.restart]) for job in silent))
         return sorted(rows, key=lambda row: row.job_id)
 
-    def _measured(self, row: JobReport, job: SlurmJob | None, gpus: tuple[GpuReading, ...] | None) -> JobReport:
-        if job is None:
-            return row
-        usage = self.cgroups.usage(job.folders, job.pids)
-        return replace(row, usage=usage, gpus=job.gpus, idle_gpus=idle_gpus(job, gpus), usr1=job.usr1)
+    def _measured(self, row: JobReport, job: SlurmJob, gpus: tuple[GpuReading, ...] | None) -> JobReport:
+        return replace(
+            row,
+            usage=self.cgroups.usage(job.folders, job.pids),
+            gpus=job.gpus,
+            idle_gpus=idle_gpus(job, gpus),
+            usr1=job.usr1,
+            pressure=self.cgroups.pressure(job.folders),
+        )
 
 
 def _silent(job: SlurmJob, first_seen_ns: int) -> JobReport:

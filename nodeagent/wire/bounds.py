@@ -19,6 +19,8 @@ MAX_BATCH = 2**40
 MAX_SECONDS = 1e9
 MIN_STEP_S = 1 / MAX_STEPS_PER_S
 """Shortest duration of a profiled step: its inverse is a rate."""
+MAX_JOULES = 1e15
+"""Energy of one run on one node: 256 GPUs of 10 kW for twelve years."""
 MAX_RESTART = 1_000_000
 MAX_NUMBER = 2**63 - 1
 """The largest integer of SQLite: job ids, and times in nanoseconds."""

@@ -61,6 +61,23 @@ class JobUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPressure:
+    """Times that a job's processes on this node have waited so far, in seconds, as the kernel counts them for its cgroup.
+
+    `some`: at least one of them waited; `full`: all that could run did (pressure stall information, cgroup v2).
+    """
+
+    cpu_some_s: float | None = None
+    memory_some_s: float | None = None
+    memory_full_s: float | None = None
+    io_some_s: float | None = None
+    io_full_s: float | None = None
+    throttled_periods: int | None = None
+    """Periods in which the CPU quota was used up (nr_throttled)."""
+    throttled_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usr1Report:
     """The effect that SIGUSR1, sent by Slurm, would have on the processes of a job on this node."""
 
@@ -131,6 +148,12 @@ class JobReport:
     first_step_ns: int | None = None
     usr1: Usr1Report | None = None
     """None = not known: Slurm creates no cgroup for the job."""
+    impaired: tuple[ImpairedGpu, ...] = ()
+    """Those of its GPUs that were throttled or failed since the last report."""
+    energy_j: float | None = None
+    """Energy of its GPUs on this node since this agent has first seen the run, joules; None = not known."""
+    pressure: JobPressure | None = None
+    """None = the kernel counts it for no cgroup of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +176,51 @@ class MigReading:
     memory_used_bytes: _Count | None
     memory_total_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """Condition of a GPU at one moment. Counters begin when the driver is loaded, unless they say otherwise."""
+
+    temperature_c: _Amount | None = None
+    power_limit_w: _Amount | None = None
+    energy_j: _Amount | None = None
+    """Energy used, in joules."""
+    clock_events: _Count | None = None
+    """Reasons for which the clock is lowered now: NVML's mask of nvmlClocksEventReason bits."""
+    power_violation_s: _Amount | None = None
+    """Time in which the clock was lowered to keep the power limit."""
+    thermal_violation_s: _Amount | None = None
+    """Time in which the clock was lowered to keep the temperature."""
+    ecc_corrected: _Count | None = None
+    ecc_uncorrected: _Count | None = None
+    rows_remapped_corrected: _Count | None = None
+    """Rows of memory that were remapped because of corrected errors, in the life of the GPU."""
+    rows_remapped_uncorrected: _Count | None = None
+    remapping_pending: bool | None = None
+    """A row is remapped at the next reset of the GPU."""
+    remapping_failed: bool | None = None
+    pcie_replays: _Count | None = None
+    nvlink_crc_errors: _Count | None = None
+    """Errors over all links."""
+    nvlink_replays: _Count | None = None
+    nvlink_recoveries: _Count | None = None
+    xid_errors: _Count | None = None
+    """XID errors since the agent began to read the GPUs."""
+    newest_xid: _Count | None = None
+    """Number of the newest of them; None = there was none."""
+
+
+Impairment = Literal["power", "thermal", "xid"]
+"""Cause for which a GPU was slower than it should be, by itself: a power brake, its temperature, or a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImpairedGpu:
+    """A GPU that was impaired since the last report."""
+
+    index: int
+    causes: tuple[Impairment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +250,7 @@ class GpuReading:
     nvlink_rx_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
     mig: tuple[MigReading, ...] = ()
+    health: GpuHealth = GpuHealth()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +264,8 @@ class NicReading:
     up: bool | None
     rx_bytes_per_s: float | None
     tx_bytes_per_s: float | None
+    events: tuple[tuple[str, int], ...] = ()
+    """Counters of errors, waits and congestion, by the kernel's names; those that this interface has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.admin.explain.explain import Explained
+from controller.base.text import listed
 from controller.profiles.current import run_of
 from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2
+
+_CAUSES = {"power": "throttled by power", "thermal": "throttled by temperature", "xid": "with errors"}
 
 if TYPE_CHECKING:
     from controller.contention.service import ContentionService
@@ -36,6 +39,19 @@ def with_advice(found: Explained, judging: ContentionService | None, job: SlurmJ
         sentence = f"{found.sentence} It should be moved, but cannot be moved now: {why_not}."
         return replace(found, sentence=sentence, facts={**found.facts, "advice": "none", "advice_why_not": why_not})
     return found
+
+
+def with_impairment(found: Explained, impaired: Mapping[int, str], job: SlurmJob | None) -> Explained:
+    """Return the explanation of a job, with the reason why its speed is not judged if its GPUs were throttled or failed."""
+    causes = None if job is None or job.raw_id is None else impaired.get(job.raw_id)
+    if causes is None:
+        return found
+    why = listed([_CAUSES.get(cause, cause) for cause in causes.split(",")])
+    note = (
+        f"GPUs of it were slower than they should be ({why}), so its speed at that time does not count as contention."
+    )
+    sentence = f"{found.sentence} {note}"
+    return replace(found, sentence=sentence, facts={**found.facts, "impaired_gpus": causes})
 
 
 def advice_messages(judging: ContentionService | None) -> Iterator[admin_pb2.MoveAdvice]:

@@ -16,6 +16,7 @@ from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import admin_pb2
 
 _MOST_STOPS = 50
+_JOULES_PER_KWH = 3.6e6
 
 IdOf = Callable[[int], str]
 """Returns the id of the job with that number as the caller may see it; empty where the caller may not."""
@@ -41,6 +42,8 @@ def job_report(found: Sources, view: CycleView, id_of: IdOf) -> admin_pb2.JobSum
     message.wait_s = max(until_s - found.first_submit_s - service_s, 0.0)
     if gpu_s is not None:
         message.gpu_hours = gpu_s / 3600
+    if found.energy_j is not None:
+        message.energy_kwh = found.energy_j / _JOULES_PER_KWH
     for why, wait_s in sorted(found.waits_s.items(), key=lambda item: -item[1]):
         message.waits.add(why=why, wait_s=wait_s)
     message.runs.extend(runs_of(found, view))

@@ -43,6 +43,8 @@ class Sources:
     """Its preemptions, oldest first."""
     steps: int | None = None
     speed: Speed | None = None
+    energy_j: float | None = None
+    """Energy of its GPUs, joules; None: no agent has read a counter of them."""
     accounted: tuple[AccountedRun, ...] = ()
     missing: tuple[str, ...] = ()
     """A sentence for each source that could not be read."""
@@ -95,6 +97,7 @@ async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, account
         stops=tuple(row for row in stops if row.asked_s >= since_s),
         steps=_steps(viewer, found, kept),
         speed=await _speed(viewer, raw_id, missing),
+        energy_j=await _energy_j(viewer, raw_id, since_s),
         accounted=tuple(accounted),
         missing=tuple(missing),
     )
@@ -159,3 +162,13 @@ async def _speed(viewer: Viewer, raw_id: int | None, missing: list[str]) -> Spee
     elif found.loss is None:
         missing.append("what it lost to jobs beside it is not known: its speed alone was never measured")
     return found
+
+
+async def _energy_j(viewer: Viewer, raw_id: int | None, since_s: float) -> float | None:
+    """Return the energy of its GPUs since then, joules; None: not known, which is no fault: many GPUs have no counter."""
+    if viewer.measurement is None or raw_id is None:
+        return None
+    try:
+        return await viewer.measurement.read(lambda store: store.energy_j(raw_id, since_s))
+    except ProfileStoreError:
+        return None  # `_speed` has reported it

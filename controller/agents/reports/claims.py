@@ -52,7 +52,9 @@ def _job(job: agent_pb2.JobReport) -> _Wrong:
     )
     times = ("last_step_ns", "first_seen_ns", "monotonic_ns", "started_ns", "loaded_ns", "first_step_ns")
     yield from _numbers(job, dict.fromkeys(times, bounds.MAX_NUMBER))
-    yield from _amounts(job, {"steps_per_s": inf, "cpu_s": inf})
+    yield from _amounts(job, {"steps_per_s": inf, "cpu_s": inf, "energy_joules": bounds.MAX_JOULES})
+    if len(job.impaired) > bounds.MAX_GPUS:
+        yield "impaired"
     yield from _gpus("gpus", job.gpus)
     yield from _gpus("idle_gpus", job.idle_gpus)
     if len(job.claimed_job_ids) > _MAX_CLAIMED_IDS or any(len(each) > bounds.MAX_TEXT for each in job.claimed_job_ids):

@@ -13,7 +13,7 @@ import typer
 from controller.cli.commands.call import connected, show
 from controller.cli.commands.options import Config, JobId, Json, Limit, SocketPath
 from controller.cli.render.json_output import plain, write_json
-from controller.cli.render.preemptions import show_preemptions, show_stage
+from controller.cli.render.preemptions import show_budget, show_preemptions, show_stage
 
 if TYPE_CHECKING:
     from controller.cli.client import AdminClient
@@ -114,10 +114,11 @@ def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path
     message = admin_pb2.PreemptRequest(
         job_id=request.job_id, force=request.force, within_s=request.within_s, **request.more
     )
-    with connected(config, socket, as_json, change=True) as client:
+    with connected(config, socket, as_json) as client:
         found = client.preempt(message)
         if not as_json:
             show_stage(found)
+            show_budget(found)
         while request.wait and found.open:
             time.sleep(_POLL_S)
             before, found = found, _poll(client, found)

@@ -29,6 +29,13 @@ def show_stage(found: admin_pb2.PreemptionRecord) -> None:
     put(open_console(), line)
 
 
+def show_budget(found: admin_pb2.PreemptionRecord) -> None:
+    """Print how many more changes the caller may request; nothing for callers without a limit."""
+    if found.HasField("user_changes_left"):
+        left = count(found.user_changes_left, "more change")
+        put(open_console(), safe_text(f"You may request {left} of your own jobs within this hour."))
+
+
 def _detail(found: admin_pb2.PreemptionRecord) -> str:
     step = f" at step {found.step}" if found.HasField("step") else ""
     problem = f" ({found.problem})" if found.problem else ""

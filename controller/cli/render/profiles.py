@@ -62,6 +62,22 @@ def now_text(now: admin_pb2.ContentionNow) -> str:
     return f"{now.job_id}: {now.sensitivity:.2f}x ({now.source}, {now.confidence:.0%})"
 
 
+def show_requested(found: admin_pb2.RequestedProfile) -> None:
+    """Print which nodes profile the job, and which do not."""
+    console = open_console()
+    where = ", ".join(found.nodes)
+    put(console, safe_text(f"The next {count(found.steps, 'step')} of job {found.job_id} are profiled on {where}."))
+    for problem in found.problems:
+        put(console, safe_text(f"Not on {problem}."))
+    if found.HasField("user_changes_left"):
+        left = count(found.user_changes_left, "more change")
+        put(console, safe_text(f"You may request {left} of your own jobs within this hour."))
+    put(
+        console,
+        safe_text(f"`headway profile show {found.job_id}` shows the result, when the ranks have made these steps."),
+    )
+
+
 def show_profile(found: admin_pb2.JobMeasurements) -> None:
     """Print the job's identity, its present speed, the parts of its step time, and its windows."""
     console = open_console()

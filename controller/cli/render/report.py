@@ -43,6 +43,8 @@ def _lines(found: admin_pb2.JobSummary) -> list[tuple[str, str]]:
         lines.append(("contention", _contention(found)))
     if found.HasField("idle_gpu_hours"):
         lines.append(("idle", f"{found.idle_gpu_hours:.3g} GPU hours"))
+    if found.HasField("energy_kwh"):
+        lines.append(("energy", f"{found.energy_kwh:.3g} kWh of its GPUs"))
     if found.hint:
         lines.append(("hint", found.hint))
     return lines

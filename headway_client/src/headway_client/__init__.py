@@ -13,6 +13,7 @@ from headway_client.answers.profiles import (
     JobWindow,
     ProfileKind,
     ProfileList,
+    RequestedProfile,
     StepSplit,
     WindowNeighbour,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "ReportedRun",
     "ReportedStop",
     "ReportedWait",
+    "RequestedProfile",
     "ScalingRow",
     "SilentNode",
     "SkewedNode",

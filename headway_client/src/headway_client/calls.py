@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, Union
 from headway_client.answers.jobs import Event, Explanation, Queue
 from headway_client.answers.message import Message
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
-from headway_client.answers.profiles import JobMeasurements, ProfileList
+from headway_client.answers.profiles import JobMeasurements, ProfileList, RequestedProfile
 from headway_client.answers.reports import JobSummary
 from headway_client.answers.requests import (
     EmptyRequest,
@@ -20,6 +20,7 @@ from headway_client.answers.requests import (
     ListPreemptionsRequest,
     ListProfilesRequest,
     PreemptRequest,
+    RequestProfileRequest,
     UsePolicyRequest,
     WatchEventsRequest,
     WhyRequest,
@@ -40,6 +41,7 @@ ADVICE = (
 )
 _SOON_S = 5.0
 _POLICY_S = 60.0
+_AGENTS_S = 15.0
 _STORE_S = 60.0
 _EXPORT_S = 600.0
 
@@ -131,7 +133,7 @@ def preempt(
 ) -> Call[PreemptionRecord]:
     """A preemption, with the nodes or the GPUs that the job is to have afterwards."""
     request = PreemptRequest(str(job_id), force, within_s, _names(avoid), _names(only), gpus, away)
-    return Call("Preempt", request, PreemptionRecord, admin=True)
+    return Call("Preempt", request, PreemptionRecord)
 
 
 def move(
@@ -155,7 +157,12 @@ def profiles(limit: int) -> Call[ProfileList]:
 def profile(job_id: JobId, limit: int) -> Call[JobMeasurements]:
     """Measurements of one job."""
     request = GetProfileRequest(str(job_id), limit)
-    return Call("GetProfile", request, JobMeasurements, admin=True, timeout_s=_STORE_S)
+    return Call("GetProfile", request, JobMeasurements, timeout_s=_STORE_S)
+
+
+def request_profile(job_id: JobId, steps: int | None) -> Call[RequestedProfile]:
+    """A new profile of a running job."""
+    return Call("RequestProfile", RequestProfileRequest(str(job_id), steps), RequestedProfile, timeout_s=_AGENTS_S)
 
 
 def export_profiles(since_s: float, racks: Mapping[str, str]) -> Call[SlowdownRows]:

@@ -47,7 +47,7 @@ class RefusedError(HeadwayError):
 
 
 class BusyError(HeadwayError):
-    """Too many calls of this user, or of all users, are open."""
+    """Too many calls of this user, or of all users, are open; or the user has requested too many changes within the hour."""
 
 
 class VersionError(HeadwayError):

@@ -3,7 +3,7 @@
 isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
-Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
+ListProfiles and ExportProfiles (PERMISSION_DENIED), and with Preempt, GetProfile and RequestProfile for jobs of their own. See docs/operations.md.
 Calls through status.sock by the user `web_user` of controller.toml may name another user in their metadata, under the key
 `headway-user`: they see what that user may see. Where jobs are private, these are the user's own jobs.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
@@ -624,6 +624,7 @@ class JobSummary(_message.Message):
     IDLE_GPU_HOURS_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    ENERGY_KWH_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     user: _builtins.str
     name: _builtins.str
@@ -646,6 +647,8 @@ class JobSummary(_message.Message):
     """Time of its GPUs in which they were idle, hours."""
     hint: _builtins.str
     """One sentence for its user when something was wasted; empty = nothing known."""
+    energy_kwh: _builtins.float
+    """Energy of its GPUs in all runs, kWh, as far as agents read their counters; left out = no agent did."""
     @_builtins.property
     def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedWait]:
         """Longest first."""
@@ -687,15 +690,18 @@ class JobSummary(_message.Message):
         idle_gpu_hours: _builtins.float | None = ...,
         hint: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        energy_kwh: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "idle_gpu_hours", b"idle_gpu_hours", "steps", b"steps", "steps_per_s", b"steps_per_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_energy_kwh", b"_energy_kwh", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "energy_kwh", b"energy_kwh", "gpu_hours", b"gpu_hours", "idle_gpu_hours", b"idle_gpu_hours", "steps", b"steps", "steps_per_s", b"steps_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "beside", b"beside", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "gpu_hours", b"gpu_hours", "hint", b"hint", "idle_gpu_hours", b"idle_gpu_hours", "job_id", b"job_id", "missing", b"missing", "name", b"name", "runs", b"runs", "service_s", b"service_s", "slurm_state", b"slurm_state", "state", b"state", "steps", b"steps", "steps_per_s", b"steps_per_s", "stops", b"stops", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits", b"waits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss", "_end_time_s", b"_end_time_s", "_energy_kwh", b"_energy_kwh", "_gpu_hours", b"_gpu_hours", "_idle_gpu_hours", b"_idle_gpu_hours", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "beside", b"beside", "contention_loss", b"contention_loss", "end_time_s", b"end_time_s", "energy_kwh", b"energy_kwh", "gpu_hours", b"gpu_hours", "hint", b"hint", "idle_gpu_hours", b"idle_gpu_hours", "job_id", b"job_id", "missing", b"missing", "name", b"name", "runs", b"runs", "service_s", b"service_s", "slurm_state", b"slurm_state", "state", b"state", "steps", b"steps", "steps_per_s", b"steps_per_s", "stops", b"stops", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__contention_loss: _TypeAlias = _typing.Literal["contention_loss"]  # noqa: Y015
     _WhichOneofArgType__contention_loss: _TypeAlias = _typing.Literal["_contention_loss", b"_contention_loss"]  # noqa: Y015
     _WhichOneofReturnType__end_time_s: _TypeAlias = _typing.Literal["end_time_s"]  # noqa: Y015
     _WhichOneofArgType__end_time_s: _TypeAlias = _typing.Literal["_end_time_s", b"_end_time_s"]  # noqa: Y015
+    _WhichOneofReturnType__energy_kwh: _TypeAlias = _typing.Literal["energy_kwh"]  # noqa: Y015
+    _WhichOneofArgType__energy_kwh: _TypeAlias = _typing.Literal["_energy_kwh", b"_energy_kwh"]  # noqa: Y015
     _WhichOneofReturnType__gpu_hours: _TypeAlias = _typing.Literal["gpu_hours"]  # noqa: Y015
     _WhichOneofArgType__gpu_hours: _TypeAlias = _typing.Literal["_gpu_hours", b"_gpu_hours"]  # noqa: Y015
     _WhichOneofReturnType__idle_gpu_hours: _TypeAlias = _typing.Literal["idle_gpu_hours"]  # noqa: Y015
@@ -708,6 +714,8 @@ class JobSummary(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__contention_loss) -> _WhichOneofReturnType__contention_loss | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time_s) -> _WhichOneofReturnType__end_time_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_kwh) -> _WhichOneofReturnType__energy_kwh | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_hours) -> _WhichOneofReturnType__gpu_hours | None: ...
     @_typing.overload
@@ -800,7 +808,7 @@ class ReportedStop(_message.Message):
     number: _builtins.int
     """Number of the preemption."""
     cause: _builtins.str
-    """operator, threshold, policy or slurm; and a sentence."""
+    """operator, user (the job's own), threshold, policy or slurm; and a sentence."""
     why: _builtins.str
     time_s: _builtins.float
     step: _builtins.int
@@ -1254,10 +1262,11 @@ class PreemptionRecord(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
+    USER_CHANGES_LEFT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     job_id: _builtins.str
     cause: _builtins.str
-    """operator, threshold, policy or slurm (its rules of preemption)."""
+    """operator, user (the job's own), threshold, policy or slurm (its rules of preemption)."""
     why: _builtins.str
     way: _builtins.str
     """checkpoint (its ranks save on request), signal (it requeues itself on USR1) or none (by force)."""
@@ -1280,6 +1289,8 @@ class PreemptionRecord(_message.Message):
     """Why it was called off, or has ended; with force, what was lost."""
     restarts: _builtins.int
     """Number of times that Slurm had requeued the job before."""
+    user_changes_left: _builtins.int
+    """In the answer to Preempt through status.sock: number of changes of their own jobs that the caller may request now."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes of its last run."""
@@ -1313,10 +1324,11 @@ class PreemptionRecord(_message.Message):
         step: _builtins.int | None = ...,
         problem: _builtins.str = ...,
         restarts: _builtins.int = ...,
+        user_changes_left: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "ended_s", b"ended_s", "gpus", b"gpus", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "_user_changes_left", b"_user_changes_left", "ended_s", b"ended_s", "gpus", b"gpus", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "user_changes_left", b"user_changes_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "restarts", b"restarts", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "_user_changes_left", b"_user_changes_left", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "restarts", b"restarts", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "user_changes_left", b"user_changes_left", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_s: _TypeAlias = _typing.Literal["ended_s"]  # noqa: Y015
     _WhichOneofArgType__ended_s: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s"]  # noqa: Y015
@@ -1332,6 +1344,8 @@ class PreemptionRecord(_message.Message):
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
     _WhichOneofReturnType__stopped_s: _TypeAlias = _typing.Literal["stopped_s"]  # noqa: Y015
     _WhichOneofArgType__stopped_s: _TypeAlias = _typing.Literal["_stopped_s", b"_stopped_s"]  # noqa: Y015
+    _WhichOneofReturnType__user_changes_left: _TypeAlias = _typing.Literal["user_changes_left"]  # noqa: Y015
+    _WhichOneofArgType__user_changes_left: _TypeAlias = _typing.Literal["_user_changes_left", b"_user_changes_left"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_s) -> _WhichOneofReturnType__ended_s | None: ...
     @_typing.overload
@@ -1346,6 +1360,8 @@ class PreemptionRecord(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stopped_s) -> _WhichOneofReturnType__stopped_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user_changes_left) -> _WhichOneofReturnType__user_changes_left | None: ...
 
 Global___PreemptionRecord: _TypeAlias = PreemptionRecord  # noqa: Y015
 
@@ -1774,6 +1790,70 @@ class WindowNeighbour(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_per_s) -> _WhichOneofReturnType__steps_per_s | None: ...
 
 Global___WindowNeighbour: _TypeAlias = WindowNeighbour  # noqa: Y015
+
+@_typing.final
+class RequestProfileRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """"123", or "123_4" for a task of an array."""
+    steps: _builtins.int
+    """Optimizer steps to profile, 1 to 1000; left out = agents_profile_steps of controller.toml, or 20 where that is 0."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        steps: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "steps", b"steps"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "job_id", b"job_id", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
+    _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
+
+Global___RequestProfileRequest: _TypeAlias = RequestProfileRequest  # noqa: Y015
+
+@_typing.final
+class RequestedProfile(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    USER_CHANGES_LEFT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    steps: _builtins.int
+    user_changes_left: _builtins.int
+    """Through status.sock: number of changes of their own jobs that the caller may request now."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes whose ranks have the request, and a sentence for each other node of the job."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        steps: _builtins.int = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+        user_changes_left: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_user_changes_left", b"_user_changes_left", "user_changes_left", b"user_changes_left"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_user_changes_left", b"_user_changes_left", "job_id", b"job_id", "nodes", b"nodes", "problems", b"problems", "steps", b"steps", "user_changes_left", b"user_changes_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__user_changes_left: _TypeAlias = _typing.Literal["user_changes_left"]  # noqa: Y015
+    _WhichOneofArgType__user_changes_left: _TypeAlias = _typing.Literal["_user_changes_left", b"_user_changes_left"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user_changes_left) -> _WhichOneofReturnType__user_changes_left | None: ...
+
+Global___RequestedProfile: _TypeAlias = RequestedProfile  # noqa: Y015
 
 @_typing.final
 class ExportProfilesRequest(_message.Message):

@@ -94,6 +94,11 @@ class AdminStub:
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.SerializeToString,
                 response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.FromString,
                 _registered_method=True)
+        self.RequestProfile = channel.unary_unary(
+                '/headway.v1.Admin/RequestProfile',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.RequestProfileRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.RequestedProfile.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -157,7 +162,8 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetProfile(self, request, context):
-        """Measurements of one job. NOT_FOUND if there are none.
+        """Measurements of one job. NOT_FOUND if there are none. Through status.sock: only of the caller's own jobs, without the speeds of jobs
+        beside it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,7 +178,8 @@ class AdminServicer:
 
     def Preempt(self, request, context):
         """Lets a running job save, stops it, and places it again later. Returns at once; ListPreemptions and events report what follows.
-        NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible.
+        NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible. Through
+        status.sock: PERMISSION_DENIED for jobs of others, RESOURCE_EXHAUSTED when the caller's budget is spent (user_changes_per_hour).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,6 +187,14 @@ class AdminServicer:
 
     def ListPreemptions(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RequestProfile(self, request, context):
+        """Lets the agents of a running job profile its next steps. Returns when they have passed the request on to the ranks; GetProfile has the
+        result some steps later. FAILED_PRECONDITION if no agent could. Through status.sock as for Preempt.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -246,6 +261,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListPreemptions,
                     request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.FromString,
                     response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.SerializeToString,
+            ),
+            'RequestProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestProfile,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.RequestProfileRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.RequestedProfile.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -572,6 +592,33 @@ class Admin:
             '/headway.v1.Admin/ListPreemptions',
             protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.SerializeToString,
             protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/RequestProfile',
+            protos_dot_headway_dot_v1_dot_admin__pb2.RequestProfileRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.RequestedProfile.FromString,
             options,
             channel_credentials,
             insecure,

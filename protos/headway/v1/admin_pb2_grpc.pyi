@@ -3,7 +3,7 @@
 isort:skip_file
 The service for operators and users; `headway` is its command line. It is served on two Unix sockets: admin.sock with every
 call, for the controller's own user and root; status.sock for the users of this machine, with every call except UsePolicy,
-Preempt and those about profiles (PERMISSION_DENIED). See docs/operations.md.
+ListProfiles and ExportProfiles (PERMISSION_DENIED), and with Preempt, GetProfile and RequestProfile for jobs of their own. See docs/operations.md.
 Calls through status.sock by the user `web_user` of controller.toml may name another user in their metadata, under the key
 `headway-user`: they see what that user may see. Where jobs are private, these are the user's own jobs.
 A refused call has the reason, a word for programs, in its trailing metadata under the key `headway-reason`; docs/client.md lists
@@ -60,14 +60,21 @@ class AdminStub:
     FAILED_PRECONDITION if no agents are served (`agents_address` in controller.toml).
     """
     GetProfile: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetProfileRequest, _admin_pb2.JobMeasurements]
-    """Measurements of one job. NOT_FOUND if there are none."""
+    """Measurements of one job. NOT_FOUND if there are none. Through status.sock: only of the caller's own jobs, without the speeds of jobs
+    beside it.
+    """
     ExportProfiles: _grpc.UnaryStreamMultiCallable[_admin_pb2.ExportProfilesRequest, _admin_pb2.SlowdownRows]
     """All measurements as rows for the fits of the simulator's slowdown models; the messages are to be joined in order."""
     Preempt: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PreemptRequest, _admin_pb2.PreemptionRecord]
     """Lets a running job save, stops it, and places it again later. Returns at once; ListPreemptions and events report what follows.
-    NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible.
+    NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible. Through
+    status.sock: PERMISSION_DENIED for jobs of others, RESOURCE_EXHAUSTED when the caller's budget is spent (user_changes_per_hour).
     """
     ListPreemptions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListPreemptionsRequest, _admin_pb2.PreemptionList]
+    RequestProfile: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RequestProfileRequest, _admin_pb2.RequestedProfile]
+    """Lets the agents of a running job profile its next steps. Returns when they have passed the request on to the ranks; GetProfile has the
+    result some steps later. FAILED_PRECONDITION if no agent could. Through status.sock as for Preempt.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -94,14 +101,21 @@ class AdminAsyncStub(AdminStub):
     FAILED_PRECONDITION if no agents are served (`agents_address` in controller.toml).
     """
     GetProfile: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetProfileRequest, _admin_pb2.JobMeasurements]  # type: ignore[assignment]
-    """Measurements of one job. NOT_FOUND if there are none."""
+    """Measurements of one job. NOT_FOUND if there are none. Through status.sock: only of the caller's own jobs, without the speeds of jobs
+    beside it.
+    """
     ExportProfiles: _aio.UnaryStreamMultiCallable[_admin_pb2.ExportProfilesRequest, _admin_pb2.SlowdownRows]  # type: ignore[assignment]
     """All measurements as rows for the fits of the simulator's slowdown models; the messages are to be joined in order."""
     Preempt: _aio.UnaryUnaryMultiCallable[_admin_pb2.PreemptRequest, _admin_pb2.PreemptionRecord]  # type: ignore[assignment]
     """Lets a running job save, stops it, and places it again later. Returns at once; ListPreemptions and events report what follows.
-    NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible.
+    NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible. Through
+    status.sock: PERMISSION_DENIED for jobs of others, RESOURCE_EXHAUSTED when the caller's budget is spent (user_changes_per_hour).
     """
     ListPreemptions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPreemptionsRequest, _admin_pb2.PreemptionList]  # type: ignore[assignment]
+    RequestProfile: _aio.UnaryUnaryMultiCallable[_admin_pb2.RequestProfileRequest, _admin_pb2.RequestedProfile]  # type: ignore[assignment]
+    """Lets the agents of a running job profile its next steps. Returns when they have passed the request on to the ranks; GetProfile has the
+    result some steps later. FAILED_PRECONDITION if no agent could. Through status.sock as for Preempt.
+    """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -179,7 +193,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetProfileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.JobMeasurements, _abc.Awaitable[_admin_pb2.JobMeasurements]]:
-        """Measurements of one job. NOT_FOUND if there are none."""
+        """Measurements of one job. NOT_FOUND if there are none. Through status.sock: only of the caller's own jobs, without the speeds of jobs
+        beside it.
+        """
 
     @_abc_1.abstractmethod
     def ExportProfiles(
@@ -196,7 +212,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.PreemptionRecord, _abc.Awaitable[_admin_pb2.PreemptionRecord]]:
         """Lets a running job save, stops it, and places it again later. Returns at once; ListPreemptions and events report what follows.
-        NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible.
+        NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible. Through
+        status.sock: PERMISSION_DENIED for jobs of others, RESOURCE_EXHAUSTED when the caller's budget is spent (user_changes_per_hour).
         """
 
     @_abc_1.abstractmethod
@@ -205,5 +222,15 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListPreemptionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.PreemptionList, _abc.Awaitable[_admin_pb2.PreemptionList]]: ...
+
+    @_abc_1.abstractmethod
+    def RequestProfile(
+        self,
+        request: _admin_pb2.RequestProfileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RequestedProfile, _abc.Awaitable[_admin_pb2.RequestedProfile]]:
+        """Lets the agents of a running job profile its next steps. Returns when they have passed the request on to the ranks; GetProfile has the
+        result some steps later. FAILED_PRECONDITION if no agent could. Through status.sock as for Preempt.
+        """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -938,6 +938,8 @@ class JobReport(_message.Message):
     LOADED_NS_FIELD_NUMBER: _builtins.int
     FIRST_STEP_NS_FIELD_NUMBER: _builtins.int
     USR1_FIELD_NUMBER: _builtins.int
+    IMPAIRED_FIELD_NUMBER: _builtins.int
+    ENERGY_JOULES_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     """Base name of the training program; empty = not known."""
     world_size: _builtins.int
@@ -967,6 +969,8 @@ class JobReport(_message.Message):
     """
     loaded_ns: _builtins.int
     first_step_ns: _builtins.int
+    energy_joules: _builtins.float
+    """Energy of its GPUs on this node since this agent has first seen the run, joules; left out = not known."""
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -994,6 +998,10 @@ class JobReport(_message.Message):
     @_builtins.property
     def usr1(self) -> Global___JobUsr1:
         """Left out = not known."""
+
+    @_builtins.property
+    def impaired(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImpairedGpu]:
+        """Those of its GPUs that were throttled or failed since the last report: its speed is not judged as contention."""
 
     def __init__(
         self,
@@ -1024,13 +1032,17 @@ class JobReport(_message.Message):
         loaded_ns: _builtins.int | None = ...,
         first_step_ns: _builtins.int | None = ...,
         usr1: Global___JobUsr1 | None = ...,
+        impaired: _abc.Iterable[Global___ImpairedGpu] | None = ...,
+        energy_joules: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "energy_joules", b"energy_joules", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_energy_joules", b"_energy_joules", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "energy_joules", b"energy_joules", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "impaired", b"impaired", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
     _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
+    _WhichOneofReturnType__energy_joules: _TypeAlias = _typing.Literal["energy_joules"]  # noqa: Y015
+    _WhichOneofArgType__energy_joules: _TypeAlias = _typing.Literal["_energy_joules", b"_energy_joules"]  # noqa: Y015
     _WhichOneofReturnType__first_step_ns: _TypeAlias = _typing.Literal["first_step_ns"]  # noqa: Y015
     _WhichOneofArgType__first_step_ns: _TypeAlias = _typing.Literal["_first_step_ns", b"_first_step_ns"]  # noqa: Y015
     _WhichOneofReturnType__last_step_ns: _TypeAlias = _typing.Literal["last_step_ns"]  # noqa: Y015
@@ -1050,6 +1062,8 @@ class JobReport(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_s) -> _WhichOneofReturnType__cpu_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_joules) -> _WhichOneofReturnType__energy_joules | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_step_ns) -> _WhichOneofReturnType__first_step_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_step_ns) -> _WhichOneofReturnType__last_step_ns | None: ...
@@ -1067,6 +1081,35 @@ class JobReport(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__world_size) -> _WhichOneofReturnType__world_size | None: ...
 
 Global___JobReport: _TypeAlias = JobReport  # noqa: Y015
+
+@_typing.final
+class ImpairedGpu(_message.Message):
+    """A GPU that was slower than it should be, by itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """power (slowed down by a power brake), thermal (its clock was lowered to keep the temperature) or xid (an XID error, or an ECC error that
+        could not be corrected).
+        """
+
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causes", b"causes", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImpairedGpu: _TypeAlias = ImpairedGpu  # noqa: Y015
 
 @_typing.final
 class JobUsr1(_message.Message):

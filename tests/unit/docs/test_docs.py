@@ -31,6 +31,8 @@ from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from controller.web.settings import load_settings as load_web_settings
 from nodeagent.config import load_settings as load_agent_settings
+from nodeagent.metrics.node_families import node_families
+from nodeagent.wire.report import NodeReport, SocketCounters
 from policies.api import LearningStatus, PolicySpec
 from policies.serving.client import PolicyClient
 from simulator.runs.sweep import load_sweep
@@ -157,6 +159,8 @@ def problem(words: list[str]) -> str:
     command, rest = programs()[words[0]], words[1:]
     path = [words[0]]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if path == ["headway", "profile"] and re.fullmatch(r"JOBID|\d[\d_]*", rest[0]):
+            rest = ["request", *rest]
         found = command.commands.get(rest[0])
         if found is None:
             return f"{' '.join(path)} has no command {rest[0]}"
@@ -281,6 +285,9 @@ async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) ->
     registry = make_registry(world, measurement, [Outbox("webhook", lambda _: None)])
     suffixes = {"counter": "_total", "info": "_info"}
     there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
+    # and the metrics of a node
+    report = NodeReport("n1", 0.0, 0, None, (), None, (), SocketCounters(0, 0, 0, 0, 0, 0, 0))
+    there |= {family.name for family in node_families(report)}
     # Then the document names the same
     operations = (ROOT / "docs/operations.md").read_text()
     section = operations[operations.index("\n## Metrics") : operations.index("\n## Logs")]

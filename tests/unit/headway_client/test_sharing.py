@@ -250,4 +250,5 @@ async def test_another_user_sees_what_the_cluster_lets_users_see(folder: Path, p
     nodes, *answers = done.stdout.splitlines()
     assert nodes == "4"
     assert answers[0].startswith(queue)
-    assert answers[2:] == ["NotPermittedError admin-only"] * 3
+    assert answers[2] == ("NotFoundError unknown-job" if private == "none" else "NotPermittedError jobs-private")
+    assert answers[3:] == ["NotPermittedError admin-only"] * 2

@@ -27,6 +27,7 @@ def test_the_address_is_all_that_must_be_set(tmp_path):
         ('controller_address = "h:1"\nidentity = "trust"', "identity: Input should be 'automatic', 'cgroup' or"),
         ('controller_address = "h:1"\nreport_interval_s = 0', "report_interval_s: Input should be greater"),
         ("controller_address =", "not valid TOML"),
+        ('controller_address = "h:1"\nmetrics_file = "/run/x.txt"', "must be an absolute path that ends in .prom"),
     ],
 )
 def test_an_error_names_file_key_and_mend(tmp_path, text, said):

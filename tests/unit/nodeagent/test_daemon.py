@@ -118,6 +118,20 @@ async def test_from_a_job_s_frames_to_a_report(place):
     assert report["interval_s"] > 0
 
 
+async def test_its_metrics_are_there_while_it_runs(place):
+    path = place.folder / "headway.prom"
+    agent = place.agent(metrics_file=path)
+    async with place.running(agent):
+        job = Job(agent.job_socket.path)
+        await job.hear()
+        job.say("hello", job_id=7)
+        now_ns = agent.clock.monotonic_ns()
+        job.say("steps", steps=11, first_ns=now_ns - 10**9, last_ns=now_ns)
+        await until(lambda: path.exists() and 'headway_job_steps_total{node="n1",job_id="7"} 11\n' in path.read_text())
+        assert 'headway_agent_gpus_read{node="n1"} 0\n' in path.read_text()
+    assert not path.exists()
+
+
 async def test_systemd_is_notified(place):
     agent = place.agent()
     async with place.running(agent):

@@ -16,7 +16,7 @@ from headway_client.aio.event_stream import AsyncEventStream
 from headway_client.answers.jobs import Explanation, Queue
 from headway_client.answers.message import Message
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
-from headway_client.answers.profiles import JobMeasurements, ProfileList
+from headway_client.answers.profiles import JobMeasurements, ProfileList, RequestedProfile
 from headway_client.answers.reports import JobSummary
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.snapshot import Snapshot
@@ -128,6 +128,10 @@ class AsyncClient:
     async def profile(self, job_id: JobId, limit: int = 0) -> JobMeasurements:
         """Return what was measured of one job."""
         return await self._ask(calls.profile(job_id, limit))
+
+    async def request_profile(self, job_id: JobId, steps: int | None = None) -> RequestedProfile:
+        """Let the agents of a running job profile its next steps; `profile` has the result when the ranks have made them."""
+        return await self._ask(calls.request_profile(job_id, steps))
 
     async def export_profiles(self, since_s: float = 0.0, racks: Mapping[str, str] | None = None) -> SlowdownRows:
         """Return everything measured since then, as rows for fitting."""

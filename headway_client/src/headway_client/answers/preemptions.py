@@ -59,6 +59,8 @@ class PreemptionRecord(Message):
     """Why it was called off, or has ended; with force, what was lost."""
     restarts: int = u32(22)
     """Number of times that Slurm had requeued the job before."""
+    user_changes_left: int | None = maybe_u32(23)
+    """In the answer to a user's own request: number of changes of their own jobs that they may request now; None = no limit."""
 
 
 @dataclass(frozen=True)

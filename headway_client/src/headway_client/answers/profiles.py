@@ -154,3 +154,18 @@ class JobMeasurements(Message):
     """Length of a window, seconds."""
     windows: tuple[JobWindow, ...] = many(10, JobWindow)
     """Newest first."""
+
+
+@dataclass(frozen=True)
+class RequestedProfile(Message):
+    """A profile that agents have requested of a job's ranks."""
+
+    job_id: str = text(1)
+    steps: int = u32(2)
+    """Optimizer steps that are profiled."""
+    nodes: tuple[str, ...] = texts(3)
+    """Nodes whose ranks have the request."""
+    problems: tuple[str, ...] = texts(4)
+    """A sentence for each other node of the job."""
+    user_changes_left: int | None = maybe_u32(5)
+    """Number of changes of their own jobs that the user may request now; None = no limit."""

@@ -99,3 +99,5 @@ class JobSummary(Message):
     """One sentence when something was wasted; empty = nothing known."""
     missing: tuple[str, ...] = texts(20)
     """A sentence for each thing that is not known, and why."""
+    energy_kwh: float | None = maybe_real(21)
+    """Energy of its GPUs in all runs, kWh, as far as agents read their counters; None = no agent did."""

@@ -82,6 +82,14 @@ class GetProfileRequest(Message):
 
 
 @dataclass(frozen=True)
+class RequestProfileRequest(Message):
+    """Let the agents of a running job profile its next steps."""
+
+    job_id: str = text(1)
+    steps: int | None = maybe_u32(2)
+
+
+@dataclass(frozen=True)
 class ExportProfilesRequest(Message):
     """Export all measurements as rows."""
 

@@ -289,7 +289,7 @@ async def test_the_audit_log_names_the_user_the_request_and_its_outcome(folder):
     assert outcomes[1].startswith("refused (policy-unusable): nowhere: unreachable")
     assert outcomes[2].startswith("refused (invalid-preemption): no managed node is called n9")
     assert outcomes[3] == "begun as preemption 1"
-    assert outcomes[4].startswith("refused (admin-only): ")
+    assert outcomes[4].startswith("refused (invalid-job-id): ")
     assert mode(folder / "audit.jsonl") == 0o640
 
 

@@ -201,7 +201,7 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     message = pb.JobSummary(
         job_id="7", user="ann", name="bert", state="ended", slurm_state="COMPLETED", submit_time_s=1e9, end_time_s=1e9 + 9000,
         wait_s=1000, service_s=8000, gpu_hours=17.8, steps=43200, steps_per_s=5.4, contention_loss=0.25, idle_gpu_hours=2.0,
-        hint="it lost 25% of its speed",
+        energy_kwh=16.4, hint="it lost 25% of its speed",
         waits=[pb.ReportedWait(why="for GPUs", wait_s=900), pb.ReportedWait(why="for nothing", wait_s=0.2)],
         runs=[pb.ReportedRun(end_s=1e9 + 100, placement="n1", slurm_state="PREEMPTED")],
         stops=[pb.ReportedStop(number=4, cause="threshold", why="slow", time_s=1e9, step=48, cost_s=41)],
@@ -214,6 +214,7 @@ def test_a_report_has_a_line_for_each_fact_that_is_known(capsys):
     assert lines["trained"] == "at least 43200 steps, 5.4 steps/s on average"
     assert lines["contention"] == "it lost 25% of its speed to jobs beside it (50% beside job 8)"
     assert (lines["idle"], lines["hint"]) == ("2 GPU hours", "it lost 25% of its speed")
+    assert lines["energy"] == "16.4 kWh of its GPUs"
 
 
 async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):

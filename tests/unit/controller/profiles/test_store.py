@@ -644,3 +644,26 @@ def test_windows_of_another_length(open_store: Callable[..., ProfileStore]) -> N
     store.take(Agents().watch([training(1)], T0, T0 + 30, every_s=2.0))
     assert store.compute_windows(T0 + 31) == 3
     assert rates(store) == [(1, 6.0, True)] * 3
+
+
+def test_the_energy_of_a_job_is_that_of_all_its_runs_nodes_and_agents(tmp_path: Path) -> None:
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+
+        def used(agents: Agents, node: str, *joules: float, restart: int = 0, at_s: float = T0) -> None:
+            for total in joules:
+                report = Training(7, (node,), 3.0, start_s=T0 - 100, restart=restart).report(node, at_s)
+                report.job.energy_joules = total
+                store.take([agents.arrival(node, report)])
+
+        assert store.energy_j(7, 0.0) is None
+        agent, again = Agents(), Agents("b" * 32)
+        used(agent, "n1", 0.0, 40.0, 100.0)
+        used(agent, "n1", 90.0)  # a late report takes nothing back
+        used(agent, "n2", 10.0)
+        used(again, "n2", 0.0, 5.0)  # the agent was started again, and counts from 0
+        used(again, "n1", 2.0, restart=1)  # the next run
+        assert store.energy_j(7, 0.0) == 117.0
+        # an earlier job with this number does not count, and old rows are deleted
+        assert store.energy_j(7, T0 + 1) is None
+        store.prune(T0 + 91 * DAY_S)
+        assert store.energy_j(7, 0.0) is None

@@ -90,10 +90,10 @@ async def _passed_on(world: ControllerWorld) -> bool:
     return world.measurement is not None and world.knowledge.measured is world.measurement.known
 
 
-async def share_nodes(world: ControllerWorld, fleet: Fleet) -> tuple[Any, Any]:
+async def share_nodes(world: ControllerWorld, fleet: Fleet, users: tuple[str, str] = ("ann", "bob")) -> tuple[Any, Any]:
     """Two jobs of one kind on the same two nodes: the first was alone at 6 steps/s, now both make 3. Gives their keys."""
-    first = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="ann")
-    second = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="bob")
+    first = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user=users[0])
+    second = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user=users[1])
     await world.go_on(30)
     assert world.nodes(first) == world.nodes(second) == {"n1": 4, "n2": 4}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.admin.serve import serve_admin
+from controller.agents.profile_requests import ProfileRequests
 from controller.agents.server import AgentsServer
 from controller.agents.service import serve_agents
 from controller.contention.service import judge_contention
@@ -119,9 +120,12 @@ def silent(_: agent_pb2.AgentCommand) -> None:
 class Preempted:
     """The cluster, its controller, and the agents of its nodes."""
 
-    def __init__(self, world: ControllerWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
+    def __init__(
+        self, world: ControllerWorld, server: AgentsServer, agents: Iterable[SavingAgent], profiling: ProfileRequests
+    ) -> None:
         self.world = world
         self.server = server
+        self.profiling = profiling
         self.agents = {agent.node: agent for agent in agents}
         self.attach()
 
@@ -129,7 +133,7 @@ class Preempted:
         """The controller of the moment is the one that agents tell."""
         preemptions = self.world.preemptions
         preemptions.serve(self.server)
-        self.server.listeners[:] = [preemptions.on_report]
+        self.server.listeners[:] = [preemptions.on_report, self.profiling.on_report]
         self.server.on_connect[:] = [preemptions.on_connected]
 
     def restart(self) -> None:
@@ -229,8 +233,11 @@ async def preempted_world(
         assert server is not None
         if window_s is not None:
             world.contention = await stack.enter_async_context(judge_contention(world, window_s))
-        await stack.enter_async_context(serve_admin(world, folder, "", contention=world.contention))
+        profiling = ProfileRequests(server)
+        await stack.enter_async_context(
+            serve_admin(world, folder, "", contention=world.contention, profiling=profiling)
+        )
         agents = [await stack.enter_async_context(SavingAgent(address, node).running()) for node in nodes]
         for agent in agents:
             await agent.connected()
-        yield Preempted(world, server, agents)
+        yield Preempted(world, server, agents, profiling)

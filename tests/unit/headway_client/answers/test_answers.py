@@ -236,12 +236,12 @@ async def test_events_end_with_the_controller(folder: Path, connected: MakeClien
 # --- who may ask
 
 
-async def test_status_sock_changes_nothing(folder: Path, connected: MakeClient) -> None:
+async def test_status_sock_changes_no_job_of_another_user(folder: Path, connected: MakeClient) -> None:
     async with cluster(folder), connected(folder / "status.sock") as client:
-        for call in (client.preempt, client.profile):
+        for call in (client.preempt, client.profile, client.request_profile):
             with pytest.raises(NotPermittedError) as caught:
-                await call("1")
-            assert caught.value.reason is Reason.ADMIN_ONLY
+                await call("1")  # ann's
+            assert caught.value.reason is Reason.NOT_YOUR_JOB
         for call in (lambda: client.use_policy("unix:///new"), client.profiles, client.export_profiles):
             with pytest.raises(NotPermittedError):
                 await call()
@@ -292,6 +292,7 @@ async def test_each_refusal_has_a_class_and_a_reason(folder: Path, connected: Ma
         assert await refusal(client.resize(1, 4000, force=True)) == (RefusedError, Reason.NOT_RESIZABLE)
         assert await refusal(client.resize(1, -1)) == (InvalidRequestError, None)
         assert await refusal(client.profiles()) == (RefusedError, Reason.NO_AGENTS)
+        assert await refusal(client.request_profile(1)) == (RefusedError, Reason.NO_AGENTS)
 
 
 async def test_before_the_first_reading_the_controller_is_there_and_not_ready(

@@ -26,6 +26,16 @@ def test_infiniband_counts_words_of_four_bytes(tmp_path):
     assert counters.read(S) == (NicReading("mlx5_0/1", "infiniband", 100_000_000_000, True, 1_000.0, 4_000.0),)
 
 
+def test_errors_waits_and_congestion_are_counted_by_the_kernels_names(tmp_path):
+    files = port(100, 200)
+    folder = next(iter(files)).rpartition("/counters/")[0]
+    more = {f"{folder}/counters/port_xmit_wait": "12", f"{folder}/hw_counters/np_ecn_marked_roce_packets": "7"}
+    plant(tmp_path, files | more | nic("eth0", 1) | {"class/net/eth0/statistics/rx_dropped": "3"})
+    ethernet, infiniband = NicCounters(root=tmp_path).read(0)
+    assert ethernet.events == (("rx_dropped", 3),)
+    assert infiniband.events == (("port_xmit_wait", 12), ("np_ecn_marked_roce_packets", 7))
+
+
 def test_an_infiniband_counter_of_32_bits_wraps(tmp_path):
     counters = NicCounters(root=plant(tmp_path, port(2**32 - 100, 0)))
     counters.read(0)

@@ -12,10 +12,12 @@ import pytest
 from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
 from nodeagent.telemetry.nvml_rows import parse_gpus
-from nodeagent.wire.report import GpuProcess, MigReading
+from nodeagent.wire.report import GpuHealth, GpuProcess, MigReading
 from tests.unit.nodeagent.telemetry.fake_nvml import pynvml as fake_pynvml
 
 FAKE = Path(__file__).parent / "fake_nvml"
+ROOT = Path(__file__).parents[4]
+"""The child imports the modules that are tested, also where another folder is installed."""
 
 
 class Clock:
@@ -32,7 +34,7 @@ class Clock:
 async def reader(monkeypatch, tmp_path):
     """reader(behaviour) → NvmlReader over a child that behaves so."""
     made = []
-    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    monkeypatch.setenv("PYTHONPATH", f"{FAKE}:{ROOT}")
     monkeypatch.setenv("FAKE_NVML_STARTS", str(tmp_path / "starts"))
 
     def make(behaviour, deadline_s=60.0, **options):
@@ -79,6 +81,26 @@ async def test_a_good_reading(reader, tmp_path):
     assert again[0].sm_percent is None  # nothing new since
     assert len(starts(tmp_path)) == 1
     assert gpus.absent == ""
+
+
+async def test_the_condition_of_each_gpu_as_far_as_it_has_counters(reader):
+    first, second = await reader("good").read()
+    assert first.health == GpuHealth(
+        temperature_c=61, power_limit_w=700.0, energy_j=4000.0, clock_events=0, power_violation_s=0.0,
+        thermal_violation_s=0.0, ecc_corrected=4, ecc_uncorrected=0, rows_remapped_corrected=2,
+        rows_remapped_uncorrected=1, remapping_pending=True, remapping_failed=False, pcie_replays=6,
+        nvlink_crc_errors=11, nvlink_replays=11, nvlink_recoveries=None, xid_errors=0, newest_xid=None,
+    )  # fmt: skip
+    assert (second.health.energy_j, second.health.thermal_violation_s, second.health.xid_errors) == (None, None, None)
+    assert second.health.rows_remapped_corrected is None
+
+
+async def test_xid_errors_are_counted_once_and_an_old_driver_has_its_own_name_of_the_reasons(reader):
+    gpus = reader("xid")
+    first = (await gpus.read())[0].health
+    assert (first.xid_errors, first.newest_xid) == (2, 79)
+    assert (await gpus.read())[0].health.xid_errors == 2
+    assert (await reader("old driver").read())[0].health.clock_events == 1
 
 
 async def test_mig_instances(reader):

@@ -14,7 +14,7 @@ from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.telemetry.sampler import Sampler
 from nodeagent.telemetry.slurm_jobs import SlurmJob, SlurmJobs, idle_gpus, step_gpus, with_jobs
-from nodeagent.wire.report import GpuProcess, GpuReading, MigReading, Usr1Report
+from nodeagent.wire.report import GpuHealth, GpuProcess, GpuReading, MigReading, Usr1Report
 from tests.unit.nodeagent.identity.trees import plant, process, stat
 from tests.unit.nodeagent.jobsocket.test_registry import Node
 
@@ -24,7 +24,7 @@ S = 1_000_000_000
 def gpu(index, processes=(), mig=()):
     nothing = dict.fromkeys(GpuReading.__dataclass_fields__)
     reported = None if processes is None else tuple(GpuProcess(pid, None) for pid in processes)
-    return GpuReading(**nothing | {"index": index, "processes": reported, "mig": tuple(mig)})
+    return GpuReading(**nothing | {"index": index, "processes": reported, "mig": tuple(mig), "health": GpuHealth()})
 
 
 def job(pids, gpus, job_id=7):

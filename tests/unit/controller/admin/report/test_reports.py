@@ -6,6 +6,7 @@ import asyncio
 import os
 import pwd
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.accounting import AccountedRun
 from protos.headway.v1 import admin_pb2
+from tests.unit.controller.examples.reports import Training
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
 from tests.unit.controller.worlds.measured import measured_world, share_nodes
 
@@ -112,6 +114,28 @@ async def test_speed_contention_and_steps_come_from_the_agents(folder: Path, mon
         # and to its own user, where jobs are private, the jobs of others have no id
         theirs = await reports.report(second.job_id, "bob", private=True)
         assert [other.job_id for other in theirs.beside] == [""]
+
+
+async def test_the_energy_is_that_of_all_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        key = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2)
+        await world.go_on(3)
+        reports = reports_of(world)
+        assert not (await reports.report(key.job_id, "", private=False)).HasField("energy_kwh")
+        now_s = time.time()
+        training = Training(int(key.job_id), ("n1", "n2"), 3.0, start_s=now_s - 1000, end_s=1e12)
+
+        async def used(node: str, *joules: float) -> None:
+            for total in joules:
+                report = training.report(node, now_s)
+                report.job.energy_joules = total
+                fleet.agents[node].outbox.put(report, keep=True)
+            await fleet.said()
+
+        await used("n1", 0.0, 1.8e6, 3.6e6)
+        await used("n2", 1.8e6)
+        found = await reports.report(key.job_id, "", private=False)
+        assert found.energy_kwh == pytest.approx(1.5)
 
 
 async def test_runs_and_gpu_hours_are_those_of_slurms_accounting(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 Values are those of the real functions; what a real GPU of that kind does not support raises, as in the real library.
 """
-# ruff: noqa: N802 - the names are the library's
+# ruff: noqa: N802, N816 - the names are the library's
 
 from __future__ import annotations
 
@@ -16,8 +16,18 @@ from types import SimpleNamespace
 NVML_CLOCK_SM = 1
 NVML_PCIE_UTIL_TX_BYTES = 0
 NVML_PCIE_UTIL_RX_BYTES = 1
+NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL = 38
+NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL = 52
+NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL = 59
 NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
 NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
+NVML_TEMPERATURE_GPU = 0
+NVML_PERF_POLICY_POWER = 0
+NVML_PERF_POLICY_THERMAL = 1
+NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+NVML_VOLATILE_ECC = 0
+nvmlEventTypeXidCriticalError = 8
 
 BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
 
@@ -106,7 +116,86 @@ def nvmlDeviceGetPcieThroughput(handle, counter):
     return 5_000 + counter
 
 
+_energy_mj = [1_000_000]
+_violation_ns = {NVML_PERF_POLICY_POWER: 0, NVML_PERF_POLICY_THERMAL: 0}
+_waits = [0]
+_xids = [79, 79] if BEHAVIOUR == "xid" else []
+
+
+def nvmlDeviceGetTemperature(handle, sensor):
+    assert sensor == NVML_TEMPERATURE_GPU
+    return 61
+
+
+def nvmlDeviceGetEnforcedPowerLimit(handle):
+    return 700_000
+
+
+def nvmlDeviceGetTotalEnergyConsumption(handle):
+    if handle.index == 1:
+        raise NVMLError("Not Supported")
+    _energy_mj[0] += 3_000_000
+    return _energy_mj[0]
+
+
+def nvmlDeviceGetCurrentClocksEventReasons(handle):
+    if BEHAVIOUR == "old driver":
+        raise NVMLError("Function Not Found")
+    return 0x20 if BEHAVIOUR == "throttled" and handle.index == 0 else 0
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    return 0x1
+
+
+def nvmlDeviceGetViolationStatus(device, policy):
+    if device.index == 1:
+        raise NVMLError("Not Supported")
+    if BEHAVIOUR == "throttled" and policy == NVML_PERF_POLICY_THERMAL:
+        _violation_ns[policy] += 2_500_000_000
+    return SimpleNamespace(referenceTime=1_700_000_000_000_000, violationTime=_violation_ns[policy])
+
+
+def nvmlDeviceGetTotalEccErrors(handle, kind, scope):
+    assert scope == NVML_VOLATILE_ECC
+    return {NVML_MEMORY_ERROR_TYPE_CORRECTED: 4, NVML_MEMORY_ERROR_TYPE_UNCORRECTED: 0}[kind]
+
+
+def nvmlDeviceGetRemappedRows(device):
+    if device.index == 1:
+        raise NVMLError("Not Supported")
+    return (2, 1, 1, 0)
+
+
+def nvmlDeviceGetPcieReplayCounter(handle):
+    return 6
+
+
+def nvmlEventSetCreate():
+    return []
+
+
+def nvmlDeviceRegisterEvents(handle, kinds, events):
+    assert kinds == nvmlEventTypeXidCriticalError
+    if handle.index == 1:
+        raise NVMLError("Not Supported")
+    events.append(handle)
+
+
+def nvmlEventSetWait_v2(events, timeoutms):
+    assert timeoutms == 0
+    _waits[0] += 1
+    if BEHAVIOUR == "xid later" and _waits[0] == 2:
+        _xids.append(79)
+    if not _xids:
+        raise NVMLError("Timeout")
+    return SimpleNamespace(device=events[0], eventType=nvmlEventTypeXidCriticalError, eventData=_xids.pop())
+
+
 def nvmlDeviceGetFieldValues(handle, fields):
+    if not isinstance(fields[0], tuple):  # errors over all links
+        codes = [0 if field != NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL else 3 for field in fields]
+        return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(ullVal=11)) for code in codes]
     assert all(scope == 0xFFFFFFFF for _field, scope in fields)
     if handle.index == 1:
         return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0)) for _ in fields]

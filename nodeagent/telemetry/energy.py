@@ -1,0 +1,45 @@
+"""Energy of jobs: the differences of their GPUs' energy counters between two readings, added up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodeagent.telemetry.slurm_jobs import SlurmJob
+from nodeagent.wire.report import GpuReading
+
+
+class JobEnergy:
+    """Invariant: every joule that a GPU has used is given to the jobs that held it at the end of the interval, in equal parts."""
+
+    def __init__(self) -> None:
+        self._counters: dict[int, float] = {}
+        """Energy counter of each GPU at the last reading, joules."""
+        self._used: dict[tuple[int, int], float] = {}
+        """Job and restart → joules so far."""
+
+    def read(self, gpus: Iterable[GpuReading], jobs: Mapping[int, SlurmJob]) -> Mapping[tuple[int, int], float]:
+        """Return the joules of each present run, by job and restart; a run without a counter on any of its GPUs is left out."""
+        now = {gpu.index: gpu.health.energy_j for gpu in gpus if gpu.health.energy_j is not None}
+        spent = {index: self._since(index, joules) for index, joules in now.items()}
+        self._counters |= now  # after a reading that failed, the next one has the energy of both intervals
+        held: dict[int, int] = {}
+        for job in jobs.values():
+            for index in job.gpus or ():
+                held[index] = held.get(index, 0) + 1
+        used: dict[tuple[int, int], float] = {}
+        for job in jobs.values():
+            own = [spent[index] / held[index] for index in job.gpus or () if index in spent]
+            if own:
+                key = (job.job_id, job.restart)
+                used[key] = self._used.get(key, 0.0) + sum(own)
+        # A run without a counter in this reading keeps what it has.
+        present = {(job.job_id, job.restart) for job in jobs.values()}
+        self._used = {key: joules for key, joules in self._used.items() if key in present} | used
+        return self._used
+
+    def _since(self, index: int, joules: float) -> float:
+        """Return the joules since the last reading. A counter that fell began anew: the driver was loaded again."""
+        before = self._counters.get(index)
+        if before is None:
+            return 0.0
+        return joules - before if joules >= before else joules
