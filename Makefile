@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DOCS_STAMP := $(VENV)/.docs-ready
+PACKAGE_STAMP := $(VENV)/.package-ready
+RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
-.PHONY: setup demo test test-slow collect check docs man hooks bench fidelity proto clean
+.PHONY: setup demo test test-slow collect check docs man packages hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
 # Tests start hundreds of Python processes, each of which would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,6 +29,11 @@ $(DOCS_STAMP): $(STAMP)
 	@./setup.sh $(VENV) docs
 	@touch $@
 
+# And what builds the packages.
+$(PACKAGE_STAMP): $(STAMP)
+	@./setup.sh $(VENV) package
+	@touch $@
+
 ## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside
 demo: setup
 	@$(BIN)/python -m slurm.demo
@@ -44,7 +51,7 @@ test: setup $(DOCS_STAMP)
 collect: setup
 	@found=$$($(BIN)/python -m pytest -m "not slow" --collect-only --quiet --quiet) || { echo "$$found"; exit 1; }
 
-test-slow: setup
+test-slow: setup $(PACKAGE_STAMP)
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	$(BIN)/python -m pytest -m slow
 
@@ -79,6 +86,10 @@ docs: setup $(DOCS_STAMP)
 ## make man        manual pages and shell completions of all programs, in build/share
 man: setup
 	@$(BIN)/python -m policies.serving.manual --out build/share
+
+## make packages   .deb, .rpm and SBOM in dist/, for this release of Debian (RELEASE=trixie: another); as root, with debootstrap
+packages: setup $(PACKAGE_STAMP)
+	@systemd/packages/build.sh $(RELEASE) dist
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a virtual environment with every version pinned (constraints.txt).
-# Usage: setup.sh DIR        Headway with all that its checks, tests and demonstration need (PYTHON=python3.12 chooses another Python)
-#        setup.sh DIR docs   in such an environment, what builds the documentation site
+# Usage: setup.sh DIR           Headway with all that its checks, tests and demonstration need (PYTHON=python3.12 chooses another Python)
+#        setup.sh DIR docs      in such an environment, what builds the documentation site
+#        setup.sh DIR package   the same for what builds the packages
 set -eu
 venv=$1
 python=${PYTHON:-python3}
@@ -18,11 +19,11 @@ pip_install() {
         stop "pip could not install the Python packages into $venv; its message is above. The next \`make\` tries again."
 }
 
-if [ "${2:-}" = docs ]; then
-    say "installing what builds the documentation site into $venv"
-    "$venv/bin/python" -c 'import tomllib
-with open("pyproject.toml", "rb") as file: print(*tomllib.load(file)["project"]["optional-dependencies"]["docs"], sep="\n")' >"$venv/docs.txt"
-    pip_install -r "$venv/docs.txt"
+if [ -n "${2:-}" ]; then
+    say "installing the extra \"$2\" of pyproject.toml into $venv"
+    "$venv/bin/python" -c 'import sys, tomllib
+with open("pyproject.toml", "rb") as file: print(*tomllib.load(file)["project"]["optional-dependencies"][sys.argv[1]], sep="\n")' "$2" >"$venv/$2.txt"
+    pip_install -r "$venv/$2.txt"
     exit
 fi
 

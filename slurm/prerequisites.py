@@ -34,6 +34,7 @@ _PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "mung
 _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
 _CONTAINER_PROGRAMS = ("podman", "conmon", "crun")
 _BROWSERS = ("chromium", "chromium-browser")
+_PROMETHEUS = ("prometheus", "promtool")
 _GROUPS = ((_PROGRAMS, PACKAGES), (_ACCOUNTING_PROGRAMS, ACCOUNTING_PACKAGES))
 _UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
@@ -178,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "tests of the web page in a browser will be skipped: no chromium; `apt-get install chromium` on Debian "
             "(a large package, so it is not installed with the others)"
         )
+    if _absent(_PROMETHEUS):
+        _say("tests of the alerts with Prometheus will be skipped; `apt-get install prometheus` on Debian and Ubuntu")
     return 0
 
 

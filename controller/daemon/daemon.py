@@ -286,6 +286,7 @@ class Controller:
             self.health.last_good_s = self.clock.now()
 
     def _failed(self, problem: str) -> None:
+        self.health.failures += 1
         if problem != self.health.last_error:
             log.error("cycle_failed", problem=problem)
             self.events.add("error", "", problem)

@@ -147,6 +147,11 @@ class Journal:
         """Write everything back into the one file, and close it."""
         self._file.close()
 
+    @property
+    def is_well(self) -> bool:
+        """False from a failure until a write has succeeded again. It may be called from other threads."""
+        return self._file.is_well
+
     def require_well(self) -> None:
         """Raise JournalError while the journal cannot be written. No change may be sent to Slurm then."""
         self._file.require_well()

@@ -118,6 +118,11 @@ class JournalFile:
             return problem
         return JournalError(f"the journal was damaged ({error}) and was set aside; another one is in its place")
 
+    @property
+    def is_well(self) -> bool:
+        """False from a failure until a write has succeeded again. It may be called from other threads."""
+        return self._well and not self._ended
+
     def require_well(self) -> None:
         """Raise JournalError while the journal cannot be written. After a failure, test it with a write larger than any step."""
         try:

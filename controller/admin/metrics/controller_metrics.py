@@ -97,6 +97,12 @@ class ControllerMetrics(Collector):
         yield gauge("headway_last_cycle_timestamp_seconds", "End of the last good cycle, Unix time", health.last_good_s)
         yield gauge("headway_start_timestamp_seconds", "Start of the controller, Unix time", health.started_s)
         yield counter("headway_cycles", "Good cycles", health.cycles)
+        yield counter("headway_cycle_failures", "Cycles that failed", health.failures)
+        yield gauge(
+            "headway_journal_writable",
+            "0 from a failure of the journal until it can be written again",
+            self._controller.journal.is_well,
+        )
         failures = self._controller.tasks.failures
         yield counters("headway_task_failures", "Failures of background tasks, which are begun again", "task", failures)
         yield gauges(
@@ -114,11 +120,15 @@ class ControllerMetrics(Collector):
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
-        tally = Tally(found.role for _, found in view.jobs())
+        roles = [(job, found.role) for job, found in view.jobs()]
+        tally = Tally(role for _, role in roles)
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by their role", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
         yield jobs
+        now_s = self._controller.clock.now()
+        waits = (view.wait_s(job, now_s) for job, role in roles if role is Role.WAITING)
+        yield gauge("headway_longest_wait_seconds", "Longest wait of a job that waits now", max(waits, default=0.0))
         # A copy, because the event loop changes them meanwhile.
         refusals = list(self._controller.ledger.refusals.values())
         often = sum(refusal.count >= _OFTEN for refusal in refusals)

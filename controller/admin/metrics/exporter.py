@@ -17,6 +17,7 @@ from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
+from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
 from controller.cycle.view.controller_view import ControllerView
@@ -32,7 +33,8 @@ def make_registry(
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
-    PreemptionMetrics(controller.preemptions, registry)
+    controller.listeners.append(WaitMetrics(controller, registry).on_cycle)
+    PreemptionMetrics(controller, registry)
     if measurement is not None:
         AgentMetrics(measurement, registry)
     if receivers:

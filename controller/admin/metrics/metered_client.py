@@ -27,6 +27,10 @@ LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 """Upper bounds of the histograms of latencies, in seconds."""
 
 
+_READINGS = ("facts", "topology", "shares", "snapshot", "unregistered", "read")
+_CHANGES = ("hold", "unmark", "mark", "pin", "unpin", "release", "signal", "requeue_hold", "set_begin_time")
+
+
 class MeteredClient:
     """A SlurmClient that forwards every call and measures its duration. Invariant: answers and errors are forwarded unchanged."""
 
@@ -42,6 +46,10 @@ class MeteredClient:
             ["verb", "kind"],
             registry=None,
         )
+        # With 0 from the start, because Prometheus does not see the increase of a series that begins with its first error.
+        for verb in (*_READINGS, *_CHANGES):
+            for kind in ("unavailable", "reply", *(("refused", "gone") if verb in _CHANGES else ())):
+                self.errors.labels(verb, kind)
 
     async def close(self) -> None:
         """End the processes of the client."""

@@ -9,7 +9,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.preempt.manager import PreemptionManager
+from controller.admin.metrics.families import gauge
+from controller.cycle.view.controller_view import ControllerView
+from controller.preempt.budget import BY_ITSELF, HOUR_S
 from controller.state.preemption import Cause, Preemption, Stage
 
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0)
@@ -19,8 +21,13 @@ _ENDS = (Stage.RESUMED, Stage.STARTED, Stage.CALLED_OFF, Stage.OVER)
 class PreemptionMetrics(Collector):
     """Counts preemptions as they end. Labels are bounded: causes, ends, and the parts of a preemption."""
 
-    def __init__(self, preemptions: PreemptionManager, registry: CollectorRegistry) -> None:
-        self._preemptions = preemptions
+    def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
+        self._controller = controller
+        preemptions = controller.preemptions
+        # Kept in memory, because the exporter's thread cannot read the journal.
+        self._asked_s: dict[int, float] = {}
+        for row in preemptions.since(controller.clock.now() - HOUR_S):
+            self._note_cost(row)
         self._ended = Counter(
             "headway_preemptions", "Preemptions that have ended, by cause and outcome", ["cause", "end"],
             registry=registry,
@@ -38,6 +45,7 @@ class PreemptionMetrics(Collector):
         registry.register(self)
 
     def _on_change(self, row: Preemption) -> None:
+        self._note_cost(row)
         if row.open:
             return
         self._ended.labels(row.cause.value, _label(row.stage)).inc()
@@ -46,8 +54,25 @@ class PreemptionMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the values at the time of the scrape."""
-        rows = list(self._preemptions.open.values())
+        rows = list(self._controller.preemptions.open.values())
         yield GaugeMetricFamily("headway_preemptions_open", "Preemptions that are under way", value=float(len(rows)))
+        yield from self._of_budget()
+
+    def _note_cost(self, row: Preemption) -> None:
+        """Note a preemption that counts against the budget, and forget those that no longer do."""
+        if row.cause in BY_ITSELF:
+            since_s = self._controller.clock.now() - HOUR_S
+            lately = {number: asked_s for number, asked_s in self._asked_s.items() if asked_s > since_s}
+            self._asked_s = {**lately, row.number: row.asked_s}  # replaced, because the exporter's thread reads it
+
+    def _of_budget(self) -> Iterator[Metric]:
+        since_s = self._controller.clock.now() - HOUR_S
+        spent = sum(asked_s > since_s for asked_s in self._asked_s.values())
+        most = self._controller.settings.preemption_budget_per_hour
+        yield gauge(
+            "headway_preemption_budget", "Preemptions by policies and the threshold that an hour may have", most
+        )
+        yield gauge("headway_preemption_budget_left", "Further ones that may begin now", max(most - spent, 0))
 
 
 def parts(row: Preemption) -> Iterator[tuple[str, float]]:

@@ -30,6 +30,8 @@ class Health:
     plan_s: float = 0.0
     """Time from the last snapshot to its plan, seconds."""
     cycles: int = 0
+    failures: int = 0
+    """Number of cycles that failed, and of stops of jobs between cycles that did."""
     last_error: str = ""
     slurm_away: int = 0
     """Number of consecutive readings that slurmctld did not answer."""

@@ -8,8 +8,8 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,25 +18,19 @@ from typing import Any
 import pytest
 import typer.main
 
-from controller.admin.metrics.exporter import make_registry
-from controller.admin.metrics.metered_client import MeteredClient
-from controller.agents.node_table import NodeStatus
 from controller.base.config import load_settings
-from controller.base.lease import Lease, write_lease
-from controller.contention.measurement import Measurement
 from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
-from controller.notify.outbox import Outbox
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA
 from controller.web.settings import load_settings as load_web_settings
 from nodeagent.config import load_settings as load_agent_settings
 from nodeagent.metrics.node_families import node_families
 from nodeagent.wire.report import NodeReport, SocketCounters
-from policies.api import LearningStatus, PolicySpec
+from policies.api import PolicySpec
 from policies.serving.client import PolicyClient
 from simulator.runs.sweep import load_sweep
-from tests.unit.controller.worlds.controller_world import world_in
+from tests.unit.docs.monitoring.exported import exported, names
 from tests.unit.policies.processes import eventually, running
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
@@ -263,28 +257,9 @@ def test_the_configuration_reference_is_up_to_date() -> None:
     assert written == config_docs.render(), "run `python -m controller.daemon.config_docs` and commit"
 
 
-class NoAgents:
-    """A server without agents."""
-
-    nodes: Mapping[str, NodeStatus] = {}
-    reports = 0
-    refused: Mapping[str, int] = {}
-    left_out: Mapping[str, int] = {}
-
-
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller with every metric
-    world = world_in(tmp_path)
-    measurement = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
-    await world.turn()
-    learning = LearningStatus(change=0.1, ci95=0.2)
-    server = world.decider._server
-    world.decider._server = replace(server, spec=PolicySpec(name="learns", source="tests", learning=learning))
-    write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
-    world.client = MeteredClient(world.slurm.client, world.clock)
-    registry = make_registry(world, measurement, [Outbox("webhook", lambda _: None)])
-    suffixes = {"counter": "_total", "info": "_info"}
-    there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
+    there = names(await exported(tmp_path))
     # and the metrics of a node
     report = NodeReport("n1", 0.0, 0, None, (), None, (), SocketCounters(0, 0, 0, 0, 0, 0, 0))
     there |= {family.name for family in node_families(report)}

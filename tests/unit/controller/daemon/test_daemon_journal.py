@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.admin.messages import status
+from controller.admin.metrics.exporter import make_registry
 from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError
@@ -73,10 +74,15 @@ async def test_no_cycle_is_good_while_the_journal_cannot_be_written(daemon: Daem
     # then no cycle is good all the same, so that the lease runs out
     assert await daemon.cycles(10) == 0
     assert "is the disk full" in daemon.controller.health.last_error
+    registry = make_registry(daemon.controller)
+    assert registry.get_sample_value("headway_journal_writable") == 0
+    assert registry.get_sample_value("headway_cycle_failures_total") == 10
     # and with room again, everything goes on
     db.execute("PRAGMA max_page_count = 1000000")
     assert await daemon.cycles(3) == 3
     assert daemon.controller.health.last_error == ""
+    assert registry.get_sample_value("headway_journal_writable") == 1
+    assert registry.get_sample_value("headway_cycle_failures_total") == 10
 
 
 async def test_damage_costs_a_cycle_and_is_reported(daemon: Daemon) -> None:

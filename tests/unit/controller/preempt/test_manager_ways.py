@@ -282,6 +282,8 @@ async def test_status_why_and_prometheus_show_the_preemption(folder: Path) -> No
     async with preempted_world(folder) as cluster, asking(folder / "status.sock") as status:
         world = cluster.world
         registry = make_registry(world)
+        budget = world.settings.preemption_budget_per_hour
+        assert registry.get_sample_value("headway_preemption_budget_left") == budget
         job = await cluster.running()
         world.preemptions.begin(
             job, Cause.THRESHOLD, "twice as slow as alone", RelocationConstraint(avoid=frozenset({"n1"}))
@@ -301,6 +303,9 @@ async def test_status_why_and_prometheus_show_the_preemption(folder: Path) -> No
         assert registry.get_sample_value("headway_preemptions_total", ended) == 1
         assert registry.get_sample_value("headway_preemptions_total", {"cause": "operator", "end": "called_off"}) == 0
         assert registry.get_sample_value("headway_preemptions_open") == 0
+        for reading in (registry, make_registry(world)):  # the other is that of a controller that has started again
+            assert reading.get_sample_value("headway_preemption_budget") == budget
+            assert reading.get_sample_value("headway_preemption_budget_left") == budget - 1
         for part in ("save", "stop", "place", "resume", "whole"):
             assert registry.get_sample_value("headway_preemption_seconds_count", {"part": part}) == 1
         world.slurm.cancel(job.key.job_id)

@@ -1,0 +1,49 @@
+"""Metrics of the waits of jobs, from their submission to their first start, by size."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from controller.admin.explain.cycle_view import CycleView
+from controller.cycle.view.controller_view import ControllerView
+from controller.cycle.view.result import CycleResult
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Upper bounds of the sizes, in GPUs; larger jobs have the label "more"."""
+
+_MORE = "more"
+_SECONDS = (
+    10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0, 86_400.0, 172_800.0, 604_800.0,
+)  # fmt: skip
+
+
+class WaitMetrics:
+    """Counts the waits that have ended. Invariant: each job counts once, at the first start that this controller sees.
+
+    A job that has started before the controller has is left out, because an earlier controller may have counted it.
+    """
+
+    def __init__(self, controller: ControllerView, registry: CollectorRegistry) -> None:
+        self._controller = controller
+        self._waits = Histogram(
+            "headway_wait_seconds", "Time from the submission of jobs to their first start, by their size", ["gpus"],
+            registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+        for size in (*map(str, SIZES), _MORE):
+            self._waits.labels(size)
+
+    def on_cycle(self, result: CycleResult) -> None:
+        """Count the jobs that have started since the cycle before."""
+        started = [job for job in result.changes.started if not job.restarts]
+        if not started:
+            return
+        view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
+        for job in started:
+            start_s, gpus = job.start_time_s, view.num_gpus(job)
+            if gpus and start_s is not None and start_s >= int(self._controller.health.started_s):
+                self._waits.labels(size_of(gpus)).observe(view.wait_s(job, start_s))
+
+
+def size_of(gpus: int) -> str:
+    """Return the label of a job with that number of GPUs."""
+    return next((str(most) for most in SIZES if gpus <= most), _MORE)

@@ -1,0 +1,93 @@
+"""The description of the packages agrees with the project; `tests/packages` builds and installs them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "systemd/packages"
+SCRIPTS = sorted([*FOLDER.glob("*.sh"), *FOLDER.glob("scripts/*")])
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in yaml.safe_load_all((FOLDER / "packages.yaml").read_text())}
+
+
+def links(package: str) -> dict[str, str]:
+    contents = documents()[package]["contents"]
+    return {each["dst"]: each["src"] for each in contents if each.get("type") == "symlink"}
+
+
+def test_each_package_has_its_scripts_and_no_other_is_there() -> None:
+    named = {Path(path).name for each in documents().values() for path in each["scripts"].values()}
+
+    assert named == {path.name for path in FOLDER.glob("scripts/*")}
+
+
+@pytest.mark.parametrize("package", ["headway", "headway-agent"])
+def test_links_lead_to_programs_of_the_project(package: str) -> None:
+    programs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    linked = {Path(dst).name for dst in links(package) if dst.startswith("/usr/bin/")}
+
+    assert linked <= programs.keys()
+    assert all(links(package)[f"/usr/bin/{name}"] == f"/opt/headway/bin/{name}" for name in linked)
+
+
+def test_every_program_of_a_unit_is_in_its_package() -> None:
+    for package, units in (
+        ("headway", ROOT.glob("systemd/*.service")),
+        ("headway-agent", [ROOT / "systemd/headway-agent.service"]),
+    ):
+        started = {
+            line.split()[0].removeprefix("ExecStart=/opt/headway/bin/")
+            for unit in units
+            for line in unit.read_text().splitlines()
+            if line.startswith("ExecStart=/opt/headway/")
+        }
+        assert started
+        assert {f"/usr/bin/{name}" for name in started} <= links(package).keys()
+
+
+def test_packages_that_share_a_folder_exclude_each_other() -> None:
+    found = documents()
+
+    assert found["headway"]["conflicts"] == ["headway-agent"]
+    assert found["headway-agent"]["conflicts"] == ["headway"]
+
+
+def test_settings_of_the_administrator_are_kept() -> None:
+    for each in documents().values():
+        (settings,) = (part for part in each["contents"] if part["dst"].startswith("/etc/headway/"))
+        assert settings["type"] == "config|noreplace"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_valid(path: Path) -> None:
+    shell = shutil.which("dash") or "sh"
+    done = subprocess.run([shell, "-n", path], capture_output=True, text=True, timeout=10, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("scripts/*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("argument", ["upgrade", "1", "failed-upgrade", "abort-remove"])
+def test_an_upgrade_stops_and_removes_nothing(path: Path, argument: str, tmp_path: Path) -> None:
+    """Programs of the system are replaced by one that writes down how it was called."""
+    called = tmp_path / "called"
+    for name in ("systemctl", "systemd-sysusers", "systemd-tmpfiles", "rm", "id", "getent"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{called}\n')
+        (tmp_path / name).chmod(0o755)
+    subprocess.run(
+        ["/bin/sh", path, argument], env={"PATH": str(tmp_path)}, timeout=10, check=True, capture_output=True
+    )
+
+    text = called.read_text() if called.exists() else ""
+    assert "disable" not in text and "stop" not in text and "rm " not in text
