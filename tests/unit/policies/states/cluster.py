@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
@@ -145,24 +146,52 @@ def _floats(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float
     return np.array(values, dtype=np.float64)
 
 
+# Strategies are made once: hypothesis takes longer to make one than to draw from it.
+_UP_TO_3 = st.integers(1, 3)
+_UP_TO_4 = st.integers(1, 4)
+_UP_TO_8 = st.integers(1, 8)
+_UP_TO_20 = st.integers(1, 20)
+_ONE_IN_4 = st.integers(0, 3)
+_ONE_IN_5 = st.integers(0, 4)
+_ONE_IN_6 = st.integers(0, 5)
+_ONE_IN_7 = st.integers(0, 6)
+_YES_OR_NO = st.booleans()
+_MAX_NODES = {low: st.integers(low, 6) for low in range(1, 4)}
+_SPLITS = st.sampled_from(Split)
+_UNIFORM_GPUS = st.sampled_from([2, 4, 8])
+_NODE_GPUS = st.sampled_from([0, 2, 4, 4, 8])
+_NODE_CPUS = st.sampled_from([0, 8, 16])
+_NODE_MEMORY_MIB = st.sampled_from([0, 1000])
+_FOREIGN_CPUS = st.integers(0, 4)
+_CPUS_PER_GPU = st.sampled_from([0.0, 0.0, 2.0, 2.5])
+_MEMORY_MIB_PER_GPU = st.sampled_from([0.0, 0.0, 200.0])
+_ESTIMATES_S = st.sampled_from([math.nan, 1.0, 2.0, 2.0, 3.0, 5.0, 8.0])
+_SERVICE_S = st.sampled_from([0.0, 0.0, 1.0, 4.0])
+_ATTAINED_GPU_S = st.sampled_from([0.0, 0.0, 10.0, 3200.0, 5000.0])
+_MEASURED = st.sampled_from([None, None, (1.0, 1.0, 4.0), (2.5, 0.7, math.nan), (math.nan, 0.0, 0.5)])
+_TRAINING = st.sampled_from([None, None, (20.0, 0.25), (math.nan, 1.0), (3.0, math.nan)])
+_NODE_SETS = {nodes: st.none() | st.frozensets(st.integers(0, nodes - 1)) for nodes in range(1, 9)}
+_NODE_ORDERS = {nodes: st.permutations(range(nodes)) for nodes in range(1, 9)}
+
+
 @st.composite
 def node_lists(draw: st.DrawFn, *, uniform: bool = False) -> list[Node]:
     """Up to eight nodes; uniform ones are the plain NxG clusters that the published policies are stated for."""
-    count = draw(st.integers(1, 8))
+    count = draw(_UP_TO_8)
     if uniform:
-        return [Node(gpus=draw(st.sampled_from([2, 4, 8])))] * count
-    limited = draw(st.booleans())
+        return [Node(gpus=draw(_UNIFORM_GPUS))] * count
+    limited = draw(_YES_OR_NO)
     nodes = []
     for _ in range(count):
-        gpus = draw(st.sampled_from([0, 2, 4, 4, 8]))
+        gpus = draw(_NODE_GPUS)
         nodes.append(
             Node(
                 gpus=gpus,
-                cpus=draw(st.sampled_from([0, 8, 16])) if limited else 0,
-                memory_mib=draw(st.sampled_from([0, 1000])) if limited else 0,
-                available=draw(st.integers(0, 5)) > 0,
-                foreign_gpus=draw(st.integers(0, gpus)) if draw(st.integers(0, 4)) == 0 else 0,
-                foreign_cpus=draw(st.integers(0, 4)) if limited else 0,
+                cpus=draw(_NODE_CPUS) if limited else 0,
+                memory_mib=draw(_NODE_MEMORY_MIB) if limited else 0,
+                available=draw(_ONE_IN_6) > 0,
+                foreign_gpus=draw(st.integers(0, gpus)) if draw(_ONE_IN_5) == 0 else 0,
+                foreign_cpus=draw(_FOREIGN_CPUS) if limited else 0,
             )
         )
     return nodes
@@ -177,45 +206,42 @@ def states(draw: st.DrawFn, *, uniform: bool = False, max_jobs: int = 14) -> Clu
     jobs = []
     for _ in range(draw(st.integers(0, max_jobs))):
         job = draw(_requests(len(nodes), uniform=uniform))
-        if draw(st.booleans()):
+        if draw(_YES_OR_NO):
             job = _run(draw, job, free, whole)
         jobs.append(job)
     return cluster(nodes, jobs)
 
 
+@cache
 @st.composite
 def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
-    durations = st.sampled_from([math.nan, 1.0, 2.0, 2.0, 3.0, 5.0, 8.0])
     if uniform:
-        request = Job(gpus=draw(st.integers(1, 20)))
+        request = Job(gpus=draw(_UP_TO_20))
     else:
-        split = draw(st.sampled_from(Split))
-        low = draw(st.integers(1, 3))
-        high = draw(st.integers(low, 6))
-        gpus = draw(st.integers(1, 4)) * low if split is Split.FIXED else draw(st.integers(1, 20))
-        members = st.frozensets(st.integers(0, num_nodes - 1))
+        split = draw(_SPLITS)
+        low = draw(_UP_TO_3)
+        high = draw(_MAX_NODES[low])
+        gpus = draw(_UP_TO_4) * low if split is Split.FIXED else draw(_UP_TO_20)
         request = Job(
             gpus=gpus,
             split=split,
             min_nodes=low,
             max_nodes=high,
-            exclusive=draw(st.integers(0, 6)) == 0,
-            cpus_per_gpu=draw(st.sampled_from([0.0, 0.0, 2.0, 2.5])),
-            memory_mib_per_gpu=draw(st.sampled_from([0.0, 0.0, 200.0])),
-            nodes=draw(st.none() | members),
+            exclusive=draw(_ONE_IN_7) == 0,
+            cpus_per_gpu=draw(_CPUS_PER_GPU),
+            memory_mib_per_gpu=draw(_MEMORY_MIB_PER_GPU),
+            nodes=draw(_NODE_SETS[num_nodes]),
         )
     return Job(
         **vars(request)
         | {
-            "estimate_s": draw(durations),
-            "service_s": draw(st.sampled_from([0.0, 0.0, 1.0, 4.0])),
-            "attained_gpu_s": draw(st.sampled_from([0.0, 0.0, 10.0, 3200.0, 5000.0])),
-            "preemptible": draw(st.integers(0, 3)) > 0,
-            "sizes": draw(st.none() | st.just((1, 2 * request.gpus))),
-            "measured": draw(
-                st.sampled_from([None, None, (1.0, 1.0, 4.0), (2.5, 0.7, math.nan), (math.nan, 0.0, 0.5)])
-            ),
-            "training": draw(st.sampled_from([None, None, (20.0, 0.25), (math.nan, 1.0), (3.0, math.nan)])),
+            "estimate_s": draw(_ESTIMATES_S),
+            "service_s": draw(_SERVICE_S),
+            "attained_gpu_s": draw(_ATTAINED_GPU_S),
+            "preemptible": draw(_ONE_IN_4) > 0,
+            "sizes": (1, 2 * request.gpus) if draw(_YES_OR_NO) else None,
+            "measured": draw(_MEASURED),
+            "training": draw(_TRAINING),
         }
     )
 
@@ -224,7 +250,7 @@ def _run(draw: st.DrawFn, job: Job, free: dict[int, int], whole: set[int]) -> Jo
     """Let the job run on free GPUs, at most as many as it requests; it waits if no GPU is free."""
     occupied: dict[int, int] = {}
     rest = job.gpus
-    for node in draw(st.permutations(sorted(free))):
+    for node in draw(_NODE_ORDERS[len(free)]):
         room = free[node] if not job.exclusive or node in whole else 0
         share = min(rest, room)
         if share > 0:
