@@ -1,5 +1,6 @@
 """Learned policies: shared parts, and a folder for each system.
-Imports `api`, `documents`, `errors`, `heuristics`, `model`, `options`, `ordering`, `placement`, `selection` and `speeds`.
+Imports `api`, `documents`, `errors`, `heuristics`, `model`, `options`, `ordering`, `placement`, `selection`, `speeds` and
+`state`.
 
 A recipe reads like its paper. It is composed of these parts, each usable without the others:
 

@@ -6,5 +6,6 @@ Imports `api`, `documents`, `errors`, `learned/algorithms`, `learned/evaluation`
 supervised phase imitates, `exploration` the job-aware exploration, `supervised` and `slots` the two phases, `on_policy` and
 `credit` another form of the second one, with the network of `shared_network`, which are not in the paper, `recipe` their
 hyper-parameters, `serving` and `without_bundle` the agent's choice, and `system` joins them for `headway-policy train dl2`.
-`policy` serves the agent on a cluster, `slot_state` shows it the cluster's jobs, and `learning` goes on training it there.
+`policy` serves the agents of both trainings on a cluster, `slot_state` shows it the cluster's jobs, and `learning`
+goes on training it there.
 """

@@ -4,8 +4,10 @@ Source: DL2 (Peng et al., TPDS 2021), sections 4 and 7. In every slot the agent 
 environment, to at most J jobs at once by arrival; placements follow by best fit. Jobs are resized by a preemption, so a job keeps
 its size for a slot at least. Jobs of fixed size take part with that size.
 
-With the option `learn`, the agent goes on learning from the cluster's own history while a server serves it (section 4.3 of the
-paper; `policies.learned.dl2.learning`).
+`dl2` serves the agent that the paper's form of training gives, `dl2-ppo` that of Headway's form, with the same class.
+
+With the option `learn`, the agent of `dl2` goes on learning from the cluster's own history while a server serves it (section 4.3 of
+the paper; `policies.learned.dl2.learning`).
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from policies.api import Decision, LearningStatus, Outcome, PolicySpec
 from policies.learned.dl2.learning.learner import ContinuedLearning
 from policies.learned.dl2.learning.service import ServiceFolder, Weights
 from policies.learned.dl2.learning.settings import LearnSettings
+from policies.learned.dl2.network import DL2Network
 from policies.learned.dl2.serving import Served
 from policies.learned.dl2.slot_state import SlotState
 from policies.learned.dl2.state_columns import WORKER, StateColumns
+from policies.learned.dl2.system import NAME, PPO_NAME, trained_network
 from policies.learned.resizing_guard import resizing_guard_of
 from policies.learned.training.agents import Logits
+from policies.learned.weights.card import ModelCard
 from policies.learned.weights.trained_range import TrainedRange, noted
 from policies.model import ClusterState
 from policies.options import layout_named, number
@@ -30,15 +35,46 @@ from policies.ordering.resizing import Resizer, ranges
 from policies.placement.rules import placement_rule
 
 ALL_REDUCE = "dl2-all-reduce"
-"""The weights that come with Headway for jobs without parameter servers."""
+"""The weights of `dl2` that come with Headway, for jobs without parameter servers."""
+PPO_SOURCE = "Headway; DL2 (Peng et al., TPDS 2021) with PPO, and a value for each job"
 SOURCE = "DL2: A Deep Learning-Driven Scheduler for Deep Learning Clusters (Peng et al., TPDS 2021)"
 
 
-class Dl2:
-    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs (servers masked).
+class SlotPolicy:
+    """The base of the policies of DL2's two systems. Invariant: a decision uses one set of weights from its begin to its end."""
 
-    Invariant: a decision uses one set of weights from its begin to its end.
-    """
+    def __init__(self, name: str, source: str, round_s: object, layout: object, guard: object) -> None:
+        """`round_s` is the length of a slot. The weights are given by `_serve`, before the first decision. Raises ValueError."""
+        self._served: tuple[Logits, StateColumns, TrainedRange]
+        self._slot_s = number("round_s", round_s, unit="seconds")
+        self._guard = resizing_guard_of(guard, self._slot_s)
+        self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
+        self.spec = PolicySpec(name=name, source=source, preempts=True, resizes=True, round_s=self._slot_s)
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Give tasks to jobs until the agent stops, then place the jobs."""
+        low, high = (column.tolist() for column in ranges(state))
+        served = self._served
+        columns, trained = served[1:]
+
+        def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
+            slot = SlotState(state, columns, self._slot_s, low, high)
+            slot.free = gpus
+            for first in range(0, len(order), columns.jobs):
+                _give_tasks(served[0], columns, slot, order[first : first + columns.jobs])
+            return slot.sizes
+
+        decision = self._resizer.decide(state, shares)
+        checked = decision if self._guard is None else self._guard.checked(state, decision)
+        return noted(trained, state, checked)
+
+    def _serve(self, network: DL2Network, columns: StateColumns, card: ModelCard) -> None:
+        """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""
+        self._served = Served(network, columns), columns, card.trained_range
+
+
+class Dl2(SlotPolicy):
+    """Divides the GPUs among elastic jobs by a trained network, in slots; for all-reduce jobs (servers masked)."""
 
     def __init__(
         self,
@@ -60,37 +96,21 @@ class Dl2:
         the fields of `LearnSettings`; empty: the agent does not learn. With `guard=false` the agent decides alone. Raises
         WeightsError, ValueError.
         """
+        super().__init__(NAME, SOURCE, round_s, layout, guard)
         settings = LearnSettings.of_options(
             learn, learn_every_s, learn_jobs, learn_days, learn_rounds, learn_longest_s, learn_memory_mib
         )
         service = ServiceFolder(None if settings is None else settings.folder, str(weights), ALL_REDUCE)
         found = service.load()
-        self._served: tuple[Logits, StateColumns, TrainedRange]
         self._take(found)
         self._learning = None if settings is None else ContinuedLearning(settings, service, found, self._take)
-        self._slot_s = number("round_s", round_s, unit="seconds")
-        self._guard = resizing_guard_of(guard, self._slot_s)
-        self._resizer = Resizer(placement_rule(layout_named(layout)), self._slot_s, "the agent gave it so many GPUs")
-        self.spec = PolicySpec(name="dl2", source=SOURCE, preempts=True, resizes=True, round_s=self._slot_s)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Give tasks to jobs until the agent stops, then place the jobs."""
-        low, high = (column.tolist() for column in ranges(state))
-        served = self._served
-        columns, trained = served[1:]
-
-        def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
-            slot = SlotState(state, columns, self._slot_s, low, high)
-            slot.free = gpus
-            for first in range(0, len(order), columns.jobs):
-                _give_tasks(served[0], columns, slot, order[first : first + columns.jobs])
-            return slot.sizes
-
-        decision = self._resizer.decide(state, shares)
+        """Decide on the state, and let the learning see it."""
+        decision = super().decide(state)
         if self._learning is not None:
             self._learning.see(state)
-        checked = decision if self._guard is None else self._guard.checked(state, decision)
-        return noted(trained, state, checked)
+        return decision
 
     def learn(self, outcome: Outcome) -> None:
         """Record how a job ended; without the option `learn`, discard it."""
@@ -112,9 +132,18 @@ class Dl2:
         return None if self._learning is None else self._learning.status()
 
     def _take(self, weights: Weights) -> None:
-        """Decide with these weights from the next decision on. One assignment, so that no decision sees two sets."""
-        served = Served(weights.network, weights.columns)
-        self._served = served, weights.columns, weights.card.trained_range
+        self._serve(weights.network, weights.columns, weights.card)
+
+
+class Dl2Ppo(SlotPolicy):
+    """Divides the GPUs among elastic jobs as `dl2` does, by the network that PPO trained; for all-reduce jobs."""
+
+    def __init__(
+        self, weights: str = "", round_s: float = 1200.0, layout: str = "consolidated", guard: bool = True
+    ) -> None:
+        """The options are those of `dl2`; `weights` are of a training of `dl2-ppo`. Raises WeightsError, ValueError."""
+        super().__init__(PPO_NAME, PPO_SOURCE, round_s, layout, guard)
+        self._serve(*trained_network(str(weights), PPO_NAME, PPO_NAME))
 
 
 def _give_tasks(network: Logits, columns: StateColumns, slot: SlotState, batch: Sequence[int]) -> None:

@@ -216,6 +216,6 @@ PPO_SYSTEM = replace(
     name=PPO_NAME,
     summary="the same tasks as DL2, by PPO with a value for each job; Headway",
     recipe=PPORecipe,
-    policies=(),
+    policies=(PPO_NAME,),
     agent=partial(agent, system=PPO_NAME),
 )

@@ -19,6 +19,8 @@ RESOURCES = 2
 """L: GPUs and cores."""
 TYPES = 8
 """Y: model types (table I)."""
+MOST_GPUS, MOST_CORES, MOST_TASKS = 8.0, 32.0, 8.0
+"""Amounts that are shown as 1, the largest of the paper's settings: GPUs and cores of a group, and tasks of a job."""
 
 
 @dataclass(frozen=True, eq=False)

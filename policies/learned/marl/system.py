@@ -1,6 +1,6 @@
 """MARL as a system that can be trained: several schedulers of one fat-tree, by actor-critic, after imitation of a greedy control.
 
-The agent acts in `headway/Marl-v0`, for all schedulers in turn. It serves no cluster: decisions there name nodes of one queue.
+The agent acts in `headway/Marl-v0`, for all schedulers in turn; the policy `marl` (`policy`) serves it on clusters too.
 """
 
 from __future__ import annotations
@@ -198,6 +198,7 @@ SYSTEM = TrainableSystem(
     setup=setup,
     card=card_details,
     train=train,
+    policies=(NAME,),
     agent=agent,
     presets={
         "alone": Recipe(imitation_rounds=0),

@@ -2,69 +2,21 @@
 
 A server's switch is connected with each of its CPUs by the server's network link. Tiers from 0: PCIe, between CPUs, and the
 levels of the network. Parallel switches are fused as in the topology (section VI-A): those above a tree's partitions are one, and
-those of one level of BCube that are above partitions are one. Bandwidths b in GB/s are shown as b / (b + 10), loads in pairs per
-GB/s as p / (p + 1); that of PCIe is the sum of the workers' shares, at most 1, and that between CPUs is not known: 0. These forms
-are our choice."""
+those of one level of BCube that are above partitions are one. The load of PCIe is the sum of the workers' shares, at most 1, and
+that between CPUs is not known: 0."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from policies.learned.marl.edges import CPUS, NETWORK, PCIE, Edges, Loads
 from policies.learned.marl.graphs import Graph
 from simulator.cluster.topology import BCubeRoutes, TreeRoutes
-from simulator.papers.marl.state.data_center import DataCenter, Floats, Ints
+from simulator.papers.marl.state.data_center import DataCenter
 
 _INNER_LEVELS_OF_BCUBE = 2
-_GBS = 10.0
-_TIERS = 5.0
-_PCIE, _CPUS, _NETWORK = 0, 1, 2
-
-
-@dataclass
-class _Edges:
-    """Edges under construction."""
-
-    ends: list[tuple[int, int]] = field(default_factory=list)
-    gbs: list[float] = field(default_factory=list)
-    tiers: list[int] = field(default_factory=list)
-    links: list[list[int]] = field(default_factory=list)
-    """Links of the network that an edge consists of."""
-
-    def add(self, ends: tuple[int, int], gbs: float, tier: int, links: list[int]) -> None:
-        self.ends.append(ends)
-        self.gbs.append(gbs)
-        self.tiers.append(tier)
-        self.links.append(links)
-
-    def graph(self, nodes: int) -> Graph:
-        gbs, tiers = np.array(self.gbs), np.array(self.tiers)
-        fixed = np.stack([gbs / (gbs + _GBS), np.minimum(tiers / _TIERS, 1.0)], axis=1).astype(np.float32)
-        return Graph(nodes, np.array(self.ends, dtype=np.int64).reshape(-1, 2), fixed)
-
-
-@dataclass(frozen=True, eq=False)
-class Loads:
-    """The links of each edge, by which its load is found."""
-
-    edge: Ints
-    """Edge of each of `links`."""
-    links: Ints
-    gbs: Floats
-    """GB/s of each edge."""
-
-    @staticmethod
-    def of(edges: _Edges) -> Loads:
-        """Return those of these edges."""
-        edge = [place for place, links in enumerate(edges.links) for _ in links]
-        links = [link for each in edges.links for link in each]
-        return Loads(np.array(edge, dtype=np.int64), np.array(links, dtype=np.int64), np.array(edges.gbs))
-
-    def shown(self, pairs: Floats) -> Floats:
-        """Return the load of each edge by the pairs on every link, between 0 and 1; 0 for edges without links."""
-        load = np.bincount(self.edge, pairs[self.links], minlength=len(self.gbs)) / self.gbs
-        return load / (load + 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +33,12 @@ class DataCenterGraphs:
 def graphs_of(center: DataCenter) -> DataCenterGraphs:
     """Return the graphs."""
     edges = [_inner(center, scheduler) for scheduler in range(center.schedulers)]
-    nodes = max((max(ends) for ends in edges[0].ends), default=0) + 1
     inter = _inter(center)
-    inter_nodes = max((max(ends) for ends in inter.ends), default=center.schedulers - 1) + 1
     return DataCenterGraphs(
-        edges[0].graph(nodes), tuple(map(Loads.of, edges)), inter.graph(inter_nodes), Loads.of(inter)
+        edges[0].graph(edges[0].nodes(1)),
+        tuple(map(Loads.of, edges)),
+        inter.graph(inter.nodes(center.schedulers)),
+        Loads.of(inter),
     )
 
 
@@ -121,16 +74,16 @@ def _is_inner(center: DataCenter, level: int, levels: int) -> bool:
     return level < levels - 1
 
 
-def _inner(center: DataCenter, scheduler: int) -> _Edges:
+def _inner(center: DataCenter, scheduler: int) -> Edges:
     groups, inside = center.groups_of(scheduler), center.topology.inside
     count = center.groups_each
-    edges = _Edges()
+    edges = Edges()
     for place in range(count):
-        edges.add((place, count + place), inside.pcie_gbs, _PCIE, [])
+        edges.add((place, count + place), inside.pcie_gbs, PCIE, [])
     servers = center.group_server[groups]
     for place in range(1, count):
         if servers[place] == servers[place - 1]:
-            edges.add((count + place - 1, count + place), inside.socket_gbs, _CPUS, [])
+            edges.add((count + place - 1, count + place), inside.socket_gbs, CPUS, [])
     numbers: dict[object, int] = {}
     known: set[tuple[object, object]] = set()
     every = chains(center)
@@ -145,14 +98,14 @@ def _inner(center: DataCenter, scheduler: int) -> _Edges:
                 start = count + place if below is None else below
                 if (start, node) not in known:
                     known.add((start, node))
-                    edges.add((start, node), center.topology.network[link], _NETWORK + level_of_all, [link])
+                    edges.add((start, node), center.topology.network[link], NETWORK + level_of_all, [link])
                 below = node
     return edges
 
 
-def _inter(center: DataCenter) -> _Edges:
+def _inter(center: DataCenter) -> Edges:
     """Return the edges between schedulers and the fused switches above them; an edge has all links between the two."""
-    edges, every = _Edges(), chains(center)
+    edges, every = Edges(), chains(center)
     numbers: dict[int, int] = {}
     for scheduler in range(center.schedulers):
         servers = np.unique(center.group_server[center.groups_of(scheduler)]).tolist()
@@ -165,5 +118,5 @@ def _inter(center: DataCenter) -> _Edges:
         for level, its in sorted(links.items()):
             node = numbers.setdefault(level, center.schedulers + len(numbers))
             gbs = sum(center.topology.network[link] for link in its)
-            edges.add((scheduler, node), gbs, _NETWORK + level, sorted(its))
+            edges.add((scheduler, node), gbs, NETWORK + level, sorted(its))
     return edges

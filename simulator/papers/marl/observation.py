@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.marl.graphs import RESOURCES, TYPES, Layout
+from policies.learned.marl.graphs import MOST_CORES, MOST_GPUS, MOST_TASKS, RESOURCES, TYPES, Layout
 from simulator.papers.marl.graphs import graphs_of
 from simulator.papers.marl.options import BY_TYPE
 from simulator.papers.marl.state.jobs import Ints
@@ -28,7 +28,6 @@ from simulator.traces.generators.dl2 import MODELS
 
 Cells = npt.NDArray[np.float32]
 View = dict[str, Cells]
-_GPUS, _CORES, _TASKS = 8.0, 32.0, 8.0
 _LEAST_JOBS = 8
 _TYPE = {key_of(name): place for place, name in enumerate(MODELS)}
 
@@ -66,9 +65,9 @@ class Observer:
         for number, column in ((jobs.workers, 0), (jobs.servers, None)):
             task = np.zeros(count, dtype=np.int64) if column is not None else jobs.workers
             at = np.arange(count)
-            self._of_job[:, first] = np.minimum(number / _TASKS, 1.0)
-            self._of_job[:, first + 1] = jobs.gpus[at, task] / _GPUS
-            self._of_job[:, first + 2] = np.minimum(jobs.cores[at, task] / _CORES, 1.0)
+            self._of_job[:, first] = np.minimum(number / MOST_TASKS, 1.0)
+            self._of_job[:, first + 1] = jobs.gpus[at, task] / MOST_GPUS
+            self._of_job[:, first + 2] = np.minimum(jobs.cores[at, task] / MOST_CORES, 1.0)
             first += 1 + RESOURCES
 
     def view(self, scheduler: int) -> View:
@@ -94,8 +93,8 @@ class Observer:
         head = world.head(scheduler)
         rows = np.zeros(0, dtype=np.int64) if layout.by_type else world.present(scheduler)[: layout.jobs]
         cells = np.zeros((layout.groups, layout.of_group), dtype=np.float32)
-        cells[:, 0] = (world.center.group_gpus[groups] - placed.gpus[groups]) / _GPUS
-        cells[:, 1] = (placed.logical[groups] - placed.cores[groups]) / _CORES
+        cells[:, 0] = (world.center.group_gpus[groups] - placed.gpus[groups]) / MOST_GPUS
+        cells[:, 1] = (placed.logical[groups] - placed.cores[groups]) / MOST_CORES
         if layout.by_type:
             self._count_types(cells, groups, None if head is None else head.job)
         else:
@@ -118,7 +117,7 @@ class Observer:
         job, column = np.nonzero(here)
         is_server = ~self._world.jobs.is_worker[rows][job, column]
         place = group[job, column] - groups.start
-        np.add.at(cells, (place, RESOURCES + 2 * job + is_server), 1.0 / _TASKS)
+        np.add.at(cells, (place, RESOURCES + 2 * job + is_server), 1.0 / MOST_TASKS)
 
     def _count_types(self, cells: Cells, groups: slice, own: int | None) -> None:
         """Add the numbers of workers and servers of the job to be placed, and of the other jobs of each type, on each group."""
@@ -130,4 +129,4 @@ class Observer:
         is_own = job == (-1 if own is None else own)
         feature[is_own] = RESOURCES + is_server[is_own]
         shown = is_own | (kind < TYPES)
-        np.add.at(cells, (group[job, column][shown] - groups.start, feature[shown]), 1.0 / _TASKS)
+        np.add.at(cells, (group[job, column][shown] - groups.start, feature[shown]), 1.0 / MOST_TASKS)

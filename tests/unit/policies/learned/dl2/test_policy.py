@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from policies.api import Decision
 from policies.errors import WeightsError
-from policies.learned.dl2.policy import ALL_REDUCE, Dl2
+from policies.learned.dl2.policy import ALL_REDUCE, Dl2, Dl2Ppo
 from policies.learned.dl2.slot_state import MODELS, SlotState, epochs_left
 from policies.learned.dl2.state_columns import StateColumns
 from policies.learned.dl2.system import ENCODER
@@ -84,14 +85,15 @@ def test_the_first_task_is_the_minimum_and_no_job_has_more_than_its_maximum() ->
     assert np.flatnonzero(here.show([0, 1])[1]).tolist() == [COLUMNS.actions - 1]
 
 
+@pytest.mark.parametrize("made", [Dl2, Dl2Ppo])
 @pytest.mark.parametrize("jobs", [1, 3, 50])
-def test_decisions_are_valid_and_repeatable(jobs: int) -> None:
+def test_decisions_are_valid_and_repeatable(jobs: int, made: type[Dl2] | type[Dl2Ppo]) -> None:
     rng = np.random.default_rng(jobs)
     state = cluster(
         [Node(4)] * 4,
         [Job(gpus=2, sizes=(1, int(rng.integers(2, 9))), training=(20.0, float(rng.random()))) for _ in range(jobs)],
     )
-    policy = Dl2()
+    policy = made()
     decision = policy.decide(state)
     assert decision.allocation
     assert decision == policy.decide(state)
@@ -119,3 +121,33 @@ def test_a_card_with_sizes_that_no_network_has_is_refused(tmp_path: Path, size: 
     weights.save(tmp_path / "best", "dl2", arrays, replace(card, recipe={**card.recipe, **size}))
     with pytest.raises(WeightsError, match="does not describe a network"):
         Dl2(weights=str(tmp_path))
+
+
+@pytest.mark.parametrize(("policy", "name", "shipped"), [(Dl2, "dl2", ALL_REDUCE), (Dl2Ppo, "dl2-ppo", "dl2-ppo")])
+def test_each_policy_loads_its_own_weights(
+    policy: type[Dl2] | type[Dl2Ppo], name: str, shipped: str, tmp_path: Path
+) -> None:
+    """Those that come with Headway, and those of a training of its own system only; its remarks name the range of these."""
+    arrays, card = weights.load(weights.pretrained(), shipped, system=name, encoder=ENCODER)
+    made = policy()
+    assert made.spec.name == name
+    actor = made._served[0]._network.actor.state_dict()  # type: ignore[attr-defined]
+    assert all(np.array_equal(tensor, arrays[f"actor.{key}"]) for key, tensor in actor.items())
+    assert made.decide(elastic(Job(gpus=5, sizes=(1, 8)))).outside.startswith("1 of 1 jobs request 5 GPUs")
+    assert made._served[2] == card.trained_range
+    weights.save(tmp_path / "best", name, arrays, card)
+    assert policy(weights=str(tmp_path)).spec == made.spec
+    other = "dl2" if name == "dl2-ppo" else "dl2-ppo"
+    weights.save(tmp_path / "others" / "best", name, arrays, replace(card, system=other))
+    with pytest.raises(WeightsError, match=f"weights of {other}, not of {name}"):
+        policy(weights=str(tmp_path / "others"))
+
+
+def test_the_guard_of_dl2_ppo_starts_an_overdue_job() -> None:
+    state = elastic(*(Job(gpus=2, estimate_s=10.0) for _ in range(3)))
+    idle = Decision({})
+    made, alone = Dl2Ppo(), Dl2Ppo(guard=False)
+    for policy in (made, alone):
+        policy._resizer.decide = lambda *_: idle  # type: ignore[method-assign]
+    assert set(made.decide(state).allocation) == {0, 1, 2}
+    assert not alone.decide(state).allocation
