@@ -103,10 +103,9 @@ class ProcFiles:
     def _read(self, pid: int, name: str) -> bytes:
         descriptor = os.open(f"{self.root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)  # half the time of a file object
         try:
-            data = os.read(descriptor, _PIECE)
-            if len(data) == _PIECE:
-                while more := os.read(descriptor, _PIECE):
-                    data += more
+            data = b""
+            while more := os.read(descriptor, _PIECE):  # net/unix comes in shorter pieces than it was asked for
+                data += more
             return data
         finally:
             os.close(descriptor)

@@ -66,13 +66,13 @@ async def test_the_slowdown_of_two_jobs_that_share_nodes_is_shown_everywhere(
             assert why.facts["beside"] == second.job_id
             other = await status.Why(pb.WhyRequest(job_id=second.job_id))
             assert "(6 steps/s by 1 job of its kind alone; confidence" in other.sentence
-            for call in (
-                status.ListProfiles(pb.ListProfilesRequest()),
-                status.GetProfile(pb.GetProfileRequest(job_id=first.job_id)),
+            for call, said in (
+                (status.ListProfiles(pb.ListProfilesRequest()), "only root"),
+                (status.GetProfile(pb.GetProfileRequest(job_id=first.job_id)), "only measurements of their own jobs"),
             ):
                 code, text = await refused(call)
                 assert code is grpc.StatusCode.PERMISSION_DENIED
-                assert "only root" in text
+                assert said in text
         # and operators see all of it
         async with asking(folder / "admin.sock") as admin:
             (kind,) = (await admin.ListProfiles(pb.ListProfilesRequest())).kinds

@@ -5,6 +5,7 @@ import select
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -309,3 +310,12 @@ def test_the_real_proc_describes_this_process(tmp_path):
         assert str(tmp_path / "n1_77.0") in files.listening(pid)
     with pytest.raises(OSError, match="No such"):
         files.stat(2**22 + 1)
+
+
+def test_a_socket_is_found_among_many(tmp_path):
+    # /proc/PID/net/unix is read in pieces, and the kernel returns less than it was asked for, also before the end
+    with ExitStack() as stack:
+        names = [str(tmp_path / f"n1_{number}.0") for number in range(300)]
+        for name in names:
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(name)
+        assert set(names) <= set(ProcFiles().listening(os.getpid()))
