@@ -52,6 +52,15 @@ def test_jobs_that_still_wait_count_as_longer_than_they_have_waited() -> None:
     assert late[2] > 5 * without[2]
 
 
+def test_jobs_that_have_waited_for_a_moment_say_nothing_yet() -> None:
+    started, raw = [track(float(at), 200.0) for at in range(60)], np.array([[100.0, 200.0, 400.0]])
+    fresh = [track(9990.0, None) for _ in range(60)]
+    both = Calibration([*started, *fresh], 10_000.0).correct(raw)[0]
+
+    # the sixty that began ten seconds ago are no short waits
+    assert both[1] == pytest.approx(200.0, rel=0.1) and both[0] > 90.0
+
+
 def test_the_share_that_held_counts_what_is_known() -> None:
     tracks = [track(0.0, 200.0), track(0.0, 50.0), track(0.0, 900.0), track(0.0, None), track(9950.0, None)]
     # the fourth has waited beyond its range, the fifth may still hold
