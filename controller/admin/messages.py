@@ -10,7 +10,9 @@ from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.admin.explain.wait_reason import reason_of
 from controller.base.lease import is_stale, read_lease
+from controller.base.start_text import start_sentence
 from controller.base.text import clip
+from controller.forecast.estimate import StartEstimate, Starts, no_starts
 from controller.observe.role import Role, Standing
 from controller.preempt.budget import PreemptionBudget
 from controller.slurm.client import SlurmJob
@@ -149,7 +151,7 @@ def cluster(view: CycleView, rack_of: Callable[[str], str]) -> admin_pb2.Status:
     return message
 
 
-def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
+def queue_entries(view: CycleView, now_s: float, starts: Starts = no_starts) -> Iterator[admin_pb2.QueueEntry]:
     """Yield every managed job that has not ended: waiting jobs in the policy's order, the others by time of submission."""
     last = len(view.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
@@ -160,7 +162,10 @@ def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntr
         lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:
-        yield _entry(view, job, shown, now_s)
+        entry = _entry(view, job, shown, now_s)
+        if shown.role is Role.WAITING and (estimate := starts(job.key)) is not None:
+            entry.start.CopyFrom(_start(estimate))
+        yield entry
 
 
 def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
@@ -183,6 +188,17 @@ def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> adm
         if found.sensitivity is not None:
             entry.slowdown, entry.slowdown_confidence = found.value, found.confidence
     return entry
+
+
+def _start(estimate: StartEstimate) -> admin_pb2.StartEstimate:
+    return admin_pb2.StartEstimate(**asdict(estimate))
+
+
+def add_start(answer: admin_pb2.Explanation, found: StartEstimate, now_s: float) -> None:
+    """Add the estimate of a waiting job's start: as a sentence, and as numbers."""
+    sentence = start_sentence(found.earliest_s, found.latest_s, found.held, found.known, found.stand_in, now_s)
+    answer.sentence += f" {sentence}"
+    answer.start.CopyFrom(_start(found))
 
 
 def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:

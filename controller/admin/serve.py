@@ -32,6 +32,7 @@ from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.estimate import Starts, no_starts
 from controller.slurm.accounting import Accounting
 from policies.serving.runtime.strict_requests import StrictRequests
 from policies.serving.runtime.tasks.task_groups import task_group
@@ -66,15 +67,16 @@ async def serve_admin(
     accounting: Accounting | None = None,
     web_uid: int | None = None,
     profiling: ProfileRequests | None = None,
+    starts: Starts = no_starts,
 ) -> AsyncIterator[None]:
     """Serve both sockets in that folder until the context ends.
 
     `group` may read (empty: every user may). Calls of `web_uid` may be for other users. Requests for changes are recorded in
-    `audit`; `notes` and `accounting` are for reports; `profiling` requests profiles of agents.
+    `audit`; `notes` and `accounting` are for reports; `profiling` requests profiles of agents; `starts` has estimates of starts.
     Raises ConfigurationError when a socket is in use or cannot be made.
     """
     group_number = group_id(group)
-    viewer = Viewer(controller, measurement, contention, audit, profiling)
+    viewer = Viewer(controller, measurement, contention, audit, profiling, starts)
     reports = Reports(viewer, notes, accounting)
     rules = AccessRules(viewer, admin=True, group=None, web_uid=None)
     private = AdminService(viewer, reports, rules, any_job=True, audit=audit)

@@ -17,7 +17,7 @@ from controller.admin.explain.advice_text import with_advice, with_impairment
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import caller_of, uid_of
-from controller.admin.messages import decision_records, explanation, policy_info
+from controller.admin.messages import add_start, decision_records, explanation, policy_info
 from controller.admin.own_jobs import is_own, only_own_entries, only_own_preemptions, without_others
 from controller.admin.preemption_messages import MOST, preemption_list, preemption_text
 from controller.admin.profile_calls import ProfileCalls
@@ -27,6 +27,7 @@ from controller.admin.report.reports import Reports
 from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
 from controller.base.text import without_job_ids
+from controller.observe.role import Role
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only
@@ -90,6 +91,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         sentence, facts = preemption_text(controller.preemptions, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
+        if found.state == Role.WAITING.value and found.key is not None:
+            estimate = self._viewer.starts(found.key)
+            if estimate is not None:
+                add_start(answer, estimate, controller.clock.now())
         return answer if access.every_job else without_others(answer)
 
     async def GetReport(self, request: admin_pb2.GetReportRequest, context: _Context) -> admin_pb2.JobSummary:

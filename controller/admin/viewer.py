@@ -17,6 +17,7 @@ from controller.base.audit import AuditLog
 from controller.contention.measurement import Measurement
 from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
+from controller.forecast.estimate import Starts, no_starts
 from controller.profiles.current import ContentionByRun
 from policies.serving.runtime.version import VERSION
 from protos.headway.v1 import admin_pb2
@@ -38,14 +39,16 @@ class Viewer:
         contention: ContentionService | None = None,
         audit: AuditLog | None = None,
         profiling: ProfileRequests | None = None,
+        starts: Starts = no_starts,
     ) -> None:
         """Without agents nothing is measured, nor profiled at request; without `contention` there is no advice, without `audit` no
-        record of requests."""
+        record of requests, and without `starts` no job has an estimate of its start."""
         self.controller = controller
         self.measurement = measurement
         self.contention = contention
         self.audit = audit
         self.profiling = profiling
+        self.starts = starts
         self.watchers: Counter[int | None] = Counter()
         """Number of WatchEvents calls by uid."""
         self._view: CycleView | None = None
@@ -104,7 +107,7 @@ class Viewer:
         async with self._making:
             if self._queue is None or self._queue[0] is not view:
                 message = admin_pb2.Queue()
-                for number, entry in enumerate(queue_entries(view, self.controller.clock.now()), start=1):
+                for number, entry in enumerate(queue_entries(view, self.controller.clock.now(), self.starts), start=1):
                     message.entries.append(entry)
                     if number % _LINES_AT_ONCE == 0:
                         await asyncio.sleep(0)

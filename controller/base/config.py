@@ -86,6 +86,9 @@ class ControllerSettings(BaseModel):
     """Number of past runs of the same user and job name from which the run time is estimated."""
     history_min_runs: Annotated[int, Field(ge=1, le=1000)] = 3
     """With fewer past runs than this, the time limit is the estimate."""
+    start_estimates_every_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """Interval at which a process of its own estimates when waiting jobs will start; 0 = no estimates. A job that comes in between
+    has its first estimate earlier, if that costs less than a twentieth of a processor."""
     keep_decisions: Annotated[int, Field(ge=10, le=1_000_000)] = 2000
     """Decisions kept in the journal; older ones are dropped."""
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0

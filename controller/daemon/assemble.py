@@ -32,6 +32,7 @@ from controller.daemon.policy_users import trusted_users
 from controller.daemon.slurm_order import read_slurm_order
 from controller.daemon.stop_signals import stop_signals
 from controller.daemon.web_user import web_uid
+from controller.forecast.service import forecast_starts
 from controller.notify.service import send_notifications
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
@@ -82,7 +83,7 @@ async def run_controller(path: Path) -> None:
 
 
 async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog) -> None:
-    """Start the services around the cycles: agents, measurement, preemptions, the contention threshold, Admin and metrics."""
+    """Start the services around the cycles: agents, measurement, preemptions, contention threshold, estimates, Admin, metrics."""
     settings, tasks, knowledge = controller.settings, controller.tasks, controller.knowledge
     window_s = settings.agents_window_s
 
@@ -103,6 +104,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
     notes = JobNotes(controller.journal.job_notes, controller.preemptions.steps_done)
     controller.listeners.append(notes.note)
     contention = await stack.enter_async_context(judge_contention(controller, window_s, agents, tasks))
+    forecasts = await stack.enter_async_context(forecast_starts(controller))
     await stack.enter_async_context(
         serve_admin(
             controller,
@@ -115,6 +117,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             accounting=open_accounting(settings),
             web_uid=web_uid(settings),
             profiling=None if agents is None else ProfileRequests(agents),
+            starts=forecasts.of,
         )
     )
     receivers = stack.enter_context(send_notifications(controller, settings))

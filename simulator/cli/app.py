@@ -13,6 +13,7 @@ from simulator.cli import compare as cli_compare
 from simulator.cli import latency as cli_latency
 from simulator.cli import leaderboard as cli_leaderboard
 from simulator.cli import run as cli_run
+from simulator.cli import start_estimates as cli_start_estimates
 from simulator.cli import trace as cli_trace
 from simulator.cli.user_errors import with_errors_in_one_line
 
@@ -29,6 +30,7 @@ app.command()(with_errors_in_one_line(cli_compare.compare))
 app.command()(with_errors_in_one_line(cli_leaderboard.leaderboard))
 app.command()(with_errors_in_one_line(cli_act.act))
 app.command()(with_errors_in_one_line(cli_latency.latency))
+app.command()(with_errors_in_one_line(cli_start_estimates.start_estimates))
 app.command()(with_errors_in_one_line(cli_bench.bench))
 app.command()(with_errors_in_one_line(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")

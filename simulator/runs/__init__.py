@@ -1,3 +1,3 @@
 """Runs from the command line: options, one policy, several in parallel, benchmarks, reports.
-Imports `cluster`, `engine`, `errors`, `kernel`, `results`, `slowdown` and `traces`; of other packages `policies`.
+Imports `cluster`, `engine`, `errors`, `forecast`, `kernel`, `results`, `slowdown` and `traces`; of other packages `policies`.
 """

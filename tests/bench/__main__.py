@@ -17,11 +17,24 @@ from slurm.experiments.machine import machine
 from slurm.prerequisites import missing
 from tests.bench.measuring.figures import Figure, Findings
 
-ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside", "web", "marl")
+ALL = (
+    "cycle",
+    "sbatch",
+    "latency",
+    "burst",
+    "large",
+    "idle",
+    "preempt",
+    "agent",
+    "jobside",
+    "web",
+    "marl",
+    "estimates",
+)
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""
 LONG = ("size", "backlog")
 """Others that take long, and run only when they are named."""
-_NO_SLURM = frozenset({"cycle", "jobside", "marl", "web"})
+_NO_SLURM = frozenset({"cycle", "jobside", "marl", "web", "estimates"})
 RESULTS = Path("bench-results")
 
 

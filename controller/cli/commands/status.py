@@ -57,7 +57,7 @@ def queue(
         raise typer.BadParameter("give --me or --user, not both")
     wanted = own_name() if me else user
     with connected(config, socket, as_json) as client:
-        show(chosen(client.queue(), wanted, state or ()), as_json, lambda found: show_queue(found, limit))
+        show(chosen(client.queue(), wanted, state or ()), as_json, lambda found: show_queue(found, limit, time.time()))
 
 
 def chosen(queue: admin_pb2.Queue, user: str | None, states: Collection[QueueState]) -> admin_pb2.Queue:

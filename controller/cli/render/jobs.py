@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from controller.base.start_text import start_range
 from controller.base.text import clock_time, duration
 from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, show_rest, table_of, table_of_lines
 
@@ -30,14 +31,20 @@ _RATE, _SECONDS = "_per_s", "_s"
 """Ends of the names of facts: seconds since the Unix epoch; rates; seconds."""
 
 
-def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
-    """Print one line for each job; at most `limit` of them (0: all). On a terminal, long texts are cut to its width."""
+def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
+    """Print one line for each job; at most `limit` of them (0: all). On a terminal, long texts are cut to its width.
+
+    Estimates of starts have a column where there are any. A narrow terminal has no room for it; `headway why` says them.
+    """
     console = open_console()
     if not queue.entries:
         put(console, safe_text("No jobs."))
         return
     narrow = console.is_terminal and console.width < _NARROW
-    columns = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", *(("WHERE OR WHY",) if narrow else ("PLACEMENT", "WHY")))
+    estimated = not narrow and any(entry.HasField("start") for entry in queue.entries)
+    starts = ("STARTS IN",) if estimated else ()
+    last = ("WHERE OR WHY",) if narrow else ("PLACEMENT", "WHY")
+    columns = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", *starts, *last)
     table = table_of_lines(*columns, widths=_WIDTHS) if console.is_terminal else table_of(*columns)
     shown = queue.entries[:limit] if limit else queue.entries
     for entry in shown:
@@ -48,10 +55,15 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
             safe_text(entry.state, STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
+            *((safe_text(_starts_in(entry, now_s)),) if estimated else ()),
             *map(safe_text, (entry.placement or entry.why,) if narrow else (entry.placement, entry.why)),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
+
+
+def _starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:
+    return start_range(entry.start.earliest_s, entry.start.latest_s, now_s) if entry.HasField("start") else ""
 
 
 def show_explanation(found: admin_pb2.Explanation) -> None:

@@ -5,7 +5,7 @@ Syntax and library: Python 3.9.
 
 from headway_client.aio.client import AsyncClient
 from headway_client.aio.event_stream import AsyncEventStream
-from headway_client.answers.jobs import DecisionRecord, Event, Explanation, Queue, QueueEntry
+from headway_client.answers.jobs import DecisionRecord, Event, Explanation, Queue, QueueEntry, StartEstimate
 from headway_client.answers.preemptions import PreemptionList, PreemptionRecord
 from headway_client.answers.profiles import (
     ContentionNow,
@@ -116,6 +116,7 @@ __all__ = [
     "SlowdownRows",
     "Snapshot",
     "SpeedSource",
+    "StartEstimate",
     "Status",
     "StepRow",
     "StepSplit",

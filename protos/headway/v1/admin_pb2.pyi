@@ -436,6 +436,7 @@ class QueueEntry(_message.Message):
     SLOWDOWN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     BESIDE_FIELD_NUMBER: _builtins.int
     IDLE_GPUS_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     user: _builtins.str
     name: _builtins.str
@@ -461,6 +462,10 @@ class QueueEntry(_message.Message):
     def beside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of jobs that share a link or host with it."""
 
+    @_builtins.property
+    def start(self) -> Global___StartEstimate:
+        """When it will start; left out = it does not wait, or there is no estimate."""
+
     def __init__(
         self,
         *,
@@ -479,10 +484,11 @@ class QueueEntry(_message.Message):
         slowdown_confidence: _builtins.float | None = ...,
         beside: _abc.Iterable[_builtins.str] | None = ...,
         idle_gpus: _builtins.int | None = ...,
+        start: Global___StartEstimate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "idle_gpus", b"idle_gpus", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "idle_gpus", b"idle_gpus", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "beside", b"beside", "idle_gpus", b"idle_gpus", "job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits_for", b"waits_for", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus", "_slowdown", b"_slowdown", "_slowdown_confidence", b"_slowdown_confidence", "beside", b"beside", "idle_gpus", b"idle_gpus", "job_id", b"job_id", "name", b"name", "num_gpus", b"num_gpus", "partition", b"partition", "placement", b"placement", "slowdown", b"slowdown", "slowdown_confidence", b"slowdown_confidence", "start", b"start", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "wait_s", b"wait_s", "waits_for", b"waits_for", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_gpus: _TypeAlias = _typing.Literal["idle_gpus"]  # noqa: Y015
     _WhichOneofArgType__idle_gpus: _TypeAlias = _typing.Literal["_idle_gpus", b"_idle_gpus"]  # noqa: Y015
@@ -498,6 +504,52 @@ class QueueEntry(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__slowdown_confidence) -> _WhichOneofReturnType__slowdown_confidence | None: ...
 
 Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
+
+@_typing.final
+class StartEstimate(_message.Message):
+    """When a waiting job will start. Of ten such ranges, eight should hold. Times are seconds since the Unix epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EARLIEST_S_FIELD_NUMBER: _builtins.int
+    MEDIAN_S_FIELD_NUMBER: _builtins.int
+    LATEST_S_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    STAND_IN_FIELD_NUMBER: _builtins.int
+    MADE_S_FIELD_NUMBER: _builtins.int
+    earliest_s: _builtins.float
+    """It starts earlier with a probability of one in ten."""
+    median_s: _builtins.float
+    """Earlier and later are as probable."""
+    latest_s: _builtins.float
+    """It starts later with a probability of one in ten; 0 = so late that no time can be given."""
+    known: _builtins.int
+    """Of so many earlier ranges of about this horizon it is known whether the job started in them; 0 = of none yet."""
+    held: _builtins.int
+    """So many of these held."""
+    stand_in: _builtins.str
+    """Policy by whose rule the estimate was made, where that of the deciding policy cannot be computed so often; empty = its own."""
+    made_s: _builtins.float
+    """When the estimate was made."""
+    def __init__(
+        self,
+        *,
+        earliest_s: _builtins.float = ...,
+        median_s: _builtins.float = ...,
+        latest_s: _builtins.float = ...,
+        known: _builtins.int = ...,
+        held: _builtins.int = ...,
+        stand_in: _builtins.str = ...,
+        made_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest_s", b"earliest_s", "held", b"held", "known", b"known", "latest_s", b"latest_s", "made_s", b"made_s", "median_s", b"median_s", "stand_in", b"stand_in"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartEstimate: _TypeAlias = StartEstimate  # noqa: Y015
 
 @_typing.final
 class WhyRequest(_message.Message):
@@ -548,6 +600,7 @@ class Explanation(_message.Message):
     SENTENCE_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     state: _builtins.str
     """A state of QueueEntry, or unmanaged (Slurm schedules it), ended, or array (all tasks of one together)."""
@@ -561,6 +614,10 @@ class Explanation(_message.Message):
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecisionRecord]:
         """Decisions for the job, newest first."""
 
+    @_builtins.property
+    def start(self) -> Global___StartEstimate:
+        """When it will start; left out = it does not wait, or there is no estimate."""
+
     def __init__(
         self,
         *,
@@ -569,10 +626,11 @@ class Explanation(_message.Message):
         sentence: _builtins.str = ...,
         facts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         decisions: _abc.Iterable[Global___DecisionRecord] | None = ...,
+        start: Global___StartEstimate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "facts", b"facts", "job_id", b"job_id", "sentence", b"sentence", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "facts", b"facts", "job_id", b"job_id", "sentence", b"sentence", "start", b"start", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

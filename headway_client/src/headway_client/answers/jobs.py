@@ -5,9 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway_client.answers.fields import many, maybe_real, maybe_u32, real, text, text_table, texts, u32, u64, word
+from headway_client.answers.fields import (
+    many,
+    maybe_real,
+    maybe_sub,
+    maybe_u32,
+    real,
+    text,
+    text_table,
+    texts,
+    u32,
+    u64,
+    word,
+)
 from headway_client.answers.message import Message
 from headway_client.words import EventKind, JobState
+
+
+@dataclass(frozen=True)
+class StartEstimate(Message):
+    """When a waiting job will start. Of ten such ranges, eight should hold. Times are seconds since the Unix epoch."""
+
+    earliest_s: float = real(1)
+    """It starts earlier with a probability of one in ten."""
+    median_s: float = real(2)
+    """Earlier and later are as probable."""
+    latest_s: float = real(3)
+    """It starts later with a probability of one in ten; 0 = so late that no time can be given."""
+    known: int = u32(4)
+    """Number of earlier ranges of about this horizon of which it is known whether they held; 0 = none yet."""
+    held: int = u32(5)
+    """So many of these held."""
+    stand_in: str = text(6)
+    """Policy by whose rule it was made, where that of the deciding policy cannot be computed so often; empty = its own."""
+    made_s: float = real(7)
+    """When it was made."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +72,8 @@ class QueueEntry(Message):
     """Ids of jobs that share a link or host with it."""
     idle_gpus: int | None = maybe_u32(15)
     """Idle GPUs in its newest window; None = not measured."""
+    start: StartEstimate | None = maybe_sub(16, StartEstimate)
+    """When it will start; None = it does not wait, or there is no estimate."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +113,8 @@ class Explanation(Message):
     """The values on which the sentence is based, by name."""
     decisions: tuple[DecisionRecord, ...] = many(5, DecisionRecord)
     """Decisions for the job, newest first."""
+    start: StartEstimate | None = maybe_sub(6, StartEstimate)
+    """When it will start; None = it does not wait, or there is no estimate."""
 
 
 @dataclass(frozen=True)

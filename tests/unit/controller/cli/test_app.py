@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from controller.admin.serve import serve_admin
+from controller.cli.render.jobs import show_queue
 from controller.cli.render.json_output import plain
 from controller.cli.render.report import show_report
 from policies.api import load_policy
@@ -226,6 +227,17 @@ async def test_on_a_terminal_of_80_columns_each_job_is_one_line(folder):
     assert "n1:8" in narrow[2]
     assert "PLACEMENT" in wide[0]
     assert "needs 8 GPUs on one node; no GPU is free" in wide[1]
+
+
+def test_the_queue_has_a_column_of_estimated_starts_where_there_are_any(capsys):
+    start = pb.StartEstimate(earliest_s=1e9 + 720, median_s=1e9 + 3600, latest_s=1e9 + 7500)
+    entries = [pb.QueueEntry(job_id="7", state="waiting", start=start), pb.QueueEntry(job_id="8", state="running")]
+    show_queue(pb.Queue(entries=entries), 0, 1e9)
+    show_queue(pb.Queue(entries=entries[1:]), 0, 1e9)
+    head, seven, eight, plain, _ = capsys.readouterr().out.splitlines()
+    assert "STARTS IN" in head and "STARTS IN" not in plain
+    assert "12 min - 2 h 5 min" in seven
+    assert "min - " not in eight
 
 
 async def test_queue_shows_the_jobs_that_are_wanted(folder):

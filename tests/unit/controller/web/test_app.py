@@ -65,6 +65,16 @@ def test_the_queue_is_filtered_by_its_address(cluster: Site) -> None:
         assert re.findall(r'href="/jobs/(\d+)"', held) == ["13"]
 
 
+def test_waiting_jobs_have_an_estimate_of_their_start(cluster: Site) -> None:
+    with cluster.client() as client:
+        waiting = page(client, "/queue?state=waiting")
+        job = re.findall(r'href="/jobs/(\d+)"', waiting)[0]
+        assert waiting.count("Starts in 12 min - 2 h 5 min.") == waiting.count('href="/jobs/') > 0
+        assert "of such estimates 8 in 10 held" in waiting
+        assert "Starts in" not in page(client, "/queue?state=running")
+        assert "It is expected to start between" in page(client, f"/jobs/{job}")
+
+
 def test_the_page_of_a_job_has_reason_timeline_and_events(cluster: Site) -> None:
     with cluster.client() as client:
         runs = page(client, "/jobs/1")

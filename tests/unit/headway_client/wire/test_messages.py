@@ -143,7 +143,7 @@ def plain(message: Any) -> dict[str, Any]:
         elif each.is_repeated:
             found[each.name] = [plain(one) if is_message else one for one in value]
         elif is_message:
-            missing = each.name == "now" and not message.HasField("now")
+            missing = each.name in {"now", "start"} and not message.HasField(each.name)
             found[each.name] = None if missing else plain(value)
         else:
             optional = each.containing_oneof is not None and not message.HasField(each.name)
