@@ -10,6 +10,8 @@ from rich.table import Table
 from tests.releases.release import Result
 
 _COLOURS = {"ok": "green", "failed": "red", "skipped": "yellow"}
+_SHOWN = 5
+"""Failures of a part in the table; JSON has all."""
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -19,7 +21,8 @@ def table(results: Sequence[Result]) -> Table:
         made.add_column(column, justify="right" if column == "seconds" else "left")
     for result in results:
         colour = _COLOURS[result.verdict]
-        lines = [result.detail, *result.failures]
+        more = [f"and {len(result.failures) - _SHOWN} more"] if len(result.failures) > _SHOWN else []
+        lines = [result.detail, *result.failures[:_SHOWN], *more]
         made.add_row(
             result.release, result.part, f"[{colour}]{result.verdict}[/]", f"{result.duration_s:.0f}", "\n".join(lines)
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.releases import installation
 from tests.releases.checkout import copy_checkout
 from tests.releases.documents import Step, blocks, script, steps
 from tests.releases.mirror import named_mirror
 from tests.releases.release import PARTS, Result, with_needed
-from tests.releases.report import as_json, status
+from tests.releases.report import as_json, status, table
 from tests.releases.root import REPOSITORY, cache_folder
 from tests.releases.suites import TESTS, open_folders, python_mounts, verdict
 
@@ -115,6 +117,15 @@ def test_one_failure_is_the_exit_status() -> None:
             "duration_s": 2.0,
         }
     ]
+
+
+def test_the_table_shows_the_first_failures_of_many() -> None:
+    shown = Console(width=120, file=io.StringIO())
+    shown.print(table([Result("26.05", "contract", "failed", "9 failed", 1.0, tuple(f"case{n}" for n in range(9)))]))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "case4" in text
+    assert "case5" not in text
+    assert "and 4 more" in text
 
 
 def test_roots_are_in_the_folder_that_is_named() -> None:
