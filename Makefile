@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.docs-ready
 PACKAGE_STAMP := $(VENV)/.package-ready
 RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
-.PHONY: setup demo test test-slow collect check docs man packages hooks bench fidelity proto clean
+.PHONY: setup demo test test-slow test-releases collect check docs man packages hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
 # Tests start hundreds of Python processes, each of which would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,6 +54,10 @@ collect: setup
 test-slow: setup $(PACKAGE_STAMP)
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	$(BIN)/python -m pytest -m slow
+
+## make test-releases  Slurm 22.05, 24.11 and 26.05 in Debian roots of their own, and Headway in them (root; an hour or more)
+test-releases: setup
+	$(BIN)/python -m tests.releases
 
 ## make check      ruff, mypy --strict, order of the folders, generated code and docs up to date
 CHECKS := lint format types imports protos settings

@@ -7,6 +7,7 @@ this user and root by the credentials of the socket, without a password. Both da
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from slurm.processes import ProcessRef, run_tied, wait_until
 _SLURMDBD_PORT = 6819
 _TIMEOUT_S = 60.0
 _SQL_FOLDERS = (Path("/usr/share/mariadb"), Path("/usr/share/mysql"))
-_SQL_FILES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+_SQL_FILES = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
+_SQL_PREFIXES = ("mariadb_", "mysql_")
+"""First words of these names: since MariaDB 11, and before."""
 _SMALL = (
     "--innodb-buffer-pool-size=32M",
     "--innodb-log-file-size=8M",
@@ -64,7 +67,7 @@ class Accounting:
     def _make_database(self) -> None:
         """Create the server's own tables from its SQL files; the script that MariaDB has for this changes files of the system."""
         preamble = f"create database mysql;\nuse mysql;\nset @auth_root_socket = '{self.slurm_user}';\n"
-        tables = "".join((_sql_folder() / name).read_text() for name in _SQL_FILES)
+        tables = "".join(path.read_text() for path in sql_files())
         self._start(*self._mariadbd("--bootstrap"), stdin=preamble + tables)
 
     def _start_database(self) -> None:
@@ -107,13 +110,15 @@ class Accounting:
             raise BootError(f"{program} does not answer after {_TIMEOUT_S:g} s: {namespaces.tail(log)}")
 
 
-def _sql_folder() -> Path:
-    for folder in _SQL_FOLDERS:
-        if all((folder / name).is_file() for name in _SQL_FILES):
-            return folder
+def sql_files(folders: Sequence[Path] = _SQL_FOLDERS) -> list[Path]:
+    """Return the files that create MariaDB's own tables, in order. Raises PrerequisiteError."""
+    for folder, prefix in itertools.product(folders, _SQL_PREFIXES):
+        found = [folder / f"{prefix}{name}" for name in _SQL_FILES]
+        if all(path.is_file() for path in found):
+            return found
     raise PrerequisiteError(
-        f"{' and '.join(map(str, _SQL_FOLDERS))}: no {_SQL_FILES[0]}, which MariaDB 10.4 or later brings; "
-        "install the package mariadb-server-core"
+        f"{' and '.join(map(str, folders))}: no mariadb_{_SQL_FILES[0]} or mysql_{_SQL_FILES[0]}, which MariaDB 10.4 or later "
+        "brings; install the package mariadb-server-core"
     )
 
 

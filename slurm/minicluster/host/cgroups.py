@@ -21,9 +21,11 @@ _V1_CONTROLLERS = ("freezer", "devices")
 _REMOVE_TIMEOUT_S = 60.0
 
 
-def decide(mode: CgroupMode, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:
+def decide(
+    mode: CgroupMode, root: Path = Path("/sys/fs/cgroup"), own_cgroups: Path = Path("/proc/self/cgroup")
+) -> Cgroup:
     """Return the version to use on this machine. Raises PrerequisiteError when v1 or v2 is requested but not available."""
-    obstacles = {"v1": _v1_obstacle(root), "v2": _v2_obstacle(root), "none": None}
+    obstacles = {"v1": _v1_obstacle(root), "v2": _v2_obstacle(root, own_cgroups), "none": None}
     if mode == "auto":
         return "v1" if obstacles["v1"] is None else "v2" if obstacles["v2"] is None else "none"
     if (obstacle := obstacles[mode]) is not None:
@@ -38,9 +40,12 @@ def _v1_obstacle(root: Path) -> str | None:
     return _read_only(_v1_roots(root))
 
 
-def _v2_obstacle(root: Path) -> str | None:
+def _v2_obstacle(root: Path, own_cgroups: Path) -> str | None:
     if not (root / "cgroup.controllers").exists():
         return f"{root} is not a v2 hierarchy, and Slurm's v2 plugin refuses machines where v1 ones are mounted (hybrid mode)"
+    # A container with only v2 on a host with both: slurmd reads the host's hierarchies here, and does not start.
+    if any(not line.startswith("0::") for line in own_cgroups.read_text().splitlines()):
+        return f"{own_cgroups} has hierarchies of v1, and Slurm's v2 plugin refuses such machines (hybrid mode)"
     return _read_only([root])
 
 

@@ -20,6 +20,7 @@ from slurm.setup.spank_build import Toolchain, build, find_toolchain, header_rel
 from slurm.setup.spank_plan import plugin_folder
 from slurm.testbed.installation import Installation
 from tests.cluster.conftest import unique_name
+from tests.releases.mirror import debian_mirror
 
 USER = "daemon"
 STRICT = ("-Werror", "-Wpedantic", "-Wconversion", "-Wshadow")
@@ -332,9 +333,12 @@ def test_it_builds_without_a_warning_against_the_headers_of(suite: str, release:
 
 
 def debian_headers(suite: str, folder: Path) -> Path:
-    """Slurm's headers as that release of Debian has them, from its mirror; skips the test where that cannot be reached."""
+    """Slurm's headers as that suite of Debian has them, from the mirror that apt uses here; without one the test is skipped."""
+    mirror = debian_mirror()
+    if mirror is None:
+        pytest.skip("apt names no mirror of Debian here; `apt-get update` reads which it has")
     sources = folder / "sources.list"
-    sources.write_text(f"deb http://deb.debian.org/debian {suite} main\n")
+    sources.write_text(f"deb {mirror} {suite} main\n")
     for name in ("state/lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     settings = {

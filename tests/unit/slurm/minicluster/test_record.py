@@ -12,6 +12,7 @@ import pytest
 from slurm.errors import AlreadyRunningError, CommandError, MiniClusterError, PrerequisiteError
 from slurm.minicluster import teardown
 from slurm.minicluster.host import cgroups
+from slurm.minicluster.host.accounting import sql_files
 from slurm.minicluster.host.namespaces import tail
 from slurm.minicluster.record import Record, RecordStore, boot_id
 from slurm.processes import ProcessRef, run
@@ -125,6 +126,13 @@ def test_only_folders_with_the_marker_are_emptied(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def own_cgroups(folder: Path, *hierarchies: str) -> Path:
+    """A /proc/self/cgroup."""
+    path = folder / "self"
+    path.write_text("".join(f"{hierarchy}:/some.slice\n" for hierarchy in hierarchies))
+    return path
+
+
 def cgroup_tree(root: Path, kind: str) -> Path:
     if kind == "v1":
         for controller in ("freezer", "devices"):
@@ -138,8 +146,16 @@ def cgroup_tree(root: Path, kind: str) -> Path:
 @pytest.mark.parametrize(("kind", "auto"), [("v1", "v1"), ("v2", "v2"), ("empty", "none")])
 def test_auto_takes_the_cgroups_that_are_there(tmp_path: Path, kind: str, auto: str) -> None:
     root = cgroup_tree(tmp_path, kind)
-    assert cgroups.decide("auto", root) == auto
-    assert cgroups.decide("none", root) == "none"
+    only_v2 = own_cgroups(tmp_path, "0:")
+    assert cgroups.decide("auto", root, only_v2) == auto
+    assert cgroups.decide("none", root, only_v2) == "none"
+
+
+def test_a_container_with_v2_on_a_host_with_both_is_taken_for_what_slurm_takes_it(tmp_path: Path) -> None:
+    root, hybrid = cgroup_tree(tmp_path, "v2"), own_cgroups(tmp_path, "4:memory", "0:")
+    assert cgroups.decide("auto", root, hybrid) == "none"
+    with pytest.raises(PrerequisiteError, match=r"cgroup v2: .*hybrid"):
+        cgroups.decide("v2", root, hybrid)
 
 
 def test_asking_for_cgroups_that_are_not_there_is_an_error(tmp_path: Path) -> None:
@@ -147,6 +163,16 @@ def test_asking_for_cgroups_that_are_not_there_is_an_error(tmp_path: Path) -> No
         cgroups.decide("v2", cgroup_tree(tmp_path, "v1"))
     with pytest.raises(PrerequisiteError, match=r"cgroup v1: .* is no v1 hierarchy"):
         cgroups.decide("v1", tmp_path / "other")
+
+
+@pytest.mark.parametrize("prefix", ["mysql_", "mariadb_"])
+def test_the_tables_of_mariadb_are_found_by_the_names_of_each_release(tmp_path: Path, prefix: str) -> None:
+    names = [f"{prefix}{name}.sql" for name in ("system_tables", "performance_tables", "system_tables_data")]
+    with pytest.raises(PrerequisiteError, match="mariadb-server-core"):
+        sql_files([tmp_path / "none", tmp_path])
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in sql_files([tmp_path / "none", tmp_path])] == names
 
 
 def test_the_tail_of_a_log_is_what_was_fatal(tmp_path: Path) -> None:
