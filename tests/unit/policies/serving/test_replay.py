@@ -13,7 +13,7 @@ from tests.reference.generate import random_trace
 from tests.reference.loop import apply, next_instant
 from tests.reference.model import Active
 from tests.reference.model import Job as TraceJob
-from tests.reference.policies import POLICIES, WITH_ROUNDS, decide
+from tests.reference.policies import FIRST_LEVEL, POLICIES, WITH_ROUNDS, decide
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
 ROUND_S = 300
@@ -63,7 +63,8 @@ def replay(policy: Policy, name: str, jobs: list[TraceJob], reference: Cluster, 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_decision_of_a_trace_is_that_of_the_reference(name: str, layout: str) -> None:
     options = {} if name.endswith("-count") else {"layout": layout}
-    policy = load_policy(name, options)
+    levels = {"first_level_gpu_s": FIRST_LEVEL} if name == "las-levels" else {}
+    policy = load_policy("las" if levels else name, options | levels)
     placement = "consolidated" if layout == "consolidated" else "any"
     for seed in range(16):
         nodes, gpus = SHAPES[seed % len(SHAPES)]
