@@ -35,6 +35,7 @@ from controller.slurm.client import (
     CHECK_MARK,
     HELD_BY_ADMIN,
     PIN_MARK,
+    USER_HOLD_MARK,
     Failure,
     FailureReason,
     JobKey,
@@ -142,8 +143,13 @@ def hold_step(found: Found, mark: str) -> Step:
     count as one of others, and the job would wait for ever.
 
     A begin time that job_submit.lua gave to the job ends with the same update.
+
+    Slurm may start the job right before the update, and then sets the priority of the running job to 0. It is released again,
+    because a requeue would leave it held as by its user.
     """
     job = found.job
+    if job.phase is Phase.RUNNING and job.held and mark in job.marks and USER_HOLD_MARK not in job.marks:
+        return Command(("release", job.key.job_id))
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
     if job.is_its_users or (job.is_held_by_others and not found.updated):

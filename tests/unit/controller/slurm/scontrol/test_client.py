@@ -863,3 +863,21 @@ def _changing(slurm: Slurmctld) -> list[str]:
 
 def _lost() -> None:
     raise TurnLostError("another process has changed jobs")
+
+
+async def test_a_job_that_starts_right_before_its_hold_is_not_left_with_priority_0() -> None:
+    # given a job that Slurm starts after it was read, and a slurmctld that sets priorities of running jobs too
+    slurm = Slurmctld(pending(7))
+    sent: list[str] = []
+
+    def start(line: str) -> None:
+        sent.append(line)
+        if line.startswith("update") and "Priority=0" in line:
+            slurm["7"].update(state="RUNNING", nodes="n1")
+
+    slurm.before = start
+    failures = await client_of(slurm).hold([KEY])
+    # then the hold fails, and its effect is undone
+    assert [failure.reason for failure in failures.values()] == [FailureReason.REFUSED]
+    assert "release 7" in sent
+    assert slurm["7"]["priority"] != "0"
