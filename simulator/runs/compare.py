@@ -14,11 +14,10 @@ from policies.rule import Ruled
 from simulator.errors import SettingError
 from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
-from simulator.results.result import Result
-from simulator.runs.one import command_line
+from simulator.runs.one import command_line, run_to_end
 from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import OnProgress, bars, collect_seldom, drive, report_interpreted
+from simulator.runs.progress import OnProgress, bars, report_interpreted
 from simulator.runs.scenario import Scenario, fallback_note, opened_policy, takes
 
 REPORT = "report.html"
@@ -94,13 +93,7 @@ def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgres
 
 
 def _compared(scenario: Scenario, name: str, policy: Policy, out: Path | None, on_progress: OnProgress) -> Compared:
-    begin = time.perf_counter()
-    simulation, dropped = scenario.simulation(policy)
-    collect_seldom()
-    drive(simulation, on_progress)
-    wall_s = time.perf_counter() - begin
-    assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
-    result = Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
+    simulation, result = run_to_end(scenario, name, policy, on_progress, own_process=True)
     figures = summary(result)
     if out is None:
         return Compared(figures, None, fallback_note(policy))

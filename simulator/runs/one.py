@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 from policies.api import Policy
+from simulator.engine.simulation import Simulation
 from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import summary
 from simulator.results.result import Result
 from simulator.runs.options import RunOptions
-from simulator.runs.progress import Bar, collect_seldom, drive, report_interpreted
+from simulator.runs.progress import Bar, OnProgress, collect_seldom, drive, report_interpreted
 from simulator.runs.scenario import Scenario, fallback_note, opened_policy
 
 
@@ -22,7 +23,10 @@ def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool
     if out is not None:
         prepare_folder(out)
     with opened_policy(policy, options) as made:
-        result = simulated(Scenario.of(options, record=out is not None), policy, made)
+        scenario = Scenario.of(options, record=out is not None)
+        report_interpreted(len(scenario.trace))
+        with Bar(f"{policy} on {scenario.trace.name}") as bar:
+            _, result = run_to_end(scenario, policy, made, bar.on_progress, own_process=True)
         note = fallback_note(made)
     figures = summary(result)
     if out is not None:
@@ -46,25 +50,24 @@ def result_of(options: RunOptions, policy: str, *, record: bool = False) -> Resu
     `record`: with the state of the cluster over time, and every run of every job.
     """
     with opened_policy(policy, options) as made:
-        scenario = Scenario.of(options, record=record)
-        simulation, dropped = scenario.simulation(made)
-        begin = time.perf_counter()
-        drive(simulation)
-        wall_s = time.perf_counter() - begin
-        return Result.of(simulation, policy, wall_s, dropped=dropped, assumptions=scenario.assumptions(policy, made))
+        return run_to_end(Scenario.of(options, record=record), policy, made)[1]
 
 
-def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
-    """Run that policy and return the result."""
-    report_interpreted(len(scenario.trace))
+def run_to_end(
+    scenario: Scenario, name: str, policy: Policy, on_progress: OnProgress | None = None, *, own_process: bool = False
+) -> tuple[Simulation, Result]:
+    """Run that policy. Returns the simulation and its result.
+
+    `own_process`: this process exists for the run alone, so its objects need not be looked through for garbage.
+    """
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
-    collect_seldom()
-    with Bar(f"{name} on {scenario.trace.name}") as bar:
-        drive(simulation, bar.on_progress)
+    if own_process:
+        collect_seldom()
+    drive(simulation, on_progress)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
-    return Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
+    return simulation, Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
 
 
 def command_line() -> str:

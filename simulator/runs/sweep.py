@@ -19,7 +19,6 @@ import csv
 import io
 import itertools
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +27,11 @@ from typing import Any
 from policies.documents import DocumentError, is_number, is_whole, parse_toml, read_text, short
 from simulator.errors import SettingError
 from simulator.results.metrics import Figure, summary
-from simulator.results.result import Result
 from simulator.results.table import ROWS, text_of
+from simulator.runs.one import run_to_end
 from simulator.runs.options import Flag, RunOptions, run_flags
 from simulator.runs.process_pool import in_parallel, total_of
-from simulator.runs.progress import Bar, OnProgress, collect_seldom, drive
+from simulator.runs.progress import Bar, OnProgress
 from simulator.runs.scenario import Scenario, fallback_note, opened_policy
 
 MOST_RUNS = 10_000
@@ -182,11 +181,7 @@ def run_sweep(sweep: Sweep) -> list[SweepRun]:
 def _one(shown: Mapping[str, object], options: RunOptions, policy: str, on_progress: OnProgress) -> SweepRun:
     scenario = Scenario.of(options, record=False)
     with opened_policy(policy, options, lenient=True) as made:
-        begin = time.perf_counter()
-        simulation, dropped = scenario.simulation(made)
-        collect_seldom()
-        drive(simulation, on_progress)
-        result = Result.of(simulation, policy, time.perf_counter() - begin, dropped=dropped)
+        _, result = run_to_end(scenario, policy, made, on_progress, own_process=True)
         return SweepRun(shown, policy, summary(result), fallback_note(made))
 
 

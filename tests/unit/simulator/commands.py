@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from policies.api import load_policy
+from simulator.cli import main as cli
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -50,3 +54,15 @@ def write(path: Path, rows: Sequence[Row]) -> Path:
     lines = [f"j{at},{submit},{gpus},{duration}" for at, (submit, gpus, duration) in enumerate(rows)]
     path.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s", *lines]) + "\n")
     return path
+
+
+def headway_sim(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
+) -> tuple[int, str, str]:
+    """Run `headway-sim` with these words in this process. Returns its exit status, its output and its messages."""
+    monkeypatch.setattr(sys, "argv", ["headway-sim", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err

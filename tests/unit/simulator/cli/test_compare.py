@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from simulator.cli import main as cli
 from simulator.cli.compare import names_in
-from tests.unit.simulator.commands import write
+from tests.unit.simulator.commands import headway_sim, write
 
 ROWS = [(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)]
 
@@ -20,13 +18,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     trace = write(tmp_path / "small.csv", ROWS)
 
     def call(*words: object) -> tuple[int, str, str]:
-        given = ["headway-sim", "compare", "--trace", trace, "--cluster", "1x4", *words]
-        monkeypatch.setattr(sys, "argv", list(map(str, given)))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
+        return headway_sim(monkeypatch, capsys, "compare", "--trace", trace, "--cluster", "1x4", *words)
 
     return call
 
@@ -97,13 +89,7 @@ def sweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
 
     def call(text: str, *words: object) -> tuple[int, str, str]:
         (tmp_path / "study" / "sweep.toml").write_text(text)
-        given = ["headway-sim", "compare", "--config", "study/sweep.toml", *words]
-        monkeypatch.setattr(sys, "argv", list(map(str, given)))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
+        return headway_sim(monkeypatch, capsys, "compare", "--config", "study/sweep.toml", *words)
 
     return call
 
@@ -191,8 +177,6 @@ def test_a_file_that_is_not_there_is_reported(compare, tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_options_of_a_run_are_needed(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["headway-sim", "compare", "--policies", "fifo"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert "--trace is missing; give --trace, --cluster and --policies, or --config FILE" in capsys.readouterr().err
+    code, _, err = headway_sim(monkeypatch, capsys, "compare", "--policies", "fifo")
+    assert code == 2
+    assert "--trace is missing; give --trace, --cluster and --policies, or --config FILE" in err

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from simulator.cli import main as cli
 from simulator.runs.starts.accuracy import accuracy
 from simulator.runs.starts.limits import CHOICES_S, with_limits
 from simulator.traces.trace import NS_PER_S
-from tests.unit.simulator.commands import trace_of, write
+from tests.unit.simulator.commands import headway_sim, trace_of, write
 
 
 @pytest.fixture
@@ -24,13 +22,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     trace = write(tmp_path / "small.csv", rows)
 
     def call(*words: object) -> tuple[int, str, str]:
-        given = ["headway-sim", "start-estimates", "--trace", trace, "--cluster", "1x4", "--slowdown", "none", *words]
-        monkeypatch.setattr(sys, "argv", list(map(str, given)))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
+        return headway_sim(
+            monkeypatch, capsys, "start-estimates", "--trace", trace, "--cluster", "1x4", "--slowdown", "none", *words
+        )
 
     return call
 
