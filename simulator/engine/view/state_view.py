@@ -45,7 +45,7 @@ class StateView:
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
-        self._links = link_columns(cluster.topology)
+        self._links: dict[str, Any] = {**link_columns(cluster.topology)}
         self._zeros = np.zeros(nodes, dtype=np.int64)
         self._no_sets = np.zeros((0, nodes), dtype=np.bool_)
         users: dict[str, int] = {}
