@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.observe.gpu_layouts import Layouts
 from controller.observe.model_profiles import KnownModels
 from controller.observe.slurm_order import PriorityFacts
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
@@ -21,6 +22,9 @@ class Knowledge:
         self.priorities: PriorityFacts | None = None
         """Settings and shares behind Slurm's priorities; None: not known."""
 
+        self.gpu_layouts: Layouts = {}
+        """The GPUs inside nodes; empty: not known."""
+
     def set_measured(self, measured: ContentionByRun, models: KnownModels | None) -> None:
         """Set the contention of running jobs and the profiles of models; they are part of the next snapshot."""
         self.measured = measured
@@ -29,6 +33,10 @@ class Knowledge:
     def set_priorities(self, priorities: PriorityFacts | None) -> None:
         """Set the settings and shares behind Slurm's priorities; they are used for the next snapshot."""
         self.priorities = priorities
+
+    def set_gpu_layouts(self, layouts: Layouts) -> None:
+        """Set the GPUs inside nodes; they are part of the next snapshot."""
+        self.gpu_layouts = layouts
 
     def set_topology(self, racks: Racks) -> None:
         """Set the rack topology; it is part of the next snapshot."""

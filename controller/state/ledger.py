@@ -32,6 +32,8 @@ class PinRecord:
     pinned_at_s: float
     policy: str
     reason: str
+    gpu_masks: tuple[int, ...] = ()
+    """Which GPUs of each node Slurm was told to give it (bit k: GPU k; 0: any); empty: Slurm chooses."""
 
 
 @dataclass(frozen=True, slots=True)
