@@ -63,6 +63,12 @@ def test_jobs_have_the_gpus_that_are_named_and_others_the_lowest_free_ones() -> 
     assert spans_s(run) == spans_s(ran(run.trace, "1x8", Does(names({})))), "naming costs no time"
 
 
+def test_a_job_without_names_takes_what_the_named_ones_of_the_same_decision_leave() -> None:
+    run = simulation(Does(names({"j1": 0b11}), exact_gpus=True), (0, 2, 10), (0, 2, 10))
+    run.run(until_s=5)
+    assert masks_now(run) == {"j0": 0b1100, "j1": 0b11}
+
+
 @pytest.mark.parametrize(
     ("masks", "complaint"),
     [
