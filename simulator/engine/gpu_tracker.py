@@ -44,8 +44,11 @@ class GpuTracker:
             for node, mask in self._held.pop(job.index, {}).items():
                 self._free[node] |= mask
         starting = {job.index: job for job in loop.touched if job.occupied > 0}
-        # Those with names first: the others take what is left.
-        for job in sorted(starting.values(), key=lambda job: job.index not in self._named):
+        # Named GPUs are taken first: the other entries get what is left.
+        for index in starting:
+            for node, mask in self._named.get(index, {}).items():
+                self._free[node] &= ~mask
+        for job in starting.values():
             self._enter(job)
         self._named.clear()
 
