@@ -65,7 +65,8 @@ class PolicySpec:
     resizes: bool = False
     """May give a job another number of GPUs than it asked for."""
     exact_gpus: bool = False
-    """Chooses GPUs, not only how many on which node."""
+    """Chooses GPUs, not only how many on which node: its placements may have `gpu_masks`. Where Slurm cannot be told which GPUs a
+    job gets, the choice is advice that Slurm does not see; `headway why` says so."""
     round_s: float = 0.0
     """Longest time in seconds between two decisions; 0 = only when something happens."""
     needs: frozenset[str] = frozenset()

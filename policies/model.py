@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policies.state.gpu_layout import GpuLayout
 from policies.state.pair_ratios import Pair
 from policies.state.ring_reduction import RingTime
 
@@ -55,7 +56,8 @@ class EstimateSource(IntEnum):
 class Placement:
     """Nodes that a job occupies, and how many GPUs on each; for jobs with parameter servers also their nodes.
 
-    Invariant: nodes are distinct and ascending, counts positive; the same holds for servers.
+    Invariant: nodes are distinct and ascending, counts positive; the same holds for servers. `gpu_masks` is empty, or has one entry
+    per node, which is 0 or has as many bits as the job has GPUs there.
     """
 
     nodes: tuple[int, ...]
@@ -63,6 +65,9 @@ class Placement:
     server_nodes: tuple[int, ...] = ()
     servers: tuple[int, ...] = ()
     """Parameter servers on each of `server_nodes`; a server occupies no GPU."""
+    gpu_masks: tuple[int, ...] = ()
+    """Which GPUs of each of `nodes`: bit k stands for GPU k, 0 for any that are free. Empty: any on every node. A running job that
+    names none keeps those that it has."""
 
     @staticmethod
     def of(
@@ -115,6 +120,10 @@ class Nodes:
     """GB/s of the link from the node's rack to the other racks; one link for all nodes of a rack."""
     pcie_gbyte_s: FloatColumn | None = None
     """GB/s between a GPU group and its socket: no job of the node sends faster."""
+    gpu_layout: IntColumn | None = None
+    """Row of the node's layout in `ClusterState.gpu_layouts`, or -1; None: no layout is known."""
+    foreign_gpu_mask: MaskColumn | None = None
+    """Which GPUs `foreign_gpus` are (bit k: GPU k; 0 = not known); None: it is known for no node."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -332,6 +341,8 @@ class ClusterState:
     jobs: Jobs
     node_sets: npt.NDArray[np.bool_]
     profiles: ProfileTable | None = None
+    gpu_layouts: tuple[GpuLayout, ...] = ()
+    """Layouts of the GPUs inside nodes, one for each kind of node; `Nodes.gpu_layout` refers to them."""
 
     @cached_property
     def pending(self) -> IntColumn:

@@ -51,6 +51,9 @@ class ControllerSettings(BaseModel):
     """The slurm.conf to use; none = Slurm's own default."""
     embedded_cluster: Annotated[Path | None, AT_START] = None
     """TOML file that describes the cluster for slurm_client = "embedded"; none = 4 nodes of 8 GPUs, in every partition named."""
+    cluster_file: Annotated[Path | None, AT_START] = None
+    """TOML file of the cluster, as `headway cluster --toml` writes it, with `switches` and `nvlink` of the nodes added: from it
+    policies that choose GPUs see how the GPUs of a node are connected. none = not known, then no GPUs are chosen."""
     slurm_timeout_s: Annotated[float, Field(gt=0, le=300), AT_START] = 10.0
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
 

@@ -34,6 +34,7 @@ from controller.daemon.stop_signals import stop_signals
 from controller.daemon.web_user import web_uid
 from controller.forecast.service import forecast_starts
 from controller.notify.service import send_notifications
+from controller.observe.gpu_layouts import read_layouts
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
@@ -91,6 +92,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
         return controller.newest_snapshot
 
     agents = await stack.enter_async_context(serve_agents(settings, newest_snapshot, tasks))
+    knowledge.set_gpu_layouts(read_layouts(settings.cluster_file))
     await stack.enter_async_context(load_topology(knowledge.set_topology, agents, controller.client.topology, tasks))
     await stack.enter_async_context(
         read_slurm_order(lambda: controller.facts, controller.client.shares, knowledge.set_priorities, tasks)

@@ -82,7 +82,8 @@ policies know what agents measured lately: computing time, bytes and overlap by 
 speeds of NICs. A waiting job is assumed to train the same as the last job with its user and name since the controller
 started. Values that are not measured (localities; without agents, all values) are replaced by typical values, or ignored.
 Racks and the speeds of their uplinks come from `scontrol show topology` (topology.yaml or topology.conf; LinkSpeed in Gb/s),
-which is read at the controller's start; without it, all nodes are in one rack.
+which is read at the controller's start; without it, all nodes are in one rack. The links between the GPUs of a node come from
+`cluster_file`: Slurm does not show them.
 
 ## agent.toml
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.observe.gpu_layouts import Layouts
 from controller.observe.model_profiles import KnownModels
 from controller.observe.slurm_order import PriorityFacts
 from controller.profiles.current import NO_CONTENTION, ContentionByRun
@@ -22,6 +23,9 @@ class Knowledge:
         self.priorities: PriorityFacts | None = None
         """Settings and shares behind Slurm's priorities; None: not known."""
 
+        self.gpu_layouts: Layouts = {}
+        """The GPUs inside nodes; empty: not known."""
+
     def set_measured(self, measured: ContentionByRun, models: KnownModels | None) -> None:
         """Set the contention of running jobs and the profiles of models; they are part of the next snapshot."""
         self.measured = measured
@@ -35,6 +39,10 @@ class Knowledge:
     def preemption(self) -> PreemptionRules | None:
         """Slurm's rules of preemption; None: it does not preempt, or they are not known."""
         return None if self.priorities is None else self.priorities.preemption
+
+    def set_gpu_layouts(self, layouts: Layouts) -> None:
+        """Set the GPUs inside nodes; they are part of the next snapshot."""
+        self.gpu_layouts = layouts
 
     def set_topology(self, racks: Racks) -> None:
         """Set the rack topology; it is part of the next snapshot."""

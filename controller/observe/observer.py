@@ -17,6 +17,7 @@ import numpy as np
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import EligibleNodes
+from controller.observe.gpu_layouts import with_gpu_layouts
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
@@ -213,15 +214,17 @@ class Observer:
             else (),
             steps_done=_steps_done(visible, np.flatnonzero(~np.isnan(statics["steps"])).tolist(), steps_done),
         )
+        foreign = [(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index]
         state = build_state(
             sequence=self._sequence,
             time_s=snapshot.time_s,
             nodes=managed,
-            foreign=[(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index],
+            foreign=foreign,
             rows=rows,
             node_sets=nodes.eligible.masks,
             racks=self._knowledge.racks,
         )
+        state = with_gpu_layouts(state, self._knowledge.gpu_layouts, foreign)
         state = with_slurm_order(state, visible, statics, snapshot, self._knowledge.priorities)
         return self._model_columns.added(state, visible, measured, self._knowledge.models)
 
@@ -330,7 +333,9 @@ class _Classification:
         if pin is None:
             return ()
         index = self._nodes.index
-        return tuple(sorted((index[n], g, 0) for n, g in zip(pin.nodes, pin.gpus, strict=True) if n in index))
+        masks = pin.gpu_masks or (0,) * len(pin.nodes)
+        entries = zip(pin.nodes, pin.gpus, masks, strict=True)
+        return tuple(sorted((index[node], gpus, mask) for node, gpus, mask in entries if node in index))
 
 
 def _contention(job: SlurmJob, measured: ContentionByRun) -> Contention | None:

@@ -289,6 +289,9 @@ class Pin:
     """The user's own request from before Headway changed anything; or the same request in another size."""
     resized: bool = False
     """True when the request is in another size: tasks, CPUs and memory change with the GPUs."""
+    gpu_masks: tuple[int, ...] = ()
+    """Which GPUs of each node (bit k: GPU k; 0: any); empty: any. Only with `gpus_per_node`, and only where the client
+    `can_bind_gpus`; other clients ignore it."""
 
 
 class FailureReason(Enum):
@@ -436,6 +439,9 @@ class SlurmClient(Protocol):
 
         Every job that is not among the failures has been read back, and asks for exactly what its pin says.
         """
+
+    def can_bind_gpus(self, pin: Pin) -> bool:
+        """Return whether Slurm can be told which GPUs this job gets, as the pin names them."""
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""

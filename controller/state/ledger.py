@@ -34,6 +34,8 @@ class PinRecord:
     reason: str
     frees_s: float = 0.0
     """Longest time in which Slurm stops other jobs on these nodes first, seconds; 0: the nodes were free."""
+    gpu_masks: tuple[int, ...] = ()
+    """Which GPUs of each node Slurm was told to give it (bit k: GPU k; 0: any); empty: Slurm chooses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,3 @@
-"""Decisions from orders of jobs: EASY backfilling, preemption, resizing.
-Imports `api`, `model`, `options`, `placement`, `rule` and `selection`.
+"""Decisions from orders of jobs: EASY backfilling, preemption, resizing, the option `gpus`.
+Imports `api`, `model`, `options`, `placement`, `rule`, `selection` and `state`.
 """

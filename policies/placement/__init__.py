@@ -1,1 +1,3 @@
-"""Placement of one job: requests, best fit, the papers' placement rules, candidates. Imports `model` and `rule`."""
+"""Placement of one job: requests, best fit, the papers' placement rules, candidates, the GPUs of a node.
+Imports `model`, `rule` and `state`.
+"""

@@ -1,7 +1,7 @@
 """Locality tiers: how concentrated a placement is, and how fast a job runs there.
 
 Tiers are the k = 4 placements of SCHED2 (section III-B), from concentrated to scattered. The paper does not say which ones it
-measured. Policies do not see sockets: a job on one node counts as being at tier 0.
+measured. Tiers are chosen by nodes, not by sockets: a job on one node counts as being at tier 0.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tables that policies keep of job pairs and of ring reductions. Imports nothing of Headway."""
+"""Tables that policies keep of job pairs, of ring reductions, and of the GPUs inside a node. Imports nothing of Headway."""

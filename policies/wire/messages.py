@@ -16,6 +16,7 @@ from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
 from policies.errors import WireError
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
+from policies.wire.gpus import read_masks, write_masks
 from policies.wire.learning import decode_learning, encode_learning
 from policies.wire.state import (
     SCHEMA_VERSION,
@@ -69,6 +70,7 @@ def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
     message.placement_gpus.extend(gpus)
     if any(placement.servers for placement in placements):
         _encode_servers(message, list(placements))
+    write_masks(message, list(placements))
     message.reason_job.extend(decision.reasons)
     message.reason.extend(text[:MAX_REASON_CHARS] for text in decision.reasons.values())
     message.queue.extend(decision.queue)
@@ -111,6 +113,10 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
         row: Placement(nodes[begin:end], counts[begin:end])
         for row, begin, end in zip(job.tolist(), ends, ends[1:], strict=False)
     }
+    masks = read_masks(message, order.tolist(), node.tolist(), gpus.tolist(), state)
+    for row, begin, end in zip(job.tolist(), ends, ends[1:], strict=False) if masks else ():
+        if any(masks[begin:end]):
+            allocation[row] = replace(allocation[row], gpu_masks=tuple(masks[begin:end]))
     _add_servers(message, job, allocation, len(state.nodes))
     queue = distinct_rows("queue", message.queue, num_jobs)
     check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")

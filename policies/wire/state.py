@@ -21,6 +21,7 @@ from policies.wire.columns import (
     refuse,
     write_column,
 )
+from policies.wire.gpus import read_gpus, write_gpus
 from policies.wire.profiles import profile_columns, read_profiles, write_profiles
 from policies.wire.training import read_servers, read_slurm_order, read_training, training_columns
 from protos.headway.v1 import snapshot_pb2
@@ -74,6 +75,7 @@ def serialize_state(state: ClusterState) -> bytes:
     for name in _NODE_LINKS:
         if getattr(state.nodes, name) is not None:
             write_column(nodes, "nodes", name, getattr(state.nodes, name))
+    write_gpus(message, state)
     jobs.job_id.extend(state.jobs.ids)
     jobs.users.extend(state.jobs.users)
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
@@ -128,6 +130,8 @@ def state_digest(state: ClusterState) -> str:
                 digest.update("\0".join(value).encode())
     digest.update(f"\nnode_sets {len(state.node_sets)}\n".encode())
     digest.update(np.packbits(state.node_sets).tobytes())
+    if state.gpu_layouts:
+        digest.update(f"\ngpu_layouts {state.gpu_layouts}\n".encode())
     return digest.hexdigest()
 
 
@@ -142,11 +146,11 @@ def _decode(message: Any) -> ClusterState:
         refuse("schema_version", f"is {message.schema_version}; this policy reads version {SCHEMA_VERSION}")
     if not math.isfinite(message.time_s):
         refuse("time_s", f"is {message.time_s}")
-    nodes = _decode_nodes(message.nodes)
+    nodes, layouts = read_gpus(message, _decode_nodes(message.nodes))
     node_sets = _decode_node_sets(message, len(nodes))
     jobs = _decode_jobs(message.jobs, len(nodes), len(node_sets))
     profiles = read_profiles(message.profiles, len(jobs)) if message.HasField("profiles") else None
-    return ClusterState(message.sequence, message.time_s, nodes, jobs, node_sets, profiles)
+    return ClusterState(message.sequence, message.time_s, nodes, jobs, node_sets, profiles, layouts)
 
 
 def _decode_nodes(message: Any) -> Nodes:

@@ -6,12 +6,16 @@ A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
     count = 8            # or names = "gpu[01-08]"
     gpus = 8
     sockets = 2          # default 2 from four GPUs on, else 1
+    switches = 4         # PCIe switches, a multiple of the sockets; default one for each socket
+    nvlink = 4           # GPUs of each group that NVLink connects, 2 or more; default none
     speed = 1.0          # of one GPU, relative to the others; the trace's durations mean the fastest
     rack = "r1"          # default: racks of `rack_size` nodes, or one rack
 
     [network]
     kind = "racks"       # flat, racks, switches, fat-tree, vl2, bcube; default racks if there are several, else flat
     nic_gbs = 12.5       # GB/s in each direction; the other keys are those of the generators in simulator/cluster/topology
+    nvlink_gbs = 50.0    # inside a node: between two GPUs over NVLink, below one PCIe switch (pcie_gbs, 16), below two
+    bridge_gbs = 12.0    # switches of one socket (default pcie_gbs), and between sockets (socket_gbs, 37.5; at most bridge_gbs)
 
     [[network.switches]] # of kind "switches" only: any tree; `rack` is then the lowest switch above the nodes
     name = "r1"
@@ -39,7 +43,8 @@ MOST_NODES = 200_000
 MOST_GPUS = 1024
 """Maximum number of GPUs of one node."""
 _SIMPLE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
-_NODE_KEYS = {"count", "names", "gpus", "sockets", "speed", "rack"}
+_NODE_KEYS = {"count", "names", "gpus", "sockets", "switches", "nvlink", "speed", "rack"}
+_INSIDE_KEYS = {"pcie_gbs", "socket_gbs", "bridge_gbs", "nvlink_gbs"}
 _SWITCH_KEYS = {"name", "below", "uplink_gbs"}
 
 
@@ -139,7 +144,20 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
         tuple(row.gpus for row in rows),
         tuple(row.sockets for row in rows),
         speed,
-        replace(topology, speed=speed) if len(set(speed)) > 1 else topology,
+        _with_node_columns(topology, rows),
+    )
+
+
+def _with_node_columns(topology: Topology, rows: Sequence[_Row]) -> Topology:
+    """Return the topology with speeds, PCIe switches and NVLink groups of nodes, each where nodes differ from the default."""
+    speed = tuple(row.speed for row in rows)
+    switches = tuple(row.switches for row in rows)
+    nvlink = tuple(row.nvlink for row in rows)
+    return replace(
+        topology,
+        speed=speed if len(set(speed)) > 1 else topology.speed,
+        switches=switches if switches != topology.sockets else (),
+        nvlink=nvlink if any(nvlink) else (),
     )
 
 
@@ -161,6 +179,8 @@ class _Row:
     name: str
     gpus: int
     sockets: int
+    switches: int
+    nvlink: int
     speed: float
     rack: str
 
@@ -170,6 +190,14 @@ def _nodes(block: Mapping[str, Any], key: str) -> list[_Row]:
     _known(block, _NODE_KEYS, key)
     gpus = _whole(block, "gpus", key, 1, MOST_GPUS)
     sockets = _whole(block, "sockets", key, 1, gpus, default_sockets(gpus))
+    switches = _whole(block, "switches", key, 1, gpus, sockets)
+    if switches % sockets:
+        raise ClusterError(
+            f"{switches} PCIe switches for {sockets} sockets",
+            mend="give a multiple of the sockets",
+            key=f"{key}.switches",
+        )
+    nvlink = _whole(block, "nvlink", key, 2, gpus) if "nvlink" in block else 0
     speed = _positive(block, "speed", key, 1.0)
     rack = block.get("rack", "")
     if not isinstance(rack, str | int) or isinstance(rack, bool):
@@ -182,7 +210,7 @@ def _nodes(block: Mapping[str, Any], key: str) -> list[_Row]:
         raise ClusterError(
             f"{count} nodes have {len(names)} names", mend="leave count out, or let both agree", key=f"{key}.count"
         )
-    return [_Row(name, gpus, sockets, speed, str(rack)) for name in names or [""] * count]
+    return [_Row(name, gpus, sockets, switches, nvlink, speed, str(rack)) for name in names or [""] * count]
 
 
 def _expanded(text: object, key: str) -> tuple[str, ...]:
@@ -215,7 +243,7 @@ def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
     if kind == "flat" and max(racks):
         raise ClusterError("a flat network has one rack", mend='take kind = "racks"', key="network.kind")
     keys, maker = makers[kind]
-    _known(network, {"kind", "rack_size", "pcie_gbs", "socket_gbs", *keys}, "network")
+    _known(network, {"kind", "rack_size", *_INSIDE_KEYS, *keys}, "network")
     return maker(inside=_inside(network), **{key: _option(network, key) for key in keys if key in network})
 
 
@@ -223,6 +251,8 @@ def _inside(network: Mapping[str, Any]) -> Inside:
     return Inside(
         _positive(network, "pcie_gbs", "network", Inside().pcie_gbs),
         _positive(network, "socket_gbs", "network", Inside().socket_gbs),
+        _positive(network, "bridge_gbs", "network", 0.0) if "bridge_gbs" in network else None,
+        _positive(network, "nvlink_gbs", "network", Inside().nvlink_gbs),
     )
 
 
@@ -230,7 +260,7 @@ def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
     """Make a network of named switches; `rack` is the switch directly above a node; a node without a rack is below no switch."""
     from simulator.cluster.topology.slurm import SlurmNode, Switch, slurm_topology
 
-    _known(network, {"kind", "nic_gbs", "uplink_gbs", "switches", "pcie_gbs", "socket_gbs"}, "network")
+    _known(network, {"kind", "nic_gbs", "uplink_gbs", "switches", *_INSIDE_KEYS}, "network")
     blocks = network.get("switches")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise ClusterError("there are none", mend="give [[network.switches]] blocks", key="network.switches")

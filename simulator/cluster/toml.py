@@ -10,6 +10,7 @@ from typing import Any
 from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.topology.slurm import switches_of
+from simulator.cluster.topology.topology import NVLINK_GBS
 from simulator.cluster.topology.tree import TreeRoutes
 from simulator.errors import ClusterError
 
@@ -41,12 +42,15 @@ def cluster_table(cluster: Cluster) -> dict[str, Any]:
             mend=f"keep the file it came from, or take a network of kind {', '.join(_WRITTEN)}",
         )
     racks = _rack_names(cluster)
-    kinds = zip(cluster.gpus, cluster.sockets, cluster.speed, racks, strict=True)
+    topology = cluster.topology
+    switches, nvlink = topology.switches or cluster.sockets, topology.nvlink or (0,) * cluster.num_nodes
+    kinds = zip(cluster.gpus, cluster.sockets, switches, nvlink, cluster.speed, racks, strict=True)
     nodes = []
-    for (gpus, sockets, speed, rack), group in groupby(
+    for (gpus, sockets, below, linked, speed, rack), group in groupby(
         zip(kinds, cluster.names, strict=True), key=lambda pair: pair[0]
     ):
         block = {"names": fold([name for _, name in group]), "gpus": gpus, "sockets": sockets}
+        block |= ({"switches": below} if below != sockets else {}) | ({"nvlink": linked} if linked else {})
         nodes.append(block | ({"speed": speed} if speed != 1.0 else {}) | ({"rack": rack} if rack else {}))
     return {"nodes": nodes, "network": _network(cluster)}
 
@@ -68,7 +72,10 @@ def _network(cluster: Cluster) -> dict[str, Any]:
     network: dict[str, Any] = {"kind": topology.kind, "nic_gbs": topology.network[routes.nic_links[0][0]]}
     if topology.kind == "racks":
         network |= {"uplink_gbs": topology.network[routes.above[0][0]], "nics": len(routes.nic_links[0])}
-    network |= {"pcie_gbs": topology.inside.pcie_gbs, "socket_gbs": topology.inside.socket_gbs}
+    inside = topology.inside
+    network |= {"pcie_gbs": inside.pcie_gbs, "socket_gbs": inside.socket_gbs}
+    network |= {"bridge_gbs": inside.bridge_gbs} if inside.bridge_gbs is not None else {}
+    network |= {"nvlink_gbs": inside.nvlink_gbs} if topology.nvlink or inside.nvlink_gbs != NVLINK_GBS else {}
     if topology.kind == "switches":
         switches = switches_of(topology, cluster.names)
         above = {name: switch.name for switch in switches for name in switch.switches}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
 from policies.model import Placement
+from policies.state.gpu_layout import mask_problem
+from simulator.engine.gpu_tracker import GpuTracker
 from simulator.errors import DecisionError
 from simulator.kernel.constants import RUNNING
 from simulator.kernel.job import ActiveJob
@@ -24,15 +26,18 @@ class Allocator:
         self._spec = spec
         self._name = spec.name if spec is not None else "the caller"
 
-    def apply(self, loop: Loop, active: list[ActiveJob], decision: Decision) -> None:
-        """Apply the decision; `active` are the jobs of its rows. Raises DecisionError before anything has changed."""
+    def apply(self, loop: Loop, active: list[ActiveJob], decision: Decision, gpus: GpuTracker | None = None) -> None:
+        """Apply the decision; `active` are the jobs of its rows. Raises DecisionError before anything has changed.
+
+        `gpus` is up to date, and gets the GPUs that the decision names; a decision without it names none.
+        """
         allocation = decision.allocation
         leaving: list[ActiveJob] = []
         coming: list[tuple[ActiveJob, Placement]] = []
         for row, job in enumerate(active):
             wanted = allocation.get(row)
             if job.state == RUNNING:
-                if wanted is not None and _is_there(job, wanted):
+                if wanted is not None and _is_there(job, wanted) and (gpus is None or _has_gpus(job, wanted, gpus)):
                     continue
                 self._check_may_leave(job, wanted)
                 leaving.append(job)
@@ -41,6 +46,8 @@ class Allocator:
         if len(allocation) > len(active) or any(not 0 <= row < len(active) for row in allocation):
             raise self._error(f"it places a job of a row that is not one of the {len(active)} active ones")
         self._check_room(loop, leaving, coming)
+        if any(placement.gpu_masks for _, placement in coming):
+            self._name_gpus(loop, leaving, coming, gpus)
         for job in leaving:
             loop.stop(job)
         left = {job.index for job in leaving}
@@ -77,6 +84,34 @@ class Allocator:
                     )
                 free[node] = left
 
+    def _name_gpus(
+        self,
+        loop: Loop,
+        leaving: list[ActiveJob],
+        coming: list[tuple[ActiveJob, Placement]],
+        gpus: GpuTracker | None,
+    ) -> None:
+        """Check the GPUs that are named, and reserve them for their jobs."""
+        if gpus is None or (self._spec is not None and not self._spec.exact_gpus):
+            raise self._error("it names GPUs, and its spec says that it only counts them; set exact_gpus in the spec")
+        freed: dict[int, int] = {}
+        for job in leaving:
+            for node, mask in gpus.of(job.index).items():
+                freed[node] = freed.get(node, 0) | mask
+        taken: dict[int, int] = {}
+        names: dict[int, dict[int, int]] = {}
+        for job, placement in coming:
+            for (node, count), mask in zip(placement.items(), placement.gpu_masks, strict=bool(placement.gpu_masks)):
+                has = int(loop.pool.capacity[node])
+                others = taken.get(node, 0) | ((1 << has) - 1) & ~(gpus.free(node) | freed.get(node, 0))
+                problem = mask_problem(mask, count, has, others)
+                if problem:
+                    raise self._error(f"job {self._id(job)} on node {node}: {problem}")
+                taken[node] = taken.get(node, 0) | mask
+            names[job.index] = dict(zip(placement.nodes, placement.gpu_masks, strict=False))
+        for index, masks in names.items():
+            gpus.name(index, masks)
+
     def _check_gang(self, job: ActiveJob, placement: Placement) -> None:
         if placement.servers:
             raise self._error(
@@ -101,6 +136,14 @@ class Allocator:
 
 def _is_there(job: ActiveJob, wanted: Placement) -> bool:
     return dict(zip(job.nodes, job.counts, strict=True)) == dict(wanted.items())
+
+
+def _has_gpus(job: ActiveJob, wanted: Placement, gpus: GpuTracker) -> bool:
+    """Return whether the running job has the GPUs that are named for it, if some are."""
+    if not wanted.gpu_masks:
+        return True
+    held = gpus.of(job.index)
+    return all(not mask or held[node] == mask for node, mask in zip(wanted.nodes, wanted.gpu_masks, strict=True))
 
 
 def _count_move(job: ActiveJob, placement: Placement) -> None:

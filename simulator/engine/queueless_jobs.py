@@ -7,10 +7,12 @@ give equal finishes, to the nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NoReturn
 
+from simulator.engine.gpu_tracker import GpuTracker
 from simulator.engine.running_speeds import RunningSpeeds
 from simulator.kernel.constants import RUNNING
 from simulator.kernel.job import ActiveJob
@@ -49,7 +51,10 @@ class QueuelessJobs:
         """Nodes of each job and its GPUs on them, of paused jobs too."""
         self._started = 0
         self._table = _Table()
-        self._speeds = RunningSpeeds(self._table, list(models)) if models else None
+        self._gpus = GpuTracker(gpus) if any(model.needs_gpus for model in models) else None
+        self._masks: dict[int, Mapping[int, int]] = {}
+        """Which GPUs each job was given, paused ones too; empty where no model needs it."""
+        self._speeds = RunningSpeeds(self._table, list(models), self._gpus) if models else None
         if self._speeds is not None:
             self._loop.track = self._speeds.track
 
@@ -73,11 +78,13 @@ class QueuelessJobs:
         model: str = "",
         batch_size: int = -1,
         requested_gpus: int | None = None,
+        gpu_masks: Mapping[int, int] = MappingProxyType({}),
     ) -> int:
         """Start a job on `counts[i]` GPUs of node `nodes[i]`; return its number. A job without GPUs is never slowed down.
 
         `work_ns` is its run time alone, at the size that it requested (None: what it gets) with the best locality;
-        `batch_size` is over all GPUs, -1 when not known. Raises ValueError for GPUs that are not free.
+        `batch_size` is over all GPUs, -1 when not known. `gpu_masks` says which GPUs by node (bit k: GPU k; 0: any), for the models
+        that need it. Raises ValueError for GPUs that are not free.
         """
         self._check(nodes, counts)
         number, self._started = self._started, self._started + 1
@@ -88,7 +95,9 @@ class QueuelessJobs:
         self._places[number] = list(nodes), list(counts)
         self._table.model[number], self._table.batch_size[number] = model, batch_size
         self._loop.num_waiting += 1
-        self._loop.start_on(job, *self._places[number])
+        if self._gpus is not None:
+            self._masks[number] = gpu_masks
+        self._enter(job)
         return number
 
     def stop(self, job: int) -> int:
@@ -116,7 +125,7 @@ class QueuelessJobs:
         if active.state != RUNNING:
             self._occupy(job, -1)
             self._loop.dequeue(active)
-            self._loop.start_on(active, *self._places[job])
+            self._enter(active)
 
     # State of the jobs
 
@@ -161,6 +170,12 @@ class QueuelessJobs:
         if self._speeds is not None:
             self._speeds.update(self._loop)
 
+    def _enter(self, job: ActiveJob) -> None:
+        """Let the job run on its GPUs."""
+        if self._gpus is not None:
+            self._gpus.name(job.index, dict(self._masks[job.index]))
+        self._loop.start_on(job, *self._places[job.index])
+
     def _check(self, nodes: Sequence[int], counts: Sequence[int]) -> None:
         free = self._loop.pool.free
         if len(set(nodes)) != len(nodes) or len(counts) != len(nodes):
@@ -177,6 +192,7 @@ class QueuelessJobs:
 
     def _forget(self, job: int) -> None:
         del self._jobs[job], self._places[job]
+        self._masks.pop(job, None)
         # The models may be notified later that it left; they read nothing about it any more.
         del self._table.model[job], self._table.batch_size[job]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Protocol, Self, SupportsInt, TypeVar
 
+from simulator.engine.gpu_tracker import GpuTracker
 from simulator.kernel.constants import ALL_JOBS, ON_SEVERAL_NODES
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
@@ -34,23 +35,33 @@ class JobTable(Protocol):
 
 
 class RunningSpeeds:
-    """The running jobs that some slowdown model must know about.
+    """The running jobs that some slowdown model must know about; and, where GPUs are followed, which ones they have.
 
     Invariant after `update`: the models know exactly these jobs, and each has the speed that follows from the models.
     """
 
-    def __init__(self, jobs: JobTable, models: list[SlowdownModel]) -> None:
-        """Begin without running jobs."""
+    def __init__(self, jobs: JobTable, models: list[SlowdownModel], gpus: GpuTracker | None = None) -> None:
+        """Begin without running jobs. `gpus`, if given, is kept up to date; models that need GPUs read it."""
         self._jobs = jobs
+        self._gpus: GpuTracker | None = None
         self._composite = Composite(models)
         self._running: dict[int, ActiveJob] = {}
         self.track = ON_SEVERAL_NODES if self._composite.only_between_nodes else ALL_JOBS
         """The jobs whose starts and stops the loop must report."""
+        if gpus is not None:
+            self.follow(gpus)
+
+    def follow(self, gpus: GpuTracker) -> None:
+        """Keep this tracker up to date from now on."""
+        self._gpus = gpus
+        self.track = ALL_JOBS
 
     def update(self, loop: Loop) -> None:
         """Notify the models of what started, stopped and finished since the last call, and set the speeds that changed."""
         if not loop.touched:
             return
+        if self._gpus is not None:
+            self._gpus.update(loop)
         # All jobs leave before any enters: a job may move to GPUs that another frees at this instant.
         for job in loop.touched:
             if self._running.pop(job.index, None) is not None:
@@ -66,11 +77,14 @@ class RunningSpeeds:
     def _resident(self, job: ActiveJob) -> Resident:
         jobs, index = self._jobs, job.index
         batch = batch_per_gpu(int(jobs.batch_size[index]), job.gpus)
-        return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts)
+        if self._gpus is None:
+            return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts)
+        return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts, self._gpus.of(index))
 
-    def fork(self, loop: Loop) -> Self:
-        """Return an independent copy for a copy of the loop."""
+    def fork(self, loop: Loop, gpus: GpuTracker | None = None) -> Self:
+        """Return an independent copy for a copy of the loop and of the tracker."""
         twin = copy.copy(self)
+        twin._gpus = gpus
         twin._composite = self._composite.fork()
         running = {job.index: job for job in loop.running}
         twin._running = {index: running.get(index, job) for index, job in self._running.items()}

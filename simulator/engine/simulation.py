@@ -19,6 +19,7 @@ from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
 from simulator.engine.apply_decision import Allocator
+from simulator.engine.gpu_tracker import GpuTracker
 from simulator.engine.job_sizes import JobSizes
 from simulator.engine.node_changes import NodeChangeSchedule
 from simulator.engine.running_speeds import RunningSpeeds
@@ -77,7 +78,10 @@ class Simulation:
         _refuse_impossible(trace, cluster, self._sizes.possible(layout))
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
-        self._speeds = RunningSpeeds(trace, slowdown) if slowdown else None
+        names = policy is not None and policy.spec.exact_gpus
+        needs = any(model.needs_gpus for model in slowdown or ())
+        self._gpus = GpuTracker(cluster.gpus) if names or needs else None
+        self._speeds = RunningSpeeds(trace, slowdown or [], self._gpus) if slowdown or self._gpus is not None else None
         self._loop = self._make_loop(pool)
         empty = tuple(model.fork() for model in slowdown or ())
         self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles, empty))
@@ -195,7 +199,7 @@ class Simulation:
 
     def state(self) -> ClusterState:
         """Return the cluster as a policy sees it now; its rows are those of `jobs`."""
-        return self._view().state(self._loop, self.jobs(), self.decisions)
+        return self._view().state(self._loop, self.jobs(), self.decisions, self._gpus)
 
     def jobs(self) -> list[ActiveJob]:
         """Return the jobs of the rows of states and decisions: all active ones, by submission. To be read, not changed."""
@@ -229,7 +233,11 @@ class Simulation:
             raise DecisionError(
                 "time has gone on since the state was read; read the state of this instant, then decide"
             )
-        self._allocator.apply(self._loop, self.jobs(), decision)
+        if self._policy is None and any(placement.gpu_masks for placement in decision.allocation.values()):
+            self._follow_gpus()
+        if self._gpus is not None:
+            self._gpus.update(self._loop)  # so that the GPUs of jobs that have just finished are free
+        self._allocator.apply(self._loop, self.jobs(), decision, self._gpus)
 
     def _set_round(self) -> None:
         loop = self._loop
@@ -257,7 +265,8 @@ class Simulation:
         twin._loop.arrivals = twin._jobs.arrive
         twin._jobs.finished = twin._loop.finished
         twin._node_changes = self._node_changes.fork()
-        twin._speeds = self._speeds.fork(twin._loop) if self._speeds is not None else None
+        twin._gpus = self._gpus.fork() if self._gpus is not None else None
+        twin._speeds = self._speeds.fork(twin._loop, twin._gpus) if self._speeds is not None else None
         twin._stall = self._stall.fork()
         twin._active = None if self._active is None else twin._view().active(twin._loop)
         twin.decision_ns = []
@@ -274,9 +283,20 @@ class Simulation:
         self._period = _period(policy)
         self._stall = self._make_stall()
         self._allocator = Allocator(self.trace, policy.spec)
+        if policy.spec.exact_gpus:
+            self._follow_gpus()
         rule = self._rule or EMPTY_RULE
         self._loop.reorder(int(rule.order), round(rule.threshold_gpu_s * NS_PER_S))
         self._set_round()
+
+    def _follow_gpus(self) -> None:
+        """Follow from now on which GPUs jobs have; those that run have the lowest."""
+        if self._gpus is None:
+            self._gpus = GpuTracker(self.cluster.gpus, self._loop.running)
+            if self._speeds is None:
+                self._speeds = RunningSpeeds(self.trace, [])
+            self._speeds.follow(self._gpus)
+            self._loop.track = self._speeds.track
 
     def _make_stall(self) -> StallWatch:
         return StallWatch(self._policy.spec.name if self._policy is not None else "", self._period)

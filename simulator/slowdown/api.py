@@ -8,8 +8,8 @@ the jobs whose factors may have changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 
@@ -26,6 +26,8 @@ class Resident:
     requested_gpus: int
     nodes: Sequence[int]
     counts: Sequence[int]
+    gpu_masks: Mapping[int, int] = field(default_factory=dict)
+    """Which GPUs by node (bit k: GPU k); empty where no model needs it."""
 
 
 def batch_per_gpu(batch_size: int, gpus: int) -> float:
@@ -39,6 +41,10 @@ class SlowdownModel(Protocol):
     @property
     def only_between_nodes(self) -> bool:
         """True if jobs on one node have factor 1 and affect no other job: the model need not be notified of them."""
+
+    @property
+    def needs_gpus(self) -> bool:
+        """True if the factor depends on which GPUs of a node a job has (`Resident.gpu_masks`), not only on how many."""
 
     def enter(self, resident: Resident) -> None:
         """Add a job, which occupies these GPUs from now on."""

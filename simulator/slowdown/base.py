@@ -29,6 +29,11 @@ class Model(ABC):
         """True if jobs on one node have factor 1 and affect no other job."""
         return False
 
+    @property
+    def needs_gpus(self) -> bool:
+        """True if the factor depends on which GPUs of a node a job has."""
+        return False
+
     def enter(self, resident: Resident) -> None:
         """Add a job, which occupies these GPUs from now on."""
         job = resident.job

@@ -18,6 +18,11 @@ class Composite:
         """True if it is true of every model."""
         return all(model.only_between_nodes for model in self.models)
 
+    @property
+    def needs_gpus(self) -> bool:
+        """True if it is true of a model."""
+        return any(model.needs_gpus for model in self.models)
+
     def enter(self, resident: Resident) -> None:
         """Add a job, which occupies these GPUs from now on."""
         for model in self.models:

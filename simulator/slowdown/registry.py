@@ -13,6 +13,7 @@ from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.parameter_server import ParameterServer
 from simulator.slowdown.neighbours.interference import HostInterference
 from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.placement.gpu_links import GpuLinks
 from simulator.slowdown.placement.locality import Locality
 from simulator.slowdown.placement.node_speed import NodeSpeed
 from simulator.slowdown.placement.scaling import Scaling
@@ -81,6 +82,7 @@ MODELS: dict[str, Entry] = {
     "pair-table": Entry("the worst measured ratio of two jobs that share a node", PairTable, {"single": _yes()}),
     "interference": Entry("cores and PCIe of a host are shared (MARL)", HostInterference, {"cores": _number(0)}),
     "parameter-server": Entry("workers and servers that are spread (DL2)", ParameterServer, {"ratio": _number(0)}),
+    "gpu-links": Entry("links between its GPUs inside a node: NVLink, PCIe, between sockets", GpuLinks),
     "scaling": Entry("elastic jobs at another size than they requested", Scaling),
     "node-speed": Entry("nodes of different speed", NodeSpeed),
 }

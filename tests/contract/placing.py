@@ -46,6 +46,17 @@ class Placing:
         assert await bench.client.release([key]) == {}
         assert held_gpus(await running(bench, key)) == dict.fromkeys(nodes, GPUS)
 
+    async def test_named_gpus_are_given_where_slurm_can_be_told_which(self, bench: SlurmBench) -> None:
+        nodes = _picked(bench, 2)
+        key, job = await submit_held(bench, Order(gres=GPUS, nodes=2))
+        pin = Pin(key, nodes, GPUS, job.request, gpu_masks=(0b1_1000, 0b1_1000))
+        assert await bench.client.pin([pin]) == {}
+        assert await bench.client.release([key]) == {}
+        job = await running(bench, key)
+        assert held_gpus(job) == dict.fromkeys(nodes, GPUS)
+        if bench.client.can_bind_gpus(pin):
+            assert [share.gpu_mask for share in job.allocated] == [0b1_1000, 0b1_1000]
+
     async def test_pinned_array_task_runs_exactly_there(self, bench: SlurmBench) -> None:
         nodes = _picked(bench, 2)
         key, job = await submit_held(bench, Order(gres=GPUS, nodes=2, array=(4, 5)))

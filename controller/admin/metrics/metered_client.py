@@ -97,6 +97,10 @@ class MeteredClient:
         """Bind held jobs to nodes."""
         return await self._change("pin", self._inner.pin(pins))
 
+    def can_bind_gpus(self, pin: Pin) -> bool:
+        """Return whether Slurm can be told which GPUs this job gets."""
+        return self._inner.can_bind_gpus(pin)
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         return await self._change("unpin", self._inner.unpin(originals))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from controller.cycle.decision.named_gpus import named_gpus_problem, same_gpus, taken_gpus
 from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
@@ -142,6 +143,7 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
         for stop in moved:
             _check_move(state, stop, spec)
         _check_capacity(state, entries, [stop.row for stop in moved])
+        _check_named_gpus(state, decision, spec, stops)
     except _BadDecisionError as error:
         return Rejection(str(error))
     plan = _steps(state, decision, entries.rows.astype(np.int64))
@@ -209,7 +211,7 @@ def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[S
     stops = []
     for row, own in present_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
-        if wanted == own:
+        if wanted == own or (wanted is not None and wanted.gpu_masks and same_gpus(state, row, wanted, own)):
             continue
         doing = "stopped" if wanted is None else "moved"
         if not state.jobs.preemptible[row]:
@@ -274,6 +276,7 @@ class _Free:
     def __init__(self, state: ClusterState) -> None:
         self._jobs = state.jobs
         self._left = NodeCapacity.beside_running(state)
+        self._taken = taken_gpus(state, state.running.tolist())
 
     def take(self, start: Start) -> bool:
         """Take the resources of the job's placement if they are free. Returns whether they were."""
@@ -285,8 +288,11 @@ class _Free:
         fits &= left.free_memory_mib[where] + _MEMORY_SLACK_MIB >= memory
         if exclusive:
             fits &= left.jobs[where] == 0
-        if not fits.all():
+        named = list(zip(start.placement.nodes, start.placement.gpu_masks, strict=False))
+        if not fits.all() or any(mask & self._taken.get(node, 0) for node, mask in named):
             return False
+        for node, mask in named:
+            self._taken[node] = self._taken.get(node, 0) | mask
         left.free_gpus[where] -= gpus
         left.free_cpus[where] -= cpus
         left.free_memory_mib[where] -= memory
@@ -380,6 +386,12 @@ def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]
     _refuse_overcommitted(state, touched & (left.free_cpus < -_CPU_SLACK), "CPUs")
     _refuse_overcommitted(state, touched & (left.free_memory_mib < -_MEMORY_SLACK_MIB), "memory")
     _refuse_overcommitted(state, touched & left.sealed & (left.jobs > 1), "room: a job there is exclusive")
+
+
+def _check_named_gpus(state: ClusterState, decision: Decision, spec: PolicySpec, stops: Sequence[Stop]) -> None:
+    problem = named_gpus_problem(state, decision, spec, [stop.row for stop in stops])
+    if problem:
+        raise _BadDecisionError(problem)
 
 
 def _refuse_overcommitted(state: ClusterState, over: BoolColumn, what: str) -> None:

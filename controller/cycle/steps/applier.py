@@ -16,6 +16,7 @@ from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.cycle.decision.plan import Start
 from controller.cycle.refusals import Verdict
+from controller.cycle.steps.chosen_gpus import chosen_text
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
 from controller.cycle.steps.verbs import JournaledVerbs
@@ -36,6 +37,7 @@ from controller.state.hidden_bounds import is_complete, is_hidden_later
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord, Refusal
 from controller.state.preemption import RelocationConstraint
+from policies.state.gpu_layout import gpus_text
 
 _PIN_TRIES = 3
 """Number of refused pins of one job after which it is given to Slurm."""
@@ -85,7 +87,8 @@ class Applier:
 
     async def _start(self, observation: Observation, starts: Sequence[Start], policy: str) -> Failures:
         """Start the jobs of one piece. Returns those that could not be started."""
-        pins = {pin.key: pin for pin in (_pin(observation, start, self._ledger) for start in starts)}
+        made = [self._as_slurm_takes_it(_pin(observation, start, self._ledger)) for start in starts]
+        pins = {pin.key: pin for pin in made}
         for start, pin in zip(starts, pins.values(), strict=True):
             self._remember(observation, start, pin, policy)
         self._journal.save_jobs(self._ledger, pins)
@@ -225,6 +228,10 @@ class Applier:
             failed.update(dict.fromkeys(theirs, Failure("its user holds it")))
         return failed
 
+    def _as_slurm_takes_it(self, pin: Pin) -> Pin:
+        """Return the pin without GPUs where Slurm cannot be told which: the choice is then only advice, and `why` says so."""
+        return pin if not pin.gpu_masks or self._verbs.can_bind_gpus(pin) else replace(pin, gpu_masks=())
+
     def _remember(self, observation: Observation, start: Start, pin: Pin, policy: str) -> None:
         job = observation.rows[start.row]
         self._ledger.originals.setdefault(pin.key, job.request)
@@ -234,7 +241,8 @@ class Applier:
             restarts=job.restarts,
             pinned_at_s=self._clock.now(),
             policy=policy,
-            reason=start.reason,
+            reason="; ".join(filter(None, (start.reason, chosen_text(pin, start.placement.gpu_masks)))),
+            gpu_masks=pin.gpu_masks,
             frees_s=start.frees_s,
         )
 
@@ -251,6 +259,7 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
         gpus_per_node=placement.gpus[0] if even else None,
         original=request_now(job, ledger),
         resized=constraint is not None and constraint.gpus is not None,
+        gpu_masks=placement.gpu_masks if even else (),
     )
 
 
@@ -269,4 +278,5 @@ def _answered(failures: Failures) -> dict[JobKey, Failure]:
 
 def _describe(pin: Pin) -> str:
     per_node = "" if pin.gpus_per_node is None else f":{pin.gpus_per_node}"
-    return ",".join(f"{node}{per_node}" for node in pin.nodes)
+    indices = [f"(IDX:{gpus_text(mask)})" if mask else "" for mask in pin.gpu_masks] or [""] * len(pin.nodes)
+    return ",".join(f"{node}{per_node}{which}" for node, which in zip(pin.nodes, indices, strict=True))

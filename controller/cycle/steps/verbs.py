@@ -113,6 +113,10 @@ class JournaledVerbs:
         """Bind held jobs to nodes, in one call."""
         return await self._call("pin", described, lambda: self._client.pin(pins))
 
+    def can_bind_gpus(self, pin: Pin) -> bool:
+        """Return whether Slurm can be told which GPUs this job gets, as the pin names them."""
+        return self._client.can_bind_gpus(pin)
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         details = dict.fromkeys(originals, "")

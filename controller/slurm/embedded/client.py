@@ -113,6 +113,10 @@ class EmbeddedClient:
         by_key = {pin.key: pin for pin in pins}
         return await self._each("pin", list(by_key), lambda job: self._pin(job, by_key[view.key_of(job)]))
 
+    def can_bind_gpus(self, pin: Pin) -> bool:
+        """Return True if every GPU that the pin names exists."""
+        return not pinning.wrong_gpus(self._ctld, pin)
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         return await self._each(

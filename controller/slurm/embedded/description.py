@@ -63,6 +63,10 @@ class NodeDescription(BaseModel):
     """Features for `--constraint`."""
     sockets: Annotated[int, Field(ge=1)] | None = None
     """CPU sockets of each node, at most one for each GPU; none = 2 for four GPUs and more, else 1."""
+    switches: Annotated[int, Field(ge=1)] | None = None
+    """PCIe switches of each node, a multiple of its sockets; none = one for each socket."""
+    nvlink: Annotated[int, Field(ge=2)] | None = None
+    """GPUs of each group of a node that NVLink connects; none = no NVLink."""
     rack: str = ""
     """Rack of all these nodes; in a network of kind "switches", the switch right above them."""
     speed: Annotated[float, Field(gt=0)] = 1.0

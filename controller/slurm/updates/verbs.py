@@ -178,6 +178,10 @@ class Verbs(ABC):
         )
         return {**not_ours, **failed}
 
+    def can_bind_gpus(self, pin: Pin) -> bool:  # noqa: ARG002
+        """Return False: Slurm chooses the GPUs of a node."""
+        return False
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back. See controller.slurm.updates.changes for values that Slurm cannot remove."""
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))

@@ -8,8 +8,8 @@ Points that the paper leaves open, or that differ here:
 - parameter servers are placed like workers; here jobs have only workers, each of one GPU with its CPUs and memory;
 - bin packing: the most loaded node that takes the whole job, else all of the node that takes most of it, and so on;
 - load: shares of GPUs, CPUs and memory in use, added up; the lowest index decides ties;
-- interference on a node: the sum of the slowdowns of all its workers, that of the worker to be placed included. Policies do not
-  see sockets: all workers on a node count as being on the same one.
+- interference on a node: the sum of the slowdowns of all its workers, that of the worker to be placed included. These
+  rules choose nodes and not sockets: all workers on a node count as being on the same one.
 """
 
 from __future__ import annotations

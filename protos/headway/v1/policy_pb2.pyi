@@ -61,7 +61,9 @@ class PolicyDescription(_message.Message):
     resizes: _builtins.bool
     """The policy may give a job another number of GPUs than the requested one."""
     exact_gpus: _builtins.bool
-    """The policy chooses the GPUs of a node, not only their number."""
+    """The policy chooses the GPUs of a node, not only their number: its decisions may have placement_gpu_mask. Where Slurm cannot be
+    told which GPUs a job gets, the choice is advice that Slurm does not see.
+    """
     round_s: _builtins.float
     """Longest time between decisions, seconds; 0 = decisions only after events."""
     @_builtins.property
@@ -189,6 +191,7 @@ class Decision(_message.Message):
     SERVER_COUNT_FIELD_NUMBER: _builtins.int
     GUARD_FIELD_NUMBER: _builtins.int
     OUTSIDE_FIELD_NUMBER: _builtins.int
+    PLACEMENT_GPU_MASK_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """ClusterSnapshot.sequence of the snapshot that it is based on."""
     guard: _builtins.str
@@ -233,6 +236,13 @@ class Decision(_message.Message):
 
     @_builtins.property
     def server_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def placement_gpu_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which GPUs: bit k is set if the job gets GPU k of that node, as many bits as in placement_gpus; 0 = any that are free. One entry
+        for each of placement_node; left out if the decision names no GPU. Only a policy with exact_gpus may name some. A running job
+        for which none are named keeps those that it has.
+        """
+
     def __init__(
         self,
         *,
@@ -249,10 +259,11 @@ class Decision(_message.Message):
         server_count: _abc.Iterable[_builtins.int] | None = ...,
         guard: _builtins.str = ...,
         outside: _builtins.str = ...,
+        placement_gpu_mask: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "job", b"job", "outside", b"outside", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard", "job", b"job", "outside", b"outside", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "queue", b"queue", "reason", b"reason", "reason_job", b"reason_job", "sequence", b"sequence", "server_count", b"server_count", "server_node", b"server_node", "server_offset", b"server_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ class ClusterSnapshot(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     NODE_SETS_FIELD_NUMBER: _builtins.int
     PROFILES_FIELD_NUMBER: _builtins.int
+    GPU_LAYOUTS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this layout; 1 today. A reader refuses a version that it does not know."""
     sequence: _builtins.int
@@ -128,6 +129,10 @@ class ClusterSnapshot(_message.Message):
     def profiles(self) -> Global___Profiles:
         """Measured behaviour of the models that jobs train; left out = nothing was measured."""
 
+    @_builtins.property
+    def gpu_layouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuLayout]:
+        """Layouts of the GPUs inside nodes; Nodes.gpu_layout refers to them. Left out = not known."""
+
     def __init__(
         self,
         *,
@@ -138,10 +143,11 @@ class ClusterSnapshot(_message.Message):
         jobs: Global___Jobs | None = ...,
         node_sets: _abc.Iterable[Global___NodeSet] | None = ...,
         profiles: Global___Profiles | None = ...,
+        gpu_layouts: _abc.Iterable[Global___GpuLayout] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "nodes", b"nodes", "profiles", b"profiles"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "node_sets", b"node_sets", "nodes", b"nodes", "profiles", b"profiles", "schema_version", b"schema_version", "sequence", b"sequence", "time_s", b"time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_layouts", b"gpu_layouts", "jobs", b"jobs", "node_sets", b"node_sets", "nodes", b"nodes", "profiles", b"profiles", "schema_version", b"schema_version", "sequence", b"sequence", "time_s", b"time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -165,6 +171,8 @@ class Nodes(_message.Message):
     NIC_GBYTE_S_FIELD_NUMBER: _builtins.int
     UPLINK_GBYTE_S_FIELD_NUMBER: _builtins.int
     PCIE_GBYTE_S_FIELD_NUMBER: _builtins.int
+    GPU_LAYOUT_FIELD_NUMBER: _builtins.int
+    FOREIGN_GPU_MASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -209,6 +217,14 @@ class Nodes(_message.Message):
     def pcie_gbyte_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The link between a GPU group and its socket: an upper limit for every job of the node."""
 
+    @_builtins.property
+    def gpu_layout(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Row of ClusterSnapshot.gpu_layouts, plus one; 0 = not known. Left out if it is known for no node."""
+
+    @_builtins.property
+    def foreign_gpu_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which GPUs foreign_gpus are: bit k is set for GPU k; 0 = not known. Left out if it is known for no node."""
+
     def __init__(
         self,
         *,
@@ -224,14 +240,82 @@ class Nodes(_message.Message):
         nic_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
         uplink_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
         pcie_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
+        gpu_layout: _abc.Iterable[_builtins.int] | None = ...,
+        foreign_gpu_mask: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "nic_gbyte_s", b"nic_gbyte_s", "pcie_gbyte_s", b"pcie_gbyte_s", "rack", b"rack", "uplink_gbyte_s", b"uplink_gbyte_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpu_mask", b"foreign_gpu_mask", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpu_layout", b"gpu_layout", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "nic_gbyte_s", b"nic_gbyte_s", "pcie_gbyte_s", b"pcie_gbyte_s", "rack", b"rack", "uplink_gbyte_s", b"uplink_gbyte_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Nodes: _TypeAlias = Nodes  # noqa: Y015
+
+@_typing.final
+class GpuLayout(_message.Message):
+    """The GPUs of one kind of node, at most 64. One entry per GPU in every column, in order of their index."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOCKET_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
+    NVLINK_FIELD_NUMBER: _builtins.int
+    NVLINK_GBYTE_S_FIELD_NUMBER: _builtins.int
+    SWITCH_GBYTE_S_FIELD_NUMBER: _builtins.int
+    SOCKET_GBYTE_S_FIELD_NUMBER: _builtins.int
+    BETWEEN_SOCKETS_GBYTE_S_FIELD_NUMBER: _builtins.int
+    nvlink_gbyte_s: _builtins.float
+    """GB/s in each direction between two GPUs: over NVLink, below one PCIe switch, below two switches of one socket, and on two
+    sockets (QPI, UPI, xGMI). Left out = not known.
+    """
+    switch_gbyte_s: _builtins.float
+    socket_gbyte_s: _builtins.float
+    between_sockets_gbyte_s: _builtins.float
+    @_builtins.property
+    def socket(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs with the same number are on the same CPU socket."""
+
+    @_builtins.property
+    def switch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs with the same number are below the same PCIe switch; a switch belongs to one socket."""
+
+    @_builtins.property
+    def nvlink(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs with the same number reach each other over NVLink; 0 = the GPU has none."""
+
+    def __init__(
+        self,
+        *,
+        socket: _abc.Iterable[_builtins.int] | None = ...,
+        switch: _abc.Iterable[_builtins.int] | None = ...,
+        nvlink: _abc.Iterable[_builtins.int] | None = ...,
+        nvlink_gbyte_s: _builtins.float | None = ...,
+        switch_gbyte_s: _builtins.float | None = ...,
+        socket_gbyte_s: _builtins.float | None = ...,
+        between_sockets_gbyte_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_between_sockets_gbyte_s", b"_between_sockets_gbyte_s", "_nvlink_gbyte_s", b"_nvlink_gbyte_s", "_socket_gbyte_s", b"_socket_gbyte_s", "_switch_gbyte_s", b"_switch_gbyte_s", "between_sockets_gbyte_s", b"between_sockets_gbyte_s", "nvlink_gbyte_s", b"nvlink_gbyte_s", "socket_gbyte_s", b"socket_gbyte_s", "switch_gbyte_s", b"switch_gbyte_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_between_sockets_gbyte_s", b"_between_sockets_gbyte_s", "_nvlink_gbyte_s", b"_nvlink_gbyte_s", "_socket_gbyte_s", b"_socket_gbyte_s", "_switch_gbyte_s", b"_switch_gbyte_s", "between_sockets_gbyte_s", b"between_sockets_gbyte_s", "nvlink", b"nvlink", "nvlink_gbyte_s", b"nvlink_gbyte_s", "socket", b"socket", "socket_gbyte_s", b"socket_gbyte_s", "switch", b"switch", "switch_gbyte_s", b"switch_gbyte_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__between_sockets_gbyte_s: _TypeAlias = _typing.Literal["between_sockets_gbyte_s"]  # noqa: Y015
+    _WhichOneofArgType__between_sockets_gbyte_s: _TypeAlias = _typing.Literal["_between_sockets_gbyte_s", b"_between_sockets_gbyte_s"]  # noqa: Y015
+    _WhichOneofReturnType__nvlink_gbyte_s: _TypeAlias = _typing.Literal["nvlink_gbyte_s"]  # noqa: Y015
+    _WhichOneofArgType__nvlink_gbyte_s: _TypeAlias = _typing.Literal["_nvlink_gbyte_s", b"_nvlink_gbyte_s"]  # noqa: Y015
+    _WhichOneofReturnType__socket_gbyte_s: _TypeAlias = _typing.Literal["socket_gbyte_s"]  # noqa: Y015
+    _WhichOneofArgType__socket_gbyte_s: _TypeAlias = _typing.Literal["_socket_gbyte_s", b"_socket_gbyte_s"]  # noqa: Y015
+    _WhichOneofReturnType__switch_gbyte_s: _TypeAlias = _typing.Literal["switch_gbyte_s"]  # noqa: Y015
+    _WhichOneofArgType__switch_gbyte_s: _TypeAlias = _typing.Literal["_switch_gbyte_s", b"_switch_gbyte_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__between_sockets_gbyte_s) -> _WhichOneofReturnType__between_sockets_gbyte_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nvlink_gbyte_s) -> _WhichOneofReturnType__nvlink_gbyte_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__socket_gbyte_s) -> _WhichOneofReturnType__socket_gbyte_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__switch_gbyte_s) -> _WhichOneofReturnType__switch_gbyte_s | None: ...
+
+Global___GpuLayout: _TypeAlias = GpuLayout  # noqa: Y015
 
 @_typing.final
 class Jobs(_message.Message):

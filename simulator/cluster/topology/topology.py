@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from policies.state.gpu_layout import MOST_GPUS, GpuLayout
+
 PCIE_GBS = 16.0
 """PCIe 3.0 x16, 128 Gb/s (MARL, section VI)."""
 SOCKET_GBS = 37.5
 """Between two sockets, 300 Gb/s (MARL, section VI)."""
+NVLINK_GBS = 50.0
+"""Between two GPUs that two links of NVLink 2.0 connect (NVIDIA V100: 25 GB/s each)."""
 
 
 class Routes(Protocol):
@@ -37,6 +41,10 @@ class Inside:
     """Bandwidth between a socket and the group of GPUs below it."""
     socket_gbs: float = SOCKET_GBS
     """Bandwidth between two sockets."""
+    bridge_gbs: float | None = None
+    """Bandwidth between two PCIe switches of one socket; None: that of PCIe."""
+    nvlink_gbs: float = NVLINK_GBS
+    """Bandwidth between two GPUs of an NVLink group."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,10 @@ class Topology:
     inside: Inside = Inside()
     speed: tuple[float, ...] = ()
     """Relative speed of the GPUs of each node; empty if all are alike."""
+    switches: tuple[int, ...] = ()
+    """PCIe switches of each node, a multiple of its sockets; empty: one for each socket."""
+    nvlink: tuple[int, ...] = ()
+    """GPUs of each NVLink group of each node, 0 where there is none; empty: nowhere."""
     capacity: tuple[float, ...] = field(init=False, repr=False)
     """GB/s of every link, those inside nodes included."""
     max_gpus: int = field(init=False)
@@ -100,6 +112,25 @@ class Topology:
         """Return the GPUs of each group of a node, none negative."""
         size, gpus = self.group_size(node), self.gpus[node]
         return tuple(max(0, min(size, gpus - size * group)) for group in range(self.sockets[node]))
+
+    def gpu_layout(self, node: int) -> GpuLayout | None:
+        """Return how the GPUs of a node are connected; None if it has too many for a layout. Groups have consecutive indices."""
+        gpus, inside = self.gpus[node], self.inside
+        if gpus > MOST_GPUS:
+            return None
+        size, linked = self.group_size(node), self.nvlink[node] if self.nvlink else 0
+        by_socket = self.switches[node] // self.sockets[node] if self.switches else 1
+        below = -(-size // by_socket)
+        bridge_gbs = min(inside.pcie_gbs, inside.bridge_gbs or inside.pcie_gbs)
+        return GpuLayout(
+            socket=tuple([gpu // size for gpu in range(gpus)]),
+            switch=tuple([gpu // size * by_socket + gpu % size // below for gpu in range(gpus)]),
+            nvlink=tuple([gpu // linked + 1 if linked else 0 for gpu in range(gpus)]),
+            nvlink_gbyte_s=inside.nvlink_gbs if linked else None,
+            switch_gbyte_s=inside.pcie_gbs,
+            socket_gbyte_s=bridge_gbs,
+            between_sockets_gbyte_s=min(bridge_gbs, inside.socket_gbs),
+        )
 
     def pcie(self, node: int, group: int) -> int:
         """Return the link between a GPU group and its socket."""

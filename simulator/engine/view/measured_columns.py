@@ -7,7 +7,8 @@ a profile: steps at the requested size and its best placement, times the present
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,14 @@ from simulator.slowdown.links.ring import BestRing
 from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.traces.trace import Trace
 
-_Placement = tuple[tuple[int, ...], tuple[int, ...]]
+_Placement = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+class HeldGpus(Protocol):
+    """Which GPUs running jobs have."""
+
+    def of(self, job: int) -> Mapping[int, int]:
+        """Return the GPUs of the running job of this row, by node (bit k: GPU k)."""
 
 
 class MeasuredColumns:
@@ -40,7 +48,9 @@ class MeasuredColumns:
         self._ideal = np.full(len(trace), -1.0)
         """Steps/s by row of the trace; NaN: not known, -1: not computed yet."""
 
-    def of(self, active: Sequence[ActiveJob], rows: IntColumn, running: BoolColumn) -> dict[str, FloatColumn]:
+    def of(
+        self, active: Sequence[ActiveJob], rows: IntColumn, running: BoolColumn, held: HeldGpus | None = None
+    ) -> dict[str, FloatColumn]:
         """Return the columns for a state of these jobs, of those rows of the trace; empty where no job runs."""
         if self._empty is None or not running.any():
             return {}
@@ -52,7 +62,7 @@ class MeasuredColumns:
         sensitivity, steps_per_s = np.full((2, len(active)), np.nan)
         sensitivity[places] = 1.0
         for at in np.flatnonzero((speed != 1.0) | (occupied != gpus)).tolist():
-            sensitivity[places[at]] = self._sensitivity(jobs[at])
+            sensitivity[places[at]] = self._sensitivity(jobs[at], held)
         # The batch of a GPU is fixed: at another size, a step trains another number of examples.
         steps_per_s[places] = speed * gpus / occupied * self._ideal_steps_per_s(rows[places])
         return {
@@ -61,18 +71,19 @@ class MeasuredColumns:
             "throughput_steps_per_s": steps_per_s,
         }
 
-    def _sensitivity(self, job: ActiveJob) -> float:
-        return max(1.0, self._alone_speed(job) / job.speed) if job.speed > 0 else float("nan")
+    def _sensitivity(self, job: ActiveJob, gpus: HeldGpus | None) -> float:
+        return max(1.0, self._alone_speed(job, gpus) / job.speed) if job.speed > 0 else float("nan")
 
-    def _alone_speed(self, job: ActiveJob) -> float:
-        placement = tuple(job.nodes), tuple(job.counts)
+    def _alone_speed(self, job: ActiveJob, gpus: HeldGpus | None) -> float:
+        masks = {} if gpus is None else gpus.of(job.index)
+        placement = tuple(job.nodes), tuple(job.counts), tuple(masks.values())
         known = self._alone.get(job.index)
         if known is not None and known[0] == placement:
             return known[1]
         assert self._empty is not None, "only models slow jobs down"
         trace, index = self._trace, job.index
         batch = batch_per_gpu(int(trace.batch_size[index]), job.gpus)
-        self._empty.enter(Resident(index, trace.model[index], batch, job.gpus, job.nodes, job.counts))
+        self._empty.enter(Resident(index, trace.model[index], batch, job.gpus, job.nodes, job.counts, masks))
         self._empty.changed()  # models may compute factors in this call
         speed = self._empty.speed(index)
         self._empty.leave(index)

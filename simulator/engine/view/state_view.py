@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from policies.model import ClusterState, EstimateSource, IntColumn, Jobs, JobState, MaskColumn, Nodes, Split
+from policies.model import ClusterState, EstimateSource, IntColumn, Jobs, JobState, Nodes, Split
 from simulator.cluster.cluster import Cluster
-from simulator.engine.view.measured_columns import MeasuredColumns
+from simulator.engine.view.gpu_columns import layout_columns, mask_column
+from simulator.engine.view.measured_columns import HeldGpus, MeasuredColumns
 from simulator.engine.view.profile_columns import Measured, ProfileColumns, link_columns
 from simulator.engine.view.training_columns import TrainingColumns
 from simulator.kernel.constants import NEVER, RUNNING
@@ -45,7 +46,8 @@ class StateView:
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
-        self._links = link_columns(cluster.topology)
+        layout, self._layouts = layout_columns(cluster.topology)
+        self._links: dict[str, Any] = {**link_columns(cluster.topology), "gpu_layout": layout}
         self._zeros = np.zeros(nodes, dtype=np.int64)
         self._no_sets = np.zeros((0, nodes), dtype=np.bool_)
         users: dict[str, int] = {}
@@ -59,11 +61,18 @@ class StateView:
         jobs.sort(key=_BY_INDEX)
         return jobs
 
-    def state(self, loop: Loop, active: list[ActiveJob], sequence: int) -> ClusterState:
-        """Return what a policy may know now. `active` are the jobs that `active()` returned, settled."""
+    def state(self, loop: Loop, active: list[ActiveJob], sequence: int, gpus: HeldGpus | None = None) -> ClusterState:
+        """Return what a policy may know now. `active` are the jobs that `active()` returned, settled; `gpus` knows which GPUs
+        the running ones have."""
         profiles = self._profiles.of([job.index for job in active]) if self._profiles is not None else None
         return ClusterState(
-            sequence, loop.now / NS_PER_S, self._nodes(loop), self._jobs(active), self._no_sets, profiles
+            sequence,
+            loop.now / NS_PER_S,
+            self._nodes(loop),
+            self._jobs(active, gpus),
+            self._no_sets,
+            profiles,
+            self._layouts,
         )
 
     def _nodes(self, loop: Loop) -> Nodes:
@@ -73,7 +82,7 @@ class StateView:
             self._cluster.names, self._gpus, zeros, zeros, available, zeros, zeros, zeros, self._racks, **self._links
         )
 
-    def _jobs(self, active: list[ActiveJob]) -> Jobs:
+    def _jobs(self, active: list[ActiveJob], gpus_held: HeldGpus | None) -> Jobs:
         """Return the columns of the jobs. Each has a line."""
         trace, count = self._trace, len(active)
         rows = np.fromiter((job.index for job in active), dtype=np.int64, count=count)
@@ -105,10 +114,14 @@ class StateView:
             placement_offset=np.concatenate(([0], np.cumsum(occupied))),
             placement_node=_flat(active, "nodes"),
             placement_gpus=_flat(active, "counts"),
-            placement_gpu_mask=_no_masks(int(occupied.sum())),
+            placement_gpu_mask=mask_column(active, int(occupied.sum()), gpus_held),
             min_gpus=trace.min_gpus[rows] if elastic else None,
             max_gpus=trace.max_gpus[rows] if elastic else None,
-            **(_not_simulated(count) | self._measured.of(active, rows, running) | self._training.of(active, rows)),
+            **(
+                _not_simulated(count)
+                | self._measured.of(active, rows, running, gpus_held)
+                | self._training.of(active, rows)
+            ),
         )
 
 
@@ -129,7 +142,3 @@ def _not_simulated(count: int) -> dict[str, Any]:
 
 def _flat(active: list[ActiveJob], name: str) -> IntColumn:
     return np.array([entry for job in active if job.state == RUNNING for entry in getattr(job, name)], dtype=np.int64)
-
-
-def _no_masks(count: int) -> MaskColumn:
-    return np.zeros(count, dtype=np.uint64)

@@ -90,6 +90,11 @@ class MaxMin:
         self._news: set[int] = set()
 
     @property
+    def needs_gpus(self) -> bool:
+        """False: links between nodes only."""
+        return False
+
+    @property
     def only_between_nodes(self) -> bool:
         """True: a job on one node sends nothing."""
         return True

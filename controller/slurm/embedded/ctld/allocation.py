@@ -7,7 +7,8 @@ job fills the first node and leaves at least one GPU or task for each of the oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from controller.slurm.client import NodeShare, ResourceRequest
 
@@ -56,15 +57,18 @@ def allocate(
     exclusive: bool,
     free: Mapping[str, Capacity],
     default_memory_mib_per_cpu: int = 0,
+    gpu_masks: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[NodeShare, ...] | None:
     """Return the request's share of the free nodes, in their order; None when it does not fit.
 
-    `free` contains only nodes that the job may use. The fewest nodes that suffice are taken.
+    `free` contains only nodes that the job may use. The fewest nodes that suffice are taken. `gpu_masks` names GPUs of some nodes:
+    the job takes exactly these there.
     """
     usable = {
         name: capacity
         for name, capacity in free.items()
         if name not in request.excluded_nodes and (capacity.whole or not exclusive)
+        if not gpu_masks.get(name, 0) & ~capacity.gpu_mask
     }
     if any(name not in usable for name in request.required_nodes):
         return None
@@ -72,7 +76,7 @@ def allocate(
     for count in range(least, min(_most_nodes(request, least, len(usable)), len(usable)) + 1):
         shares = _on(count, request, exclusive, usable, default_memory_mib_per_cpu)
         if shares is not None:
-            return shares
+            return tuple([replace(share, gpu_mask=gpu_masks.get(share.node, share.gpu_mask)) for share in shares])
     return None
 
 

@@ -114,6 +114,8 @@ class Job:
     """Time at which the present run reaches its time limit. Valid only with a limit, and while the job is not suspended."""
     suspended_at_s: float = 0.0
     after: Requeue = Requeue.NO
+    gpu_masks: dict[str, int] = field(default_factory=dict)
+    """Which GPUs it takes of each node that it is bound to; a node that is not here gives the lowest free ones."""
     signals: list[str] = field(default_factory=list)
     """Signals delivered so far, all runs."""
     starts: list[tuple[float, tuple[NodeShare, ...]]] = field(default_factory=list)

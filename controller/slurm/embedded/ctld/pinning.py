@@ -8,13 +8,14 @@ from controller.slurm.client import Phase, Pin, ResourceRequest
 from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+from policies.state.gpu_layout import mask_problem
 
 _NOT_SHOWN = "Slurm accepted the change, but the job does not show it"
 
 
 def pin(ctld: Slurmctld, job: Job, order: Pin, now_s: float) -> str | None:
     """Change the request so that only these nodes satisfy it. Returns None, or why it failed. `now_s`: by the client's clock."""
-    if error := _cannot_change(job) or _contradicts(order):
+    if error := _cannot_change(job) or _contradicts(order) or wrong_gpus(ctld, order):
         return error
     count = len(order.nodes)
     changes = _gpu_changes(order.original, order.gpus_per_node) | {
@@ -28,7 +29,9 @@ def pin(ctld: Slurmctld, job: Job, order: Pin, now_s: float) -> str | None:
         changes["StartTime"] = "now"
     if order.resized:
         changes |= _memory_change(job.request, order.original)
-    return commands.update(ctld, job, changes) or (None if _is_pinned(job, order) else _NOT_SHOWN)
+    refusal = commands.update(ctld, job, changes) or (None if _is_pinned(job, order) else _NOT_SHOWN)
+    job.gpu_masks = {} if refusal else _gpu_masks(order)
+    return refusal
 
 
 def unpin(ctld: Slurmctld, job: Job, original: ResourceRequest) -> str | None:
@@ -53,8 +56,25 @@ def unpin(ctld: Slurmctld, job: Job, original: ResourceRequest) -> str | None:
         | _memory_change(job.request, original)
     )
     refusal = commands.update(ctld, job, changes)
+    job.gpu_masks = {}
     same = replace(job.request, max_nodes=0) == replace(original, max_nodes=0)
     return refusal or (None if same else _NOT_SHOWN)
+
+
+def wrong_gpus(ctld: Slurmctld, order: Pin) -> str:
+    """Return what is wrong with the GPUs that the pin names; "" if nothing is."""
+    for name, mask in _gpu_masks(order).items():
+        node = ctld.nodes.get(name)
+        if node is None:
+            return f"GPUs of {name!r} are named, which is no node"
+        problem = mask_problem(mask, order.gpus_per_node or 0, node.gpus, 0)
+        if problem:
+            return f"node {name}: {problem}"
+    return ""
+
+
+def _gpu_masks(order: Pin) -> dict[str, int]:
+    return {name: mask for name, mask in zip(order.nodes, order.gpu_masks, strict=False) if mask}
 
 
 def _cannot_change(job: Job) -> str:

@@ -58,6 +58,7 @@ class JobProgress:
             list(gpus_of.values()),
             model=submission.model,
             batch_size=-1 if submission.batch_size is None else submission.batch_size,
+            gpu_masks={self._nodes[share.node]: share.gpu_mask for share in job.allocated if share.gpus},
         )
         self._numbers[job.job_id] = number
         self._ids[number] = job.job_id

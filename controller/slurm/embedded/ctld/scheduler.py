@@ -127,7 +127,7 @@ class Scheduler:
 
     def _allocate(self, job: Job, free: Mapping[str, Capacity]) -> tuple[NodeShare, ...] | None:
         memory = self._records.description.default_memory_mib_per_cpu
-        return allocate(job.request, job.submission.exclusive, free, memory)
+        return allocate(job.request, job.submission.exclusive, free, memory, job.gpu_masks)
 
     def _free(self, job: Job, partition_name: str) -> dict[str, Capacity]:
         """Return the free resources of each node that the job may use."""
@@ -180,14 +180,14 @@ class Scheduler:
         return RESOURCES
 
 
-_Kind = tuple[ResourceRequest, bool, str, str, str, float | None, frozenset[str]]
+_Kind = tuple[ResourceRequest, bool, str, str, str, float | None, frozenset[str], tuple[tuple[str, int], ...]]
 
 
 def _kind(job: Job) -> _Kind:
     """Return all values that decide where a job fits."""
     how = job.submission
     where = (how.features, how.reservation, job.partition)
-    return (job.request, how.exclusive, *where, job.time_limit_s, how.unfit_nodes)
+    return (job.request, how.exclusive, *where, job.time_limit_s, how.unfit_nodes, tuple(job.gpu_masks.items()))
 
 
 def _bound_in_vain(job: Job) -> bool:

@@ -51,4 +51,5 @@ def _has_gpus(kind: NodeDescription) -> bool:
 
 def _block(kind: NodeDescription) -> dict[str, object]:
     block: dict[str, object] = {"names": kind.names, "gpus": kind.gpus, "speed": kind.speed, "rack": kind.rack}
-    return block | ({"sockets": kind.sockets} if kind.sockets is not None else {})
+    inside = {"sockets": kind.sockets, "switches": kind.switches, "nvlink": kind.nvlink}
+    return block | {key: value for key, value in inside.items() if value is not None}

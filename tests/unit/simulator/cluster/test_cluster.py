@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.state.gpu_layout import GpuLayout
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.errors import ClusterError
 
@@ -116,3 +117,38 @@ def test_an_invalid_cluster_is_refused(text: str) -> None:
 def test_a_file_that_is_no_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cluster\.toml: is not valid TOML"):
         parse_cluster(written(tmp_path, "a = = b"))
+
+
+INSIDE = """
+nodes = [{count = 1, gpus = 8, sockets = 2, switches = 4, nvlink = 4}, {count = 1, gpus = 6}]
+network = {nvlink_gbs = 100.0, pcie_gbs = 12.0, bridge_gbs = 10.0, socket_gbs = 8.0}
+"""
+
+
+def test_gpus_inside_a_node_have_switches_nvlink_and_speeds(tmp_path: Path) -> None:
+    cluster = parse_cluster(written(tmp_path, INSIDE))
+    rich, plain = cluster.topology.gpu_layout(0), cluster.topology.gpu_layout(1)
+    assert rich == GpuLayout(
+        (0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 1, 1, 2, 2, 3, 3), (1, 1, 1, 1, 2, 2, 2, 2), 100.0, 12.0, 10.0, 8.0
+    )
+    assert plain == GpuLayout((0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 1, 1), (0,) * 6, None, 12.0, 10.0, 8.0)
+    uniform = Cluster.uniform(2, 4).topology
+    assert uniform.gpu_layout(1) == GpuLayout((0, 0, 1, 1), (0, 0, 1, 1), (0,) * 4, None, 16.0, 16.0, 16.0)
+    assert Cluster.uniform(1, 65).topology.gpu_layout(0) is None
+
+
+@pytest.mark.parametrize(
+    ("block", "complaint"),
+    [
+        ("gpus = 8, switches = 3", "nodes[0].switches: 3 PCIe switches for 2 sockets; give a multiple of the sockets"),
+        ("gpus = 8, switches = 16", "nodes[0].switches: 16 is not a whole number from 1 to 8"),
+        ("gpus = 8, nvlink = 1", "nodes[0].nvlink: 1 is not a whole number from 2 to 8"),
+        ("gpus = 8}]\nnetwork = {nvlink_gbs = 0", "network.nvlink_gbs: 0 is not a positive number"),
+        ("gpus = 8}]\nnetwork = {bridge_gbs = 0", "network.bridge_gbs: 0 is not a positive number"),
+    ],
+)
+def test_wrong_links_inside_a_node_are_refused(tmp_path: Path, block: str, complaint: str) -> None:
+    end = "}" if "network" in block else "}]"
+    with pytest.raises(ClusterError) as caught:
+        parse_cluster(written(tmp_path, f"nodes = [{{count = 1, {block}{end}\n"))
+    assert complaint in str(caught.value)

@@ -13,7 +13,7 @@ from policies.serving.runtime.hostlist import expand, fold
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster, slurm_cluster
 from simulator.cluster.toml import cluster_table, cluster_toml
 from simulator.errors import ClusterError
-from tests.unit.simulator.cluster.test_cluster import MIXED
+from tests.unit.simulator.cluster.test_cluster import INSIDE, MIXED
 from tests.unit.simulator.cluster.topology.test_slurm_topology import NODES, SWITCHES
 
 RACKS = """
@@ -55,7 +55,7 @@ below = "top"
 """
 
 
-@pytest.mark.parametrize("text", [MIXED, RACKS, ONE_RACK, FLAT, TREE])
+@pytest.mark.parametrize("text", [MIXED, RACKS, ONE_RACK, FLAT, TREE, INSIDE])
 def test_what_was_read_is_written_and_read_again(tmp_path: Path, text: str) -> None:
     cluster = cluster_of(tomllib.loads(text))
     path = tmp_path / "again.toml"

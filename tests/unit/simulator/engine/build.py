@@ -77,6 +77,7 @@ class Sharing:
     """A slowdown model: a job that shares a node with k others runs at `base` to the power of k."""
 
     only_between_nodes = False
+    needs_gpus = False
 
     def __init__(self, base: float = 0.7) -> None:
         self._base = base

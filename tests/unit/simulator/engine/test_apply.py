@@ -35,6 +35,7 @@ class Scaling:
     """A slowdown model: throughput is the number of GPUs over the number that was asked for."""
 
     only_between_nodes = False
+    needs_gpus = False
 
     def __init__(self) -> None:
         self._factors: dict[int, float] = {}

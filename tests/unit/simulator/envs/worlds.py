@@ -34,6 +34,7 @@ class Crowd:
     """A slowdown model that can be worked out by hand: of n jobs that run, each has 1/n of its speed."""
 
     only_between_nodes = False
+    needs_gpus = False
 
     def __init__(self) -> None:
         self.running: set[int] = set()

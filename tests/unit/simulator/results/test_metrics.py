@@ -58,6 +58,7 @@ class Half:
     """Jobs that share a node run at half speed."""
 
     only_between_nodes = False
+    needs_gpus = False
 
     def __init__(self) -> None:
         self._jobs: set[int] = set()

@@ -22,7 +22,7 @@ def built(*texts: str) -> list[object]:
 def test_names_make_models() -> None:
     assert built("none") == []
     assert built() == []
-    assert len(built(*MODELS)) == len(MODELS) == 8
+    assert len(built(*MODELS)) == len(MODELS) == 9
 
 
 def speed_of_spread(*texts: str) -> float:
@@ -47,7 +47,7 @@ def test_the_profile_of_unknown_models_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (("nonsense",), "no slowdown model 'nonsense'; take none, or some of interference, link-sharing"),
+        (("nonsense",), "no slowdown model 'nonsense'; take none, or some of gpu-links, interference, link-sharing"),
         (("none", "locality"), "none cannot be combined with"),
         (("locality", "locality"), "given twice"),
         (("max-min:speed=3",), "no option 'speed=3'; its options are default, reference, sharing"),

@@ -21,7 +21,7 @@ def racks(nodes: int = 6, per_rack: int = 3, gpus: int = 8) -> Topology:
 
 TOPOLOGIES: dict[str, Callable[[], Topology]] = {
     "racks": racks,
-    "speeds": lambda: replace(racks(), speed=(1.0, 0.9, 0.8, 1.0, 0.5, 2.0)),
+    "speeds": lambda: replace(racks(), speed=(1.0, 0.9, 0.8, 1.0, 0.5, 2.0), nvlink=(4,) * 6),
     "mixed": lambda: rack_tree([8, 4, 2, 8, 1, 8], [2, 2, 1, 2, 1, 4], [0, 0, 0, 1, 1, 1]),
     "fat-tree": lambda: fat_tree([4] * 9, [2] * 9),
     "bcube": lambda: bcube([4] * 8, [2] * 8, n=3),
@@ -52,12 +52,17 @@ class World:
             self.free[node] -= count
         occupied = sum(counts)
         asked = occupied if self.rng.random() < 0.7 else self.rng.randint(1, 2 * occupied)
-        resident = Resident(
-            self.rows, self.rng.choice(MODELS), self.rng.choice((-1, 32, 256)), asked, tuple(nodes), tuple(counts)
-        )
+        masks = {node: self._lowest_gpus(node, count) for node, count in zip(nodes, counts, strict=True)}
+        of_model = self.rng.choice(MODELS), self.rng.choice((-1, 32, 256))
+        resident = Resident(self.rows, *of_model, asked, tuple(nodes), tuple(counts), masks)
         self.rows += self.rng.randint(1, 3)
         self.running[resident.job] = resident
         return resident
+
+    def _lowest_gpus(self, node: int, count: int) -> int:
+        taken = [each.gpu_masks.get(node, 0) for each in self.running.values()]
+        free = [gpu for gpu in range(self.topology.gpus[node]) if not any(mask >> gpu & 1 for mask in taken)]
+        return sum(1 << gpu for gpu in free[:count])
 
     def leave(self) -> int:
         job = self.rng.choice(list(self.running))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.cluster.topology import Topology
+from simulator.cluster.topology import Inside, Topology
+from simulator.slowdown.placement.gpu_links import GpuLinks
 from simulator.slowdown.placement.locality import Locality
 from simulator.slowdown.placement.node_speed import NodeSpeed
 from simulator.slowdown.placement.scaling import Scaling
@@ -65,3 +66,38 @@ def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
     )
     assert found == [1.0, 0.5, 0.25]
     assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
+
+
+INSIDE = Topology(
+    **{
+        name: getattr(RACKS, name)
+        for name in ("kind", "gpus", "sockets", "racks", "pods", "network", "names", "routes")
+    },
+    inside=Inside(pcie_gbs=10.0, socket_gbs=5.0, nvlink_gbs=50.0),
+    nvlink=(4,) * 6,
+)
+
+
+@pytest.mark.parametrize(
+    ("masks", "now_gbs", "best_gbs"),
+    [
+        ({0: 0b11}, 50.0, 50.0),
+        ({0: 0b1_0001}, 5.0, 50.0),
+        ({0: 0b1_1111}, 5.0, 5.0),
+        ({0: 0b11, 1: 0b11}, 12.5, 12.5),
+        ({0: 0b11, 1: 0b1_0001}, 5.0, 12.5),
+        ({0: 0b1, 1: 0b1}, 12.5, 12.5),
+    ],
+)
+def test_the_farthest_link_inside_nodes_against_the_closest_gpus(
+    masks: dict[int, int], now_gbs: float, best_gbs: float
+) -> None:
+    counts = {node: mask.bit_count() for node, mask in masks.items()}
+    gpus = sum(counts.values())
+    [factor] = factors_of(GpuLinks(INSIDE, PROFILES), replace(at(0, "even", counts), gpu_masks=masks))
+    sent = 2 * (gpus - 1) / gpus * 12.5
+    assert factor == pytest.approx((1 + sent / best_gbs) / (1 + sent / now_gbs))
+
+
+def test_a_job_whose_gpus_are_not_known_is_not_slowed_down_by_links_inside_nodes() -> None:
+    assert factors_of(GpuLinks(INSIDE, PROFILES), at(0, "even", {0: 8}), at(1, "even", {1: 1})) == [1.0, 1.0]

@@ -104,3 +104,13 @@ def test_allocated_resources_were_free_and_are_those_of_the_request(
         assert total == request.gpus_per_task * max(request.num_tasks, len(shares))
     else:
         assert all(share.gpus == request.gpus_per_node for share in shares)
+
+
+def test_named_gpus_are_taken_or_waited_for() -> None:
+    free = {"n1": Capacity(0b1111_0110, 64, 256_000, False), "n2": Capacity(0xFF, 64, 256_000, True)}
+    request = sbatch_request(gpus_per_node=2)
+    shares = allocate(request, False, free, gpu_masks={"n1": 0b11_0000})
+    assert shares is not None
+    assert [(share.node, share.gpu_mask) for share in shares] == [("n1", 0b11_0000)]
+    bound = sbatch_request(gpus_per_node=2, nodelist=("n1",))
+    assert allocate(bound, False, free, gpu_masks={"n1": 0b11}) is None, "GPU 0 is in use"

@@ -277,3 +277,20 @@ def test_a_controller_of_a_real_slurm_imports_no_simulator() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == []
+
+
+async def test_links_between_the_gpus_of_a_job_slow_it_down_as_slurm_has_allocated_them() -> None:
+    # given a node with NVLink in groups of four, where a job of one GPU leaves three of the first group
+    node = NodeDescription(names="n1", gpus=8, switches=4, nvlink=4)
+    inside = {"nvlink_gbs": 50.0, "pcie_gbs": 12.0, "socket_gbs": 8.0}
+    lab = Lab(ClusterDescription(nodes=(node,), slowdown=("gpu-links",), network=inside, delays=NO_DELAYS))
+    lab.sbatch(gpus=1, duration_s=1000, model="VGG-16")
+    two = lab.sbatch(gpus=2, duration_s=100, model="VGG-16")
+    # when a job of four gets the lowest free GPUs, on both sockets
+    four = lab.sbatch(gpus=4, duration_s=100, model="VGG-16")
+    await lab.pass_time(900)
+    # then only that one is slower, by the link between sockets
+    profile = paper_profiles().of("vgg16")
+    sent = 2 * 3 / 4 * profile.bytes / 1e9
+    assert ran_s(lab, two) == about(100)
+    assert ran_s(lab, four) == about(100 * profile.step_s(sent / 8.0) / profile.step_s(sent / 50.0))
