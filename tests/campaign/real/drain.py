@@ -168,7 +168,8 @@ class _Drain:
                     f"slurmctld has lost count of the GPUs of its nodes, and does not start {job}"
                 )
                 continue
-            if job.held and _UNRECORDED in self.scene.world.user(None, "scontrol", "release", job.job_id)[1]:
+            # A hold changes nothing of a job that is held, so what is reported below is as it was.
+            if job.held and _UNRECORDED in self.scene.world.user(None, "scontrol", "hold", job.job_id)[1]:
                 self.scene.model.known.append(f"Slurm lets nobody change {job}: its accounting has no record of it")
                 if (expected := self.scene.model.jobs.get(job.job_id)) is not None:
                     expected.maybe_cancelled = True
