@@ -96,6 +96,7 @@ def stop_slurmctld(scene: Scene, seconds: float) -> None:
 def restart_slurmctld(scene: Scene, back_in_s: float) -> None:
     """systemctl stop slurmctld, and start after a while."""
     scene.disturb(None, back_in_s + 2.0)
+    scene.asks_nodes = True  # a job whose start was under way counts as running, and may have no process
     with contextlib.suppress(NotRunningError):
         scene.world.cluster.resume("slurmctld")
         scene.world.cluster.stop_slurmctld()
