@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 7
+-- Headway job_submit.lua, version 8
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -34,7 +34,10 @@ local INFINITE = 4294967295 -- as a priority in a change: release
 -- release that also shows the log_user texts of slurm_job_modify to the user; before, they only fill the log.
 local REFUSED = slurm.ESLURM_JOB_HELD or 2042
 local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
-local TAKEOVER_S = 5 -- time that the controller has to hold a job which is not held yet
+local TAKEOVER_S = 5 -- time that the controller has to hold a job whose begin time it leaves as it is
+-- The same for a job whose begin time it ends. Long enough for a restart of slurmctld or of the controller meanwhile: a job whose begin
+-- time has passed when slurmctld starts gets nodes that have not registered yet, and on 22.05 none of their GPUs.
+local CHECKED_TAKEOVER_S = 30
 local MOST_CHECKS = 20 -- most jobs that Slurm checks until the next lease because of their conditions; the controller holds each
 local MAX_LEASE_BYTES = 65536
 local LONGEST_STALE_S = 86400
@@ -645,14 +648,16 @@ end
 -- Jobs with GPUs by socket are placed by Slurm, and need not wait.
 local function check_by_slurm(job)
     local now = os.time()
-    local begin, takeover = is_time(job.begin_time) and job.begin_time or now, now + TAKEOVER_S
-    if begin >= takeover or names_gpus(job.tres_per_socket) then
+    local begin = is_time(job.begin_time) and job.begin_time or now
+    if begin >= now + TAKEOVER_S or names_gpus(job.tres_per_socket) then
         return
     end
-    job.begin_time = takeover
-    if begin <= now then
-        job.admin_comment = with_mark(job.admin_comment, CHECK_MARK .. string.format("%.0f", takeover))
+    if begin > now then -- a time of the user, which the controller does not end
+        job.begin_time = now + TAKEOVER_S
+        return
     end
+    job.begin_time = now + CHECKED_TAKEOVER_S
+    job.admin_comment = with_mark(job.admin_comment, CHECK_MARK .. string.format("%.0f", job.begin_time))
 end
 
 local function submit(job, part_list)
@@ -852,7 +857,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 7, others = others }
+headway_job_submit = { version = 8, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

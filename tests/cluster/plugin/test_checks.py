@@ -68,12 +68,12 @@ def test_a_request_that_slurm_accepts_does_not_start_before_the_controller_can_h
     job = sbatch(cluster, "--gres=gpu:1", *options.split())
 
     assert (job.held, job.state) == (False, "PENDING")
-    assert before + 5 <= job.begin_s <= time.time() + 5
+    assert before + 30 <= job.begin_s <= time.time() + 30
     assert job.admin_comment == f"headway:check={job.begin_s:.0f}"
     assert stand_in.lines() == ["submit"]
 
 
-def test_without_a_controller_such_a_job_starts_in_a_few_seconds(cluster: MiniCluster, stand_in: StandIn) -> None:
+def test_without_a_controller_such_a_job_starts_after_its_begin_time(cluster: MiniCluster, stand_in: StandIn) -> None:
     completes(cluster, sbatch(cluster, "--gres=gpu:1", "-C", "fast"))
 
 

@@ -181,7 +181,7 @@ def untouched(answer: object) -> bool:
 def checked_by_slurm(answer: Answer) -> bool:
     """Return whether the job is not held, but may not start for some seconds."""
     begin_s = int(answer.job["begin_time"])
-    soon = 0 < begin_s - time.time() <= 5
+    soon = 0 < begin_s - time.time() <= 30
     return soon and answer.job["priority"] == str(NO_VAL) and answer.job["admin_comment"] == f"headway:check={begin_s}"
 
 
