@@ -23,7 +23,7 @@ from nodeagent.identity import peer as identity
 from nodeagent.telemetry import network as nic
 from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
-from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
+from nodeagent.uplink.endpoint import Endpoint, EndpointError, codec_for_all, parse_endpoint
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
 from policies.serving.runtime.finding import Finding, Level
@@ -71,8 +71,8 @@ def node_name(settings: AgentSettings, proc: Path = Path("/proc"), places: Itera
 
 async def _controller(settings: AgentSettings) -> Iterable[Finding]:
     try:
-        endpoint = parse_endpoint(settings.controller_address)
-        codec = open_credential_codec(endpoint, settings.munge, settings.munge_socket)
+        endpoints = [parse_endpoint(address) for address in settings.controller_address]
+        codec = codec_for_all(endpoints, settings.munge, settings.munge_socket)
     except EndpointError as error:
         return [Finding("controller", Level.ERROR, f"controller_address: {error}", "correct it in agent.toml")]
     except MungeError as error:
@@ -81,7 +81,13 @@ async def _controller(settings: AgentSettings) -> Iterable[Finding]:
                 "munge", Level.ERROR, str(error), "repair MUNGE; agents need it except on Unix sockets and loopback"
             )
         ]
-    return [await _munge(codec), await _dial(settings)]
+    return [await _munge(codec), *_of_several([await _dial(settings, endpoint) for endpoint in endpoints])]
+
+
+def _of_several(found: list[Finding]) -> list[Finding]:
+    """Return the findings about the controllers: only one of several serves agents, and the others stand by."""
+    served = [finding for finding in found if finding.level is Level.OK]
+    return served or found
 
 
 async def _munge(codec: CredentialCodec | None) -> Finding:
@@ -100,9 +106,8 @@ async def _munge(codec: CredentialCodec | None) -> Finding:
     return Finding("munge", Level.OK, f"munged makes credentials for uid {found.uid}")
 
 
-async def _dial(settings: AgentSettings) -> Finding:
+async def _dial(settings: AgentSettings, endpoint: Endpoint) -> Finding:
     """Connect until a gRPC server is ready. Whether it admits the agent is shown by its log, and by the agent's."""
-    endpoint = parse_endpoint(settings.controller_address)
     options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
     try:
         if settings.ca_file is None:

@@ -21,8 +21,9 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    controller_address: Annotated[str, Field(min_length=1)]
-    """Address on which the controller accepts agents: host:port, or unix:///path on the controller's own machine."""
+    controller_address: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=8)]
+    """Address on which the controller accepts agents: host:port, or unix:///path on the controller's own machine. Where another
+    controller stands by beside a backup slurmctld, a list of both addresses: the agent tries one after the other."""
     node_name: str = ""
     """Slurm's name of this node; empty = the host name up to its first dot."""
     munge: Literal["required", "automatic", "off"] = "automatic"
@@ -73,6 +74,11 @@ class AgentSettings(BaseModel):
     """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
     """Format of the log lines on standard error."""
+
+    @field_validator("controller_address", mode="before")
+    @classmethod
+    def _several(cls, given: object) -> object:
+        return (given,) if isinstance(given, str) else given
 
     @field_validator("metrics_file")
     @classmethod

@@ -12,7 +12,7 @@ from nodeagent.config import AgentSettings, load_settings
 from nodeagent.daemon import NodeAgent, build_agent, stop_signals
 from nodeagent.telemetry.topology import read_topology
 from nodeagent.uplink.controller_reporter import ControllerReporter
-from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
+from nodeagent.uplink.endpoint import codec_for_all, parse_endpoint
 from nodeagent.uplink.stream import StreamSettings
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
@@ -28,7 +28,7 @@ async def run_agent(path: Path) -> None:
     agent = build_agent(settings)
     reporter = controller_reporter(settings, agent)
     with stop_signals(agent):
-        log.info("started", node=settings.node_name, controller=settings.controller_address)
+        log.info("started", node=settings.node_name, controller=", ".join(settings.controller_address))
         await agent.run(reporter, Notifier())
     log.info("stopped")
 
@@ -40,7 +40,8 @@ def with_node_name(settings: AgentSettings) -> AgentSettings:
 
 def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> ControllerReporter:
     """Build the reporter that sends to the controller. Raises AgentError."""
-    codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
+    endpoints = [parse_endpoint(address) for address in settings.controller_address]
+    codec = codec_for_all(endpoints, settings.munge, settings.munge_socket)
     stream = StreamSettings(
         settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file
     )

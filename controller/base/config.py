@@ -56,6 +56,10 @@ class ControllerSettings(BaseModel):
     policies that choose GPUs see how the GPUs of a node are connected. none = not known, then no GPUs are chosen."""
     slurm_timeout_s: Annotated[float, Field(gt=0, le=300), AT_START] = 10.0
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
+    stand_by: Annotated[bool, AT_START] = False
+    """True if slurm.conf has several SlurmctldHost and each of these machines has a controller with this setting: then this one
+    works while the slurmctld of its own machine is active, and stands by otherwise, as does its watchdog. False: this is the only
+    controller, whichever slurmctld is active."""
 
     runtime_dir: Annotated[Path, AT_START] = Path("/run/headway")
     """Folder of the lease (heartbeat), the wake pipes, the users' holds and the sockets. slurmctld's user must be able to enter

@@ -16,7 +16,7 @@ because that is no reason to leave jobs held.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -39,9 +39,16 @@ _PATIENCE = 4
 """Factor on the time that a turn lasts without a sign of life, for the wait of a process that gives way."""
 
 
-def controller_turn(runtime_dir: Path, slurm_timeout_s: float, clock: Clock) -> Turn:
-    """Return the controller's turns. `slurm_timeout_s`: time limit of one call to Slurm."""
-    return _turn(runtime_dir, ("controller.turn", "watchdog.turn"), slurm_timeout_s, clock, gives_way=False)
+def controller_turn(
+    runtime_dir: Path, slurm_timeout_s: float, clock: Clock, permitted: Callable[[], None] | None = None
+) -> Turn:
+    """Return the controller's turns. `slurm_timeout_s`: time limit of one call to Slurm.
+
+    Every check calls `permitted`, which raises TurnLostError when this process may not change jobs for another reason.
+    """
+    turn = _turn(runtime_dir, ("controller.turn", "watchdog.turn"), slurm_timeout_s, clock, gives_way=False)
+    turn.permitted = permitted
+    return turn
 
 
 def watchdog_turn(runtime_dir: Path, slurm_timeout_s: float, clock: Clock) -> Turn:
@@ -74,6 +81,7 @@ class Turn:
         self._others_last = ""
         """The other's newest turn at the beginning of this one."""
         self._problem = ""
+        self.permitted: Callable[[], None] | None = None
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[bool]:
@@ -84,7 +92,12 @@ class Turn:
             self._set(_OVER)
 
     def check(self) -> None:
-        """Raise TurnLostError if the other has begun a turn since this one began. Does nothing outside a turn."""
+        """Raise TurnLostError if the other has begun a turn since this one began, or `permitted` raises it.
+
+        Outside a turn only the latter counts.
+        """
+        if self.permitted is not None:
+            self.permitted()
         if self._state != _BUSY:
             return
         if _newest(_read(self._other)) != self._others_last:

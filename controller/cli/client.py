@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from controller.admin.protocol import ADMIN_SOCKET, REASON, STATUS_SOCKET, Reason
+from controller.admin.protocol import ADMIN_SOCKET, REASON, STANDBY_FILE, STATUS_SOCKET, Reason
 from policies.documents import DocumentError, parse_toml, read_text, short
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
@@ -20,6 +20,7 @@ REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
 _DEFAULT_FOLDER = Path("/run/headway")
 _MOST_PATH = 4096
+_MOST_HOST = 256
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
@@ -84,7 +85,21 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
             "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
         )
         raise CallError(f"{path}: only {users} may use this socket (try with sudo)", REFUSED)
+    if active := standby_for(path.parent):
+        raise CallError(
+            f"the controller of this machine stands by, because the slurmctld of {active} is active: run this on {active}",
+            UNREACHABLE,
+        )
     raise CallError(f"no controller answers at {path} ({problem.strerror or problem}): {_MEND}", UNREACHABLE)
+
+
+def standby_for(folder: Path) -> str:
+    """Return the machine for whose controller that of this runtime folder stands by; empty when it does not."""
+    try:
+        with (folder / STANDBY_FILE).open(encoding="utf-8") as file:
+            return file.read(_MOST_HOST).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _probe(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import AsyncExitStack, closing
 from functools import partial
@@ -27,6 +28,7 @@ from controller.contention.service import judge_contention
 from controller.cycle.decision.decider import Decider
 from controller.daemon.audit_trail import AuditTrail
 from controller.daemon.daemon import Controller
+from controller.daemon.leadership import Leadership
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.slurm_order import read_slurm_order
@@ -38,6 +40,7 @@ from controller.observe.gpu_layouts import read_layouts
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import SlurmSnapshot
 from controller.slurm.select import open_accounting, open_client
+from controller.slurm.slurmctld_hosts import read_slurmctld_hosts
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import load_policy, parse_policy
@@ -53,10 +56,14 @@ async def run_controller(path: Path) -> None:
     settings = load_settings(path)
     set_up_logging(settings.log_level, settings.log_format)
     _make_runtime_dir(settings)
+    clock, notifier = RealClock(), Notifier()
+    leadership = Leadership(read_slurmctld_hosts(settings), clock)
+    if not await _works_now(leadership, settings, notifier):
+        log.info("stopped")
+        return
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(closing(Journal(settings.journal_path)))
-        clock = RealClock()
-        turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock)
+        turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock, permitted=leadership.check)
         client = MeteredClient(await open_client(settings, before_change=turn.check), clock)
         stack.push_async_callback(client.close)
         connect = partial(PolicyClient, trusted=trusted_users(settings))
@@ -75,12 +82,21 @@ async def run_controller(path: Path) -> None:
             settings, client, decider, journal, clock, connect=connect, events=events, audit=trail, turn=turn
         )
         await _serve_beside(stack, controller, audit)
-        notifier = Notifier()
+        await stack.enter_async_context(
+            controller.tasks.running("leadership", lambda: leadership.watch(lost=controller.stop))
+        )
         stack.enter_context(stop_signals(controller.stop, lambda: _reload(path, controller, notifier, trail)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)
         await controller.run(wake, notifier)
         notifier.stopping()
     log.info("stopped")
+
+
+async def _works_now(leadership: Leadership, settings: ControllerSettings, notifier: Notifier) -> bool:
+    """Stand by until this controller works. Returns False after SIGTERM."""
+    stop = asyncio.Event()
+    with stop_signals(stop.set, lambda: log.info("reload_not_needed", reason="this controller stands by")):
+        return await leadership.stand_by(settings.runtime_dir, notifier, stop)
 
 
 async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: AuditLog) -> None:

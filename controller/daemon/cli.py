@@ -46,11 +46,13 @@ def _checked(config: Path) -> str:
     from controller.base.errors import ConfigurationError
     from controller.daemon.partitions import require_partitions
     from controller.slurm.select import command_line_client
+    from controller.slurm.slurmctld_hosts import read_slurmctld_hosts
 
     settings = load_settings(config)
     if settings.slurm_client == "embedded":
         return f"{config}: in order"
     try:
+        read_slurmctld_hosts(settings)
         not_checked = require_partitions(settings, command_line_client(settings))
     except ConfigurationError as error:
         raise ConfigurationError(f"{config}: {error}") from error

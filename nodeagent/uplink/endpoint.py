@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,6 +90,15 @@ def open_credential_codec(endpoint: Endpoint, mode: MungeMode, socket: Path | No
         if mode == "automatic" and endpoint.local and error.fault is MungeFault.NO_LIBRARY:
             return None
         raise
+
+
+def codec_for_all(endpoints: Sequence[Endpoint], mode: MungeMode, socket: Path | None = None) -> CredentialCodec | None:
+    """Return the codec for an agent that may call any of these addresses; None if none of them needs credentials.
+
+    Raises EndpointError and MungeError.
+    """
+    codecs = [open_credential_codec(endpoint, mode, socket) for endpoint in endpoints]
+    return next((codec for codec in codecs if codec is not None), None)
 
 
 def require_local(endpoint: Endpoint) -> None:

@@ -22,7 +22,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from nodeagent.errors import AgentError
-from nodeagent.uplink.endpoint import parse_endpoint, require_local
+from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
 from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
@@ -53,8 +53,8 @@ class StreamError(AgentError):
 class StreamSettings:
     """Settings of the stream to the controller."""
 
-    address: str
-    """host:port, or unix:///path."""
+    addresses: tuple[str, ...]
+    """host:port, or unix:///path, of each controller: one of them works, and the others stand by and serve no agents."""
     controller_uid: int = 0
     """Uid of the controller's process: only this uid can read the credentials."""
     ca_file: Path | None = None
@@ -103,9 +103,14 @@ class ControllerStream:
         Without `codec` only Unix sockets and loopback addresses are dialled. Raises EndpointError.
         """
         self._settings = settings
-        self._endpoint = parse_endpoint(settings.address)
+        self._endpoints = [parse_endpoint(address) for address in settings.addresses]
         if codec is None:
-            require_local(self._endpoint)
+            for endpoint in self._endpoints:
+                require_local(endpoint)
+        self._at = 0
+        """Number of the address that is dialled next."""
+        self._reasons: dict[int, str] = {}
+        """Reason of the last end by address: each is logged when it changes."""
         self._hello = hello
         self._outbox = outbox
         self._on_command = on_command
@@ -117,13 +122,21 @@ class ControllerStream:
         self.status = StreamStatus()
 
     async def run(self) -> None:
-        """Keep a stream open until cancelled."""
+        """Keep a stream open until cancelled. Without a welcome the next address is dialled; each is tried before a pause."""
         while True:
-            begun_s = time.monotonic()
+            begun_s, welcomes = time.monotonic(), self.status.streams
             self._note(await self._one_stream())
             if time.monotonic() - begun_s > self._settings.steady_s:
                 self._retries.reset()
+            if self.status.streams == welcomes:
+                self._at = (self._at + 1) % len(self._endpoints)
+                if self._at:
+                    continue
             await asyncio.sleep(self._retries.next_s())
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return self._endpoints[self._at]
 
     async def _one_stream(self) -> str:
         """Run one stream to its end, and return the reason for it."""
@@ -141,9 +154,9 @@ class ControllerStream:
         return "the stream ended"
 
     def _note(self, reason: str) -> None:
-        if reason != self.status.last_error:
+        if reason != self._reasons.get(self._at):
             log.warning("stream_ended", controller=str(self._endpoint), reason=reason)
-        self.status.last_error = reason
+        self._reasons[self._at] = self.status.last_error = reason
 
     async def _stream(self) -> None:
         """Run one stream until it ends, which is always by an exception."""

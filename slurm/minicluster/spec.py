@@ -88,6 +88,8 @@ class ClusterSpec:
     has one in the account `lab`, others get one by `sacctmgr`. The boot takes some seconds longer."""
     slurm_user: str = "slurm"
     """SlurmUser: the user that Debian's packages create, or root."""
+    backup: str = ""
+    """Node whose host is a second SlurmctldHost in slurm.conf; empty for none. Its slurmctld is started with `start_on`."""
     boot_timeout_s: float = 120.0
     """Longest time until all nodes are idle."""
 
@@ -109,6 +111,7 @@ class ClusterSpec:
             _require(
                 set(partition.nodes) <= known, f"partitions[{partition.name}]", partition.nodes, "nodes of this cluster"
             )
+        _require(self.backup in {"", *known}, "backup", self.backup, "a node of this cluster")
         for node, features in self.features.items():
             _require(node in known, "features", node, "nodes of this cluster")
             _require(

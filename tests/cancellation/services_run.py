@@ -87,7 +87,7 @@ class _World:
         """Start what is around the controller."""
         for server in self._servers:
             await server.start()
-        settings = StreamSettings(self._agents, first_pause_s=0.05, longest_pause_s=0.2, beat_s=0.3)
+        settings = StreamSettings((self._agents,), first_pause_s=0.05, longest_pause_s=0.2, beat_s=0.3)
         stream = ControllerStream(
             settings,
             lambda: agent_pb2.AgentHello(node="n1", boot_id="boot", agent_version="1"),

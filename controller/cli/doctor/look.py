@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from controller.base.errors import ConfigurationError, SlurmError
 from controller.base.lease import read_lease
+from controller.cli.client import standby_for
 from controller.cli.doctor.agents import query_agents
 from controller.cli.doctor.host import RealHost
 from controller.cli.doctor.rules import findings
@@ -79,7 +80,8 @@ async def look(settings: ControllerSettings, client: SlurmClient | None, query: 
         asyncio.to_thread(query_controller, settings),
     )
     lease = read_lease(settings.lease_path)
-    seen = Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents)
+    standby = standby_for(settings.runtime_dir)
+    seen = Seen(slurm=slurm, policy=policy, lease=lease, now_s=now_s, agents=agents, standby=standby)
     if running is None:
         return seen
     status, answered_s = running

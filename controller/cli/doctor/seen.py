@@ -50,3 +50,5 @@ class Seen:
     """Version of the controller that runs; empty when it does not answer."""
     started_s: float = 0.0
     """Its start, seconds since the Unix epoch."""
+    standby: str = ""
+    """Machine whose slurmctld is active, while the controller of this machine stands by; empty when it does not."""

@@ -27,6 +27,12 @@ def service_findings(
 
 
 def _controller(settings: ControllerSettings, seen: Seen, slurm_user: UserFacts | None) -> Iterator[Finding]:
+    if seen.standby:
+        what = (
+            f"the controller stands by, because the slurmctld of {seen.standby} is active: run `headway doctor` there"
+        )
+        yield Finding("controller", Level.OK, what)
+        return
     if seen.lease is None or is_stale(seen.lease, seen.now_s):
         when = "there is none" if seen.lease is None else f"the last one is {seen.now_s - seen.lease.time_s:.0f} s old"
         yield Finding(

@@ -31,7 +31,7 @@ def slurm_findings(
 ) -> Iterator[Finding]:
     """Yield the findings about Slurm, in the order in which to repair them; `slurm_user` is None where it is not known."""
     yield from _programs(settings, seen, host)
-    yield from _slurmctld(seen)
+    yield from _slurmctld(settings, seen)
     if seen.slurm is not None and seen.slurm.facts is not None:
         yield from _installed(settings, seen.slurm.facts, host, slurm_user)
         yield from _resources(settings, seen.slurm)
@@ -54,7 +54,7 @@ def _programs(settings: ControllerSettings, seen: Seen, host: Host) -> Iterator[
         yield Finding("slurm-programs", Level.OK, f"Slurm's programs are in {where}")
 
 
-def _slurmctld(seen: Seen) -> Iterator[Finding]:
+def _slurmctld(settings: ControllerSettings, seen: Seen) -> Iterator[Finding]:
     if seen.slurm is None:
         return
     if seen.slurm.facts is None:
@@ -72,6 +72,10 @@ def _slurmctld(seen: Seen) -> Iterator[Finding]:
         yield Finding("slurm-version", Level.ERROR, f"Slurm {version} is older than 22.05", mend)
     else:
         yield Finding("slurmctld", Level.OK, f"slurmctld of cluster {facts.cluster_name} answers: Slurm {version}")
+    if "SlurmctldHost[1]" in facts.settings and not settings.stand_by:
+        what = "slurm.conf has a backup slurmctld, and stand_by is off: after a failover Slurm schedules new jobs without Headway"
+        mend = "install a controller on each machine of SlurmctldHost, with stand_by = true: docs/operations.md, A backup slurmctld"
+        yield Finding("backup-slurmctld", Level.WARNING, what, mend)
     jobs = facts.settings.get("MaxJobCount", "")
     if jobs.isdecimal() and len(jobs) < _MOST_DIGITS and int(jobs) > MOST_JOBS:
         yield Finding(

@@ -26,7 +26,7 @@ from policies.documents import DocumentError, parse_toml
 log = structlog.get_logger(__name__)
 
 _USED = (
-    "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "runtime_dir", "state_dir", "heartbeat_interval_s",
+    "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "stand_by", "runtime_dir", "state_dir", "heartbeat_interval_s",
     "log_level", "log_format",
 )  # fmt: skip
 _NEEDED: dict[str, Any] = {"partitions": ("unknown",)}

@@ -25,6 +25,8 @@ def slurm_conf(spec: ClusterSpec, files: ClusterFiles, addresses: Addresses, cgr
         else:
             free_lines.append(line)
     lines = [f"{key}={value}" for key, value in settings.items()]
+    if spec.backup:
+        lines.append(f"SlurmctldHost={spec.backup}({addresses.node(spec.node_names.index(spec.backup))})")
     lines += [_node_line(spec, addresses, index) for index in range(spec.nodes)]
     lines += [_partition_line(spec, partition) for partition in spec.partitions]
     return "\n".join(lines + free_lines) + "\n"

@@ -132,7 +132,7 @@ def controller_bodies() -> list[bytes]:
 def read_controller_body(data: bytes, _folder: Path) -> object:
     """Take a message of the controller as the agent does; every command is answered."""
     outbox = Outbox()
-    reporter = ControllerReporter(StreamSettings("127.0.0.1:1"), "n1", "1", lambda: None, _NoJobs(), None, outbox)  # type: ignore[arg-type, return-value]
+    reporter = ControllerReporter(StreamSettings(("127.0.0.1:1",)), "n1", "1", lambda: None, _NoJobs(), None, outbox)  # type: ignore[arg-type, return-value]
     try:
         body = agent_pb2.ControllerBody.FromString(data)
     except DecodeError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from controller.base.errors import HeadwayError
+from controller.base.errors import ConfigurationError, HeadwayError
 from controller.slurm.configuration.conf import read_slurm_conf
 from controller.slurm.configuration.editing import with_value
 from controller.slurm.configuration.installed_files import loads_ours, runtime_dir_of, script_version
 from controller.slurm.configuration.topology import switches_of, topology_text
+from controller.slurm.slurmctld_hosts import hosts_in
 from simulator.cluster.topology.slurm import parse_nodes, parse_switches, slurm_topology
 from simulator.errors import ClusterError
 from tests.fuzz.target import BrokenPromiseError, Target
@@ -31,6 +33,8 @@ def read_conf(data: bytes, folder: Path) -> object:
     """Read slurm.conf, which includes more.conf beside it; set a value in memory, and read that back."""
     (folder / "more.conf").write_text("LaunchParameters=use_interactive_step\n")
     conf = read_slurm_conf(folder / "slurm.conf")
+    with suppress(ConfigurationError):
+        hosts_in(conf, "head")
     changed = with_value(conf, "JobSubmitPlugins", "lua,require")
     if changed.value("JobSubmitPlugins") != "lua,require":
         raise BrokenPromiseError("a value that was set is read differently")

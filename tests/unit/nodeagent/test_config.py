@@ -14,7 +14,7 @@ def written(tmp_path, text):
 
 def test_the_address_is_all_that_must_be_set(tmp_path):
     settings = load_settings(written(tmp_path, 'controller_address = "head:9342"'))
-    assert settings.controller_address == "head:9342"
+    assert settings.controller_address == ("head:9342",)
     assert settings.report_interval_s == 5.0
     assert str(settings.job_socket) == "/run/headway-agent/job.sock"
 

@@ -100,7 +100,7 @@ class Agent:
         self.settings: list[agent_pb2.AgentSettings] = []
         self.node = node
         self.link = ControllerStream(
-            StreamSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.settings.append, seal,
+            StreamSettings((address,), **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.settings.append, seal,
             random.Random(1),
         )  # fmt: skip
 
@@ -829,3 +829,22 @@ async def test_throughputs_are_calculated_from_agents_reports(store: ProfileStor
         found = await server.use_store(lambda store: list(store.throughputs()))
     assert len(found) >= 8
     assert all(item.steps_per_s == pytest.approx(4.0, rel=1e-3) and item.shape.nodes == 2 for item in found)
+
+
+async def test_an_agent_calls_the_controller_that_works(store: ProfileStore, tmp_path: Path) -> None:
+    """Of two controllers one stands by, and serves no agents. Then they change places."""
+    addresses = [f"unix://{tmp_path}/{name}.sock" for name in ("ctl1", "ctl2")]
+    agent = Agent(addresses[0])
+    agent.link = ControllerStream(
+        StreamSettings(tuple(addresses), **QUICK), agent.hello, agent.outbox, agent.heed, agent.settings.append
+    )
+    async with agent.running():
+        for address in (addresses[1], addresses[0]):
+            async with serving(AgentsServer(AgentsSettings(address), store, None)) as server:
+                await agent.connected()
+                assert server.nodes["n1"].connected
+
+            async def ended() -> bool:
+                return not agent.link.status.connected
+
+            await eventually(ended)

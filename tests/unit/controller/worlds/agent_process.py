@@ -56,7 +56,7 @@ async def agent(
     """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends on request."""
     outbox = Outbox(int(limit))
     settings = StreamSettings(
-        address, beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,
+        (address,), beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,
         steady_s=1.0,
     )  # fmt: skip
     commands: list[str] = []

@@ -246,7 +246,7 @@ def test_a_job_that_cannot_be_encoded_costs_no_other_job_its_message() -> None:
     rows = (job(job_id=6, profile=PROFILE), job(job_id=7, steps=2**64, profile=claims), job(job_id=8, profile=PROFILE))
     outbox = Outbox()
     reporter = ControllerReporter(
-        StreamSettings("127.0.0.1:1"),
+        StreamSettings(("127.0.0.1:1",)),
         "n1",
         "1",
         lambda: None,

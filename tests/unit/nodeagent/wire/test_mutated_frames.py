@@ -117,7 +117,7 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
     save_service = SaveService(jobs, Nobody(), clock)
     jobs.subscribe(save_service.job_changed)
     reporter = ControllerReporter(
-        StreamSettings("127.0.0.1:1"),
+        StreamSettings(("127.0.0.1:1",)),
         "n1",
         "1",
         lambda: None,

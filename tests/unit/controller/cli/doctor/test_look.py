@@ -346,11 +346,25 @@ def test_disks_without_inodes_and_those_that_do_not_answer_have_their_own_remedi
 
 def test_the_disk_of_slurmctld_is_not_judged_on_another_machine(house: Installation) -> None:
     house.host.full = {SPOOL: Space(0)}
+    house.settings = house.settings.model_copy(update={"stand_by": True})
     house.config(**{"SlurmctldHost[0]": "ctl1(10.0.0.2)", "SlurmctldHost[1]": "ctl2"})
     assert house.wrong() == [("slurm-space", Level.SKIPPED)]
 
     house.config(**{"SlurmctldHost[1]": "head"})
     assert house.wrong() == [("slurm-space", Level.ERROR)]
+
+
+def test_a_backup_slurmctld_without_a_controller_is_a_warning(house: Installation) -> None:
+    house.config(**{"SlurmctldHost[1]": "ctl2"})
+
+    assert house.wrong() == [("backup-slurmctld", Level.WARNING)]
+
+
+def test_a_controller_that_stands_by_is_in_order(house: Installation) -> None:
+    house.seen = replace(house.seen, lease=None, standby="ctl1")
+
+    assert house.wrong() == []
+    assert any("stands by, because the slurmctld of ctl1 is active" in finding.what for finding in house.findings())
 
 
 def test_a_disk_that_does_not_answer_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pytest
 
@@ -570,6 +572,30 @@ def test_the_watchdog_runs_on(tmp_path: Path) -> None:
 
     assert run_watchdog(read, every_s=0.01) == 0
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize(("active", "looks_at_slurm"), [(0, True), (1, False)])
+async def test_the_watchdog_stands_by_where_slurmctld_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, active: int, looks_at_slurm: bool
+) -> None:
+    # given two machines of slurmctld, of which this is the first, and no lease here
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"SlurmctldHost={socket.gethostname()}\nSlurmctldHost=other\nStateSaveLocation={tmp_path}\n")
+    (tmp_path / "heartbeat").write_bytes(struct.pack(">QQ", 1, active))
+    settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
+    looks: list[Path] = []
+
+    def client(settings: ControllerSettings) -> NoReturn:
+        looks.append(settings.runtime_dir)
+        raise SlurmUnavailableError("enough for this test")
+
+    monkeypatch.setattr("controller.slurm.select.command_line_client", client)
+
+    # when it looks
+    status = await check_once(lambda: (settings, ""))
+
+    # then it turns to Slurm only where slurmctld is active
+    assert (bool(looks), status) == (looks_at_slurm, int(looks_at_slurm))
 
 
 @pytest.mark.parametrize(("beat_s", "wait_s"), [(0.5, 2.0), (1.0, 3.0), (20.0, 60.0)])
