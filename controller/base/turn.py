@@ -52,7 +52,7 @@ def controller_turn(
 
 
 def watchdog_turn(runtime_dir: Path, slurm_timeout_s: float, clock: Clock) -> Turn:
-    """Return the watchdog's turns, which give way to the controller's."""
+    """Return the watchdog's turns, which give way to the controller's. `slurm_timeout_s` is the controller's limit, not its own."""
     return _turn(runtime_dir, ("watchdog.turn", "controller.turn"), slurm_timeout_s, clock, gives_way=True)
 
 

@@ -12,6 +12,10 @@ from nodeagent.identity.bounded_read import BoundedReader
 
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 _PIECE = 8192
+_INODE = 6
+"""Place of the inode in a line of net/unix; the name follows it, if the socket has one."""
+_READINGS = 3
+"""Most readings of net/unix for one answer."""
 _SLURM_VARIABLE = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -81,12 +85,21 @@ class ProcFiles:
         return self._read(pid, "cmdline").split(b"\0", 1)[0].decode(errors="replace")
 
     def listening(self, pid: int) -> tuple[str, ...]:
-        """Join /proc/PID/fd with /proc/PID/net/unix."""
+        """Join /proc/PID/fd with /proc/PID/net/unix.
+
+        The kernel gives the table in pieces, and leaves out a socket if another one before it is closed between two of them. So the
+        table is read again while it lacks a socket of the process. It always lacks sockets that are no Unix sockets.
+        """
         folder = self.root / str(pid) / "fd"
         inodes = {found[1] for entry in folder.iterdir() if (found := _SOCKET.fullmatch(_link(entry)))}
-        lines = self._read(pid, "net/unix").decode(errors="replace").splitlines()[1:]
-        fields = (line.split(maxsplit=7) for line in lines)
-        return tuple(words[7] for words in fields if len(words) == 8 and words[6] in inodes)
+        names: dict[str, str] = {}
+        for _ in range(_READINGS):
+            lines = self._read(pid, "net/unix").decode(errors="replace").splitlines()[1:]
+            fields = [words for line in lines if len(words := line.split(maxsplit=7)) > _INODE]
+            names |= {words[_INODE]: "".join(words[_INODE + 1 :]) for words in fields}
+            if inodes <= names.keys():
+                break
+        return tuple(name for inode, name in names.items() if inode in inodes and name)
 
     def environment(self, pid: int) -> dict[str, str]:
         """Read /proc/PID/environ, at most its first MiB.

@@ -24,6 +24,7 @@ METRICS_PORT = 19341
 WATCHDOG_EVERY_S = 5.0
 START_S = 60.0
 STOP_S = 30.0
+_APPEARS_S = 1.0
 _PROGRAMS = {
     "policy": ("headway-policy", "serve"),
     "controller": ("headway-controller", "run"),
@@ -131,10 +132,15 @@ class Services:
         argv = (*program(_PROGRAMS[name][0]), *self._arguments(name))
         environment = {**self._cluster.env, **own_environment()}
         self._cluster.start_on(HOST, *argv, log=self.layout.log_path(name), env=environment)
-        alive = wait_until(lambda: self.pid(name) is None or ready(), START_S) and self.pid(name) is not None
-        if not alive:
-            what = "ended at its start" if self.pid(name) is None else f"was not ready after {START_S:g} s"
+        became_ready = wait_until(lambda: self._has_ended(name) or ready(), START_S)
+        ended = self._has_ended(name)
+        if ended or not became_ready:
+            what = "ended at its start" if ended else f"was not ready after {START_S:g} s"
             raise InstallationError(f"the {name} {what}; the end of {self.layout.log_path(name)}:\n{self._said(name)}")
+
+    def _has_ended(self, name: str) -> bool:
+        """Return whether a service does not run: /proc may lack a process for a moment while it becomes its program."""
+        return not wait_until(lambda: self.pid(name) is not None, _APPEARS_S)
 
     def _arguments(self, name: str) -> Sequence[str]:
         if name == "policy":

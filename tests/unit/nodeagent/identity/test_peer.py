@@ -312,6 +312,18 @@ def test_the_real_proc_describes_this_process(tmp_path):
         files.stat(2**22 + 1)
 
 
+def test_a_socket_that_the_kernel_leaves_out_of_one_reading_is_found(tmp_path, monkeypatch):
+    # the table of sockets changes between two pieces of one reading
+    files = ProcFiles()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "n1_77.0"))
+        whole = files._read(os.getpid(), "net/unix")
+        without = b"\n".join(line for line in whole.split(b"\n") if not line.endswith(b"/n1_77.0"))
+        answers = [without, whole]
+        monkeypatch.setattr(files, "_read", lambda _pid, _name: answers.pop(0))
+        assert str(tmp_path / "n1_77.0") in files.listening(os.getpid())
+
+
 def test_a_socket_is_found_among_many(tmp_path):
     # /proc/PID/net/unix is read in pieces, and the kernel returns less than it was asked for, also before the end
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -572,6 +573,37 @@ def test_the_watchdog_runs_on(tmp_path: Path) -> None:
 
     assert run_watchdog(read, every_s=0.01) == 0
     assert len(looks) == 3
+
+
+async def test_a_controller_that_hangs_in_its_turn_delays_the_watchdog_no_longer_than_its_commands_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a controller that was stopped in a turn, half a minute ago: its commands take ten seconds at most
+    settings = ControllerSettings(
+        partitions=("dl",), slurm_timeout_s=10, runtime_dir=tmp_path, heartbeat_interval_s=0.1
+    )
+    (tmp_path / "controller.turn").write_text(f"busy {os.getpid()} {time.monotonic() - 31} 1:2\n")
+    looked: list[float] = []
+
+    class Client:
+        """Only its first call counts."""
+
+        before_change: object = None
+
+        def __init__(self, settings: ControllerSettings) -> None:
+            looked.append(settings.slurm_timeout_s)
+
+        async def snapshot(self) -> NoReturn:
+            raise SlurmUnavailableError("enough for this test")
+
+    monkeypatch.setattr("controller.slurm.select.command_line_client", Client)
+
+    # when the watchdog checks
+    async with asyncio.timeout(30):
+        assert await check_once(lambda: (settings, "")) == 1
+
+    # then it does not wait for that turn, although its own commands may take longer
+    assert looked == [30.0]
 
 
 @pytest.mark.parametrize(("active", "looks_at_slurm"), [(0, True), (1, False)])
