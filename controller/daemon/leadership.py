@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Leadership:
-    """Whether the controller of this machine works. Invariant: the event loop never waits for the disk with the heartbeat."""
+    """Tells whether the controller of this machine works. Invariant: the event loop never waits for the disk with the heartbeat."""
 
     def __init__(self, hosts: SlurmctldHosts | None, clock: Clock) -> None:
         """`hosts`: the machines of slurmctld; None if this controller is the only one, and always works."""
@@ -46,7 +46,7 @@ class Leadership:
 
     @property
     def works(self) -> bool:
-        """Whether the last look says that this controller works."""
+        """True if the last look says that this controller works."""
         return self._hosts is None or (self._seen_s is not None and self._hosts.are_led_here(self._active))
 
     @property

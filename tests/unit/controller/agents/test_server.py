@@ -832,7 +832,7 @@ async def test_throughputs_are_calculated_from_agents_reports(store: ProfileStor
 
 
 async def test_an_agent_calls_the_controller_that_works(store: ProfileStore, tmp_path: Path) -> None:
-    """Of two controllers one stands by, and serves no agents. Then they change places."""
+    """One of two controllers stands by, and serves no agents. Then they change places."""
     addresses = [f"unix://{tmp_path}/{name}.sock" for name in ("ctl1", "ctl2")]
     agent = Agent(addresses[0])
     agent.link = ControllerStream(
