@@ -8,7 +8,12 @@ from collections.abc import Iterable
 
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,255}")
 """Names of users for which the page may call the controller."""
-_JOB_IDS = re.compile(r"\bjobs? \d+(?:_\d+)?(?:(?:, | and )\d+(?:_\d+)?(?! more))*")
+_JOB_ID = r"\d+(?:_(?:\d+|\[[\d,%-]+\]))?"
+_JOB_IDS = re.compile(
+    rf"\bjob(s?)(?:[ _-]?ids?)?\s*[:=#]?\s*{_JOB_ID}((?:(?:\s*,\s*(?:and\s+)?|\s+(?:and|or)\s+){_JOB_ID}(?!\d|\s+more))*)",
+    re.IGNORECASE,
+)
+"""One or more ids after the word "job". Groups: the plural, and the ids after the first."""
 
 
 def duration(seconds: float) -> str:
@@ -54,8 +59,11 @@ def clip(text: str | bytes, limit: int = 400) -> str:
 
 
 def without_job_ids(text: str) -> str:
-    """Return the text with "another job" and "other jobs" in place of ids, for users who may not see the jobs of others."""
-    return _JOB_IDS.sub(lambda found: "other jobs" if found[0].startswith("jobs") else "another job", text)
+    """Return the text with "another job" and "other jobs" in place of ids, for users who may not see the jobs of others.
+
+    Ids are found behind the word "job"; the texts of a policy of another package have to write them so.
+    """
+    return _JOB_IDS.sub(lambda found: "other jobs" if found[1] or found[2] else "another job", text)
 
 
 def listed(names: Iterable[str], most: int = 5, number: int | None = None) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from controller.profiles.windows import NS, RunKey
 from protos.headway.v1 import agent_pb2
 
+_RUNS = 2
+"""Runs of one job about which the reports of one node are kept: the present one, and the next, which Slurm may not show yet."""
 _NO_REPORTS: Mapping[str, NodeReport] = {}
 
 
@@ -51,12 +53,15 @@ class NodeReport:
 
 
 class ReportTable:
-    """Invariant: for each run and node only the newest report is kept, and none for runs and nodes that are gone."""
+    """Invariant: for each run and node only the newest report is kept, of each job at most `_RUNS` runs on a node, and none for jobs
+    and nodes that are gone. So one agent, whatever it reports, can replace only its own reports."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
         """Nodes whose agents have reported the effect of signals on a run: they report it for every run."""
         self._runs: dict[RunKey, dict[str, NodeReport]] = {}
+        self._restarts: dict[tuple[int, str], list[int]] = {}
+        """Job and node → restarts with a report from that node, the newest report last."""
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
         """Record a report. Returns its run and the facts about it; None when it is not about a run."""
@@ -64,15 +69,18 @@ class ReportTable:
             case "job":
                 run, found = _run(report.job.job), _node_report(report.job)
                 self._runs.setdefault(run, {})[node] = found
+                self._forget_older(run, node)
                 if found.usr1 is not None:
                     self.watching.add(node)
                 return run, found
             case "ended":
                 run = _run(report.ended.job)
-                nodes = self._runs.get(run, {})
-                nodes.pop(node, None)
-                if not nodes:
-                    self._runs.pop(run, None)
+                self._forget(run, node)
+                restarts = self._restarts.get((run.job_id, node), [])
+                if run.restart in restarts:
+                    restarts.remove(run.restart)
+                if not restarts:
+                    self._restarts.pop((run.job_id, node), None)
                 return None
             case _:
                 return None
@@ -82,10 +90,29 @@ class ReportTable:
         return self._runs.get(run, _NO_REPORTS)
 
     def keep(self, job_ids: Collection[int], nodes: Collection[str]) -> None:
-        """Keep only runs of these jobs (Slurm's own numbers), and facts about the agents of these nodes."""
+        """Keep only reports of these nodes about these jobs (Slurm's own numbers)."""
         self.watching.intersection_update(nodes)
-        for run in [run for run in self._runs if run.job_id not in job_ids]:
-            del self._runs[run]
+        for job_id, node in list(self._restarts):
+            if job_id not in job_ids or node not in nodes:
+                for restart in self._restarts.pop((job_id, node)):
+                    self._forget(RunKey(job_id, restart), node)
+
+    def _forget_older(self, run: RunKey, node: str) -> None:
+        """Note that the node has reported about the run, and forget its reports about all but its newest runs of that job."""
+        restarts = self._restarts.setdefault((run.job_id, node), [])
+        if restarts[-1:] == [run.restart]:
+            return
+        if run.restart in restarts:
+            restarts.remove(run.restart)
+        restarts.append(run.restart)
+        while len(restarts) > _RUNS:
+            self._forget(RunKey(run.job_id, restarts.pop(0)), node)
+
+    def _forget(self, run: RunKey, node: str) -> None:
+        nodes = self._runs.get(run, {})
+        nodes.pop(node, None)
+        if not nodes:
+            self._runs.pop(run, None)
 
 
 def newest_step(reports: Mapping[str, NodeReport]) -> int | None:
