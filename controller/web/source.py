@@ -33,6 +33,7 @@ class Source:
         self._clock = clock
         self._places = asyncio.Semaphore(_CALLS)
         self._kept: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
+        """Answers by user and call; at most `_KEPT`, the oldest are dropped."""
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def status(self, user: str) -> Status:

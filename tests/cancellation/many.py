@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from tests.cancellation import agent_run, controller_run, services_run
+from tests.cancellation import agent_run, controller_run, services_run, watchdog_run
 from tests.cancellation.controller_run import Outcome
 from tests.cancellation.points import Cut, Point
 
@@ -19,6 +19,7 @@ RUNS: dict[str, Callable[..., Outcome]] = {
     "controller": controller_run.run,
     "services": services_run.run,
     "agent": agent_run.run,
+    "watchdog": watchdog_run.run,
 }
 _TRIES = 3
 """In real time, an await may come a time less in another run."""

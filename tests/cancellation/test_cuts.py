@@ -17,9 +17,9 @@ from tests.cancellation.__main__ import main
 from tests.cancellation.many import RUNS, Tally, cut_all, jobs_of, points_of
 from tests.cancellation.points import Cut, Point
 
-SAMPLE = {"controller": 12, "services": 4, "agent": 4}
+SAMPLE = {"controller": 12, "services": 4, "agent": 4, "watchdog": 8}
 """Cuts of each run in an ordinary test: every kind, at places that are spread over the run."""
-AT_A_TIME = {"controller": 1, "services": 4, "agent": 4}
+AT_A_TIME = {"controller": 1, "services": 4, "agent": 4, "watchdog": 1}
 
 
 def cut_some(name: str) -> Tally:

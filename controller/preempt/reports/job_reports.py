@@ -53,8 +53,8 @@ class NodeReport:
 
 
 class ReportTable:
-    """Invariant: for each run and node only the newest report is kept, of each job at most `_RUNS` runs on a node, and none for jobs
-    and nodes that are gone. So one agent, whatever it reports, can replace only its own reports."""
+    """Invariant: for each run and node only the newest report is kept, of each job at most `_RUNS` runs on a node, and none for
+    jobs and nodes that are gone. So one agent, whatever it reports, can replace only its own reports."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()

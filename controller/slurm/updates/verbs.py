@@ -70,7 +70,8 @@ class Verbs(ABC):
         self._pieces = Pieces()
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
         self._ended_first: set[JobKey] = set()
-        """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them."""
+        """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them. Few: they are
+        here only until Slurm has taken off the mark."""
         self._largest = 0
         """GPUs of the largest node of the last snapshot; 0: not known."""
         self._corrected: dict[JobKey, tuple[SlurmJob, SlurmJob]] = {}
