@@ -6,6 +6,8 @@ out, once, on what the selected running jobs leave.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, placement_of
@@ -13,32 +15,50 @@ from policies.placement.requests import Requests
 from policies.placement.rules import ANYWHERE
 from policies.selection import STOPPED, present_placements
 
+Claim = Callable[[Capacity, Mapping[int, Placement], list[int]], dict[int, Fit]]
+"""From free capacity, the placements of the running jobs that stay, and the selected waiting jobs to the fits of those that find a
+place, each taken."""
 
-def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
+
+def _anywhere(base: Capacity, _: Mapping[int, Placement], newcomers: list[int]) -> dict[int, Fit]:
+    return ANYWHERE.claim(base, newcomers)
+
+
+def select_by_total(
+    state: ClusterState,
+    order: IntColumn,
+    claim: Claim = _anywhere,
+    explain: Callable[[ClusterState, Fit], str] = ANYWHERE.explain,
+) -> Decision:
     """Select jobs preemptively along that order of rows, which contains every active job.
 
     Going down the order a job is selected if the GPUs that are left suffice for it. A running job needs those of its own
     GPUs whose nodes are available; one that is not selected is stopped, never moved. Running jobs that are not preemptible are
-    selected before all others. Newcomers are then placed in the order in which they were selected.
+    selected before all others. Newcomers are then placed in the order in which they were selected: by `claim`, by default anywhere.
 
     Where more than GPUs limits placement a selected newcomer may find no place: it waits, and all is selected anew without
-    it, so that no job is stopped for one that does not start.
+    it, so that no job is stopped for one that does not start. `explain` gives the reason for a placement.
     """
     jobs = state.jobs
     fixed = state.running[~jobs.preemptible[state.running]]
     runs = jobs.state == JobState.RUNNING
     movable = order[jobs.preemptible[order] | ~runs[order]]
     own = present_placements(state, state.running[jobs.preemptible[state.running]])
+    always = present_placements(state, fixed)
     requests = Requests(state)
     refused: set[int] = set()
     while True:
         base = Capacity(state, staying=fixed, requests=requests)
         kept, newcomers = _count_off(base, movable.tolist(), own, refused)
-        fits = ANYWHERE.claim(base, newcomers)
+        fits = claim(base, always | kept, newcomers)
         if len(fits) == len(newcomers):
             break
         refused.update(row for row in newcomers if row not in fits)
-    return _decision(state, fixed, movable, kept, fits)
+    runs_on = always | kept
+    reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in kept}
+    reasons |= {row: explain(state, fit) for row, fit in fits.items()}
+    allocation = runs_on | {row: placement_of(fit) for row, fit in fits.items()}
+    return Decision(allocation, reasons, tuple(movable[~runs[movable]].tolist()))
 
 
 def _count_off(
@@ -62,16 +82,3 @@ def _count_off(
             base.take(row, placement)
             kept[row] = placement
     return kept, newcomers
-
-
-def _decision(
-    state: ClusterState, fixed: IntColumn, movable: IntColumn, kept: dict[int, Placement], fits: dict[int, Fit]
-) -> Decision:
-    runs = state.jobs.state == JobState.RUNNING
-    allocation = present_placements(state, fixed)
-    allocation.update(kept)
-    reasons = {row: STOPPED for row in movable[runs[movable]].tolist() if row not in kept}
-    for row, fit in fits.items():
-        allocation[row] = placement_of(fit)
-        reasons[row] = ANYWHERE.explain(state, fit)
-    return Decision(allocation, reasons, tuple(movable[~runs[movable]].tolist()))

@@ -50,6 +50,11 @@ class NetworkLinks:
         """GB/s that a job on several nodes of one rack has, alone."""
         return min(self.widest, self._typical_nic)
 
+    @property
+    def num_racks(self) -> int:
+        """Number of racks."""
+        return len(set(self._rack))
+
     def fewest_nodes(self, gpus: int) -> int:
         """Return the fewest nodes that can have so many GPUs."""
         return -(-gpus // self._largest_node)
@@ -81,3 +86,10 @@ class NetworkLinks:
             return ring.seconds(gpus, step_model.bytes, min(racks, fewest))
         links = [self.widest, self._typical_nic, *([self._narrowest_uplink] if fewest > 1 else [])]
         return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, min(links), None)
+
+    def far_reduce_s(self, step_model: StepModel, gpus: int, ring: RingTime | None) -> float:
+        """Return the same on two racks (one, where there is no other) and on at least two nodes."""
+        racks = min(2, self.num_racks)
+        nodes = min(max(2, self.fewest_nodes(gpus)), self._count)
+        links = [self.widest, self._typical_nic, *([self._narrowest_uplink] if racks > 1 else [])]
+        return self.reduce_s(step_model, gpus, nodes, racks, min(links), ring)

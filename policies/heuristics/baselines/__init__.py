@@ -1,4 +1,4 @@
-"""Baselines and controls that papers on learned schedulers compare with.
-Imports `api`, `heuristics/allocation`, `heuristics/orders`, `model`, `options`, `ordering`, `placement`, `selection` and
+"""Baselines and controls that papers on learned schedulers compare with, and other published heuristics.
+Imports `api`, `heuristics/allocation`, `heuristics/orders`, `model`, `options`, `ordering`, `placement`, `rule`, `selection` and
 `speeds`.
 """

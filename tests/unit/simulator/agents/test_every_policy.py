@@ -96,9 +96,13 @@ class Forgetful:
         return decision
 
 
-def test_two_baselines_declare_that_they_remember_earlier_states() -> None:
+def test_three_heuristics_declare_that_they_remember_earlier_states() -> None:
     """The promise of `Policy.decide` in docs/architecture.md names them."""
-    assert {name for name in POLICIES if isinstance(loaded(name), Forkable)} == {"optimus", "sched2-dsif"}
+    assert {name for name in POLICIES if isinstance(loaded(name), Forkable)} == {
+        "dally",
+        "optimus",
+        "sched2-dsif",
+    }
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -325,7 +325,7 @@ class TestPoliciesThatRemember:
         assert end(original.fork()) == straight
         assert end(original) == straight
 
-    @pytest.mark.parametrize("name", ["optimus", "sched2-dsif"])
+    @pytest.mark.parametrize("name", ["dally", "optimus", "sched2-dsif"])
     def test_the_policies_that_remember_have_forks(self, name: str) -> None:
         policy = load_policy(name)
         assert isinstance(policy, Forkable)
