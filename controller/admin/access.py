@@ -24,6 +24,12 @@ _ONLY = (
 )
 
 
+JOBS = frozenset({"jobs"})
+"""Words of PrivateData that hide jobs of other users."""
+USAGE = frozenset({"jobs", "usage"})
+"""Words of PrivateData that hide the usage of other users."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Jobs that a caller may see."""
@@ -50,21 +56,22 @@ class AccessRules:
         self._group = group
         self._web_uid = web_uid
 
-    async def of(self, context: _Context) -> Access:
+    async def of(self, context: _Context, hidden_by: frozenset[str] = JOBS) -> Access:
         """Return what the caller may see: where Slurm's settings are not known yet, as if jobs were private.
 
-        Raises CallRefused where the call names a user without permission.
+        `hidden_by`: words of PrivateData with which a caller sees only what is their own. Raises CallRefused where the call
+        names a user without permission.
         """
         named = _named(context)
         uid = uid_of(context.peer())
         if self._web_uid is not None and uid == self._web_uid and not self._admin:
-            return await self._of_web(named)
+            return await self._of_web(named, hidden_by)
         if named is not None:
             raise CallRefused(
                 Reason.USER_NOT_ACCEPTED,
                 "only the user `web_user` of controller.toml may make calls for other users, through status.sock",
             )
-        if self._admin or self._group is not None or not self._private():
+        if self._admin or self._group is not None or not self._private(hidden_by):
             return EVERY_JOB
         return Access(every_job=False, user=(await caller_of(context.peer())).user)
 
@@ -74,21 +81,21 @@ class AccessRules:
             raise CallRefused(Reason.USER_NOT_ACCEPTED, "headway-web may change nothing: its service has no rights")
         return await self.of(context)
 
-    async def _of_web(self, named: str | None) -> Access:
+    async def _of_web(self, named: str | None, hidden_by: frozenset[str]) -> Access:
         """Return what the user that headway-web names may see; None: it names no user."""
         if named is not None and not USER_NAME.fullmatch(named):
             raise CallRefused(Reason.USER_NOT_ACCEPTED, f"{named[:40]!r} is not the name of a user")
         if self._group is None:
-            return Access(every_job=not self._private(), user=named or "")
+            return Access(every_job=not self._private(hidden_by), user=named or "")
         # With a group, other users cannot open the socket: through the page they see their own jobs, and no more.
         member = named is not None and await asyncio.to_thread(_is_member, named, self._group)
         return Access(every_job=member, user=named or "")
 
-    def _private(self) -> bool:
-        """Return whether Slurm hides jobs from other users; True while it is not known."""
+    def _private(self, hidden_by: frozenset[str]) -> bool:
+        """Return whether PrivateData has one of these words; True while it is not known."""
         facts = self._viewer.controller.facts
         private = "jobs" if facts is None else facts.settings.get("PrivateData", "")
-        return bool({"jobs", "all"} & set(private.lower().split(",")))
+        return bool((hidden_by | {"all"}) & set(private.lower().split(",")))
 
 
 def private_refusal(access: Access) -> CallRefused:

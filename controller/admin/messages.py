@@ -22,6 +22,7 @@ from policies.serving.runtime.tasks.supervise import TROUBLE_S, TaskFailure
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
+    from controller.admin.metrics.metered_client import CallCount
     from controller.agents.node_table import NodeStatus
     from controller.contention.measurement import Measurement
     from controller.cycle.decision.decider import Decider
@@ -86,6 +87,12 @@ def status(controller: ControllerView, version: str) -> admin_pb2.Status:
         preemption_budget=controller.settings.preemption_budget_per_hour,
         preemption_budget_left=budget.left,
     )
+
+
+def slurm_calls(counts: Iterable[CallCount]) -> Iterator[admin_pb2.SlurmCalls]:
+    """Yield the calls to Slurm by verb."""
+    for one in counts:
+        yield admin_pb2.SlurmCalls(verb=one.verb, calls=one.calls, mean_s=one.total_s / one.calls, failed=one.failed)
 
 
 def agents_status(measurement: Measurement | None, names: Iterable[str], now_s: float) -> admin_pb2.AgentsStatus:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
-from controller.admin.access import Access, AccessRules, private_refusal
+from controller.admin.access import JOBS, USAGE, Access, AccessRules, private_refusal
 from controller.admin.changes import Changes
 from controller.admin.event_messages import events_of, past_events
 from controller.admin.explain.advice_text import with_advice, with_impairment
@@ -24,6 +24,7 @@ from controller.admin.profile_calls import ProfileCalls
 from controller.admin.protocol import LISTENING, Reason
 from controller.admin.refusal import refuse, refusing
 from controller.admin.report.reports import Reports
+from controller.admin.report.usage import UsageReports
 from controller.admin.viewer import Viewer
 from controller.base.audit import AuditLog
 from controller.base.text import without_job_ids
@@ -47,6 +48,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """`rules`: which jobs each caller may see. Without `audit` no request is recorded."""
         self._viewer = viewer
         self._reports = reports
+        self._usage = UsageReports(viewer)
         self._changes = Changes(viewer, audit, any_job=any_job)
         self._controller = viewer.controller
         self._any_job = any_job
@@ -102,6 +104,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         access = await self._access(context)
         async with refusing(context):
             return await self._reports.report(request.job_id, access.user, private=not access.every_job)
+
+    async def GetUsage(self, request: admin_pb2.GetUsageRequest, context: _Context) -> admin_pb2.Usage:
+        """Return the GPU time of users, as far as the caller may see it."""
+        access = await self._access(context, USAGE)
+        async with refusing(context):
+            return await self._usage.usage(access.user, private=not access.every_job)
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Return the policy that decides. Its server is called first, because another process may have replaced it."""
@@ -198,10 +206,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         async with refusing(context):
             return self._viewer.require_view()
 
-    async def _access(self, context: _Context) -> Access:
+    async def _access(self, context: _Context, hidden_by: frozenset[str] = JOBS) -> Access:
         """Return which jobs the caller may see. Refuses callers that may see none, and while it is not known."""
         async with refusing(context):
-            access = await self._rules.of(context)
+            access = await self._rules.of(context, hidden_by)
             if not access.every_job and self._controller.facts is None:
                 raise self._viewer.not_ready()
             if not access.every_job and not access.user:

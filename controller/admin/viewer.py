@@ -8,7 +8,8 @@ from collections import Counter
 
 from controller.admin.explain.advice_text import advice_messages
 from controller.admin.explain.cycle_view import CycleView
-from controller.admin.messages import agents_status, cluster, queue_entries, status
+from controller.admin.messages import agents_status, cluster, queue_entries, slurm_calls, status
+from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.profile_messages import Running, now
 from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
@@ -87,6 +88,8 @@ class Viewer:
         self.view()
         message = status(self.controller, VERSION)
         message.MergeFrom(self._cluster)
+        client = self.controller.client
+        message.slurm_calls.extend(slurm_calls(client.calls()) if isinstance(client, MeteredClient) else ())
         message.troubles.extend(
             filter(None, (self.controller.events.trouble, self.audit.trouble if self.audit else ""))
         )

@@ -124,6 +124,9 @@ class ControllerSettings(BaseModel):
     agents_profile_steps: Annotated[int, Field(ge=0, le=1000), AT_START] = 20
     """Optimizer steps of a job that are profiled when it starts; 0 = none. Where steps are short, up to eight times as
     many, so that the profile lasts a quarter of a second. It takes precedence over the agents' own settings."""
+    agents_profiles_per_hour: Annotated[int, Field(ge=0, le=60)] = 2
+    """Maximum number of profiles of one job within an hour that the controller requests by itself, because other jobs have come to
+    its nodes and links, or have left; 0 = none. Each is as long as the one at the job's start (`agents_profile_steps`)."""
     agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True), AT_START] = 30.0
     """Time over which a job's throughput is counted, at least five reports long. Contention sensitivity is the ratio of two
     throughputs."""

@@ -24,6 +24,7 @@ from controller.base.errors import ConfigurationError, HeadwayError
 from controller.base.events import EventLog, events_file
 from controller.base.turn import controller_turn
 from controller.contention.measurement import measure
+from controller.contention.reprofiling import profile_beside_others
 from controller.contention.service import judge_contention
 from controller.cycle.decision.decider import Decider
 from controller.daemon.audit_trail import AuditTrail
@@ -118,6 +119,12 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             newest_snapshot, knowledge.set_measured, agents, settings, window_s, tasks, racks=lambda: knowledge.racks
         )
     )
+    profiling = None if agents is None else ProfileRequests(agents)
+    await stack.enter_async_context(
+        profile_beside_others(
+            lambda: controller.settings, newest_snapshot, measurement, profiling, controller.clock, tasks
+        )
+    )
     await stack.enter_async_context(run_preemptions(controller.preemptions, agents, tasks))
     notes = JobNotes(controller.journal.job_notes, controller.preemptions.steps_done)
     controller.listeners.append(notes.note)
@@ -134,7 +141,7 @@ async def _serve_beside(stack: AsyncExitStack, controller: Controller, audit: Au
             notes=notes,
             accounting=open_accounting(settings),
             web_uid=web_uid(settings),
-            profiling=None if agents is None else ProfileRequests(agents),
+            profiling=profiling,
             starts=forecasts.of,
         )
     )

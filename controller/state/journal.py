@@ -340,6 +340,11 @@ class Journal:
                 ],
             )  # fmt: skip
 
+    @property
+    def path(self) -> Path:
+        """The file. Other processes and threads may read it by connections of their own."""
+        return self._file.path
+
     def last_run(self, job_id: str) -> RunRecord | None:
         """Return the newest ended job of that id, as users know it."""
         newest = "WHERE job_id = ? ORDER BY submit_time_s DESC LIMIT 1"

@@ -57,6 +57,7 @@ class Web:
             "/nodes": views.nodes,
             "/idle": views.idle,
             "/waits": views.waits,
+            "/usage": views.usage,
             "/preemptions": views.preemptions,
             "/contention": views.contention,
         }

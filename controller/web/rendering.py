@@ -34,6 +34,7 @@ PAGES = (
     ("/nodes", "Nodes"),
     ("/idle", "Idle GPUs"),
     ("/waits", "Waits"),
+    ("/usage", "Usage"),
     ("/preemptions", "Preemptions"),
     ("/contention", "Contention"),
 )

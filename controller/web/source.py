@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from headway_client import AsyncClient, Event, Explanation, JobSummary, PreemptionList, Queue, Status
+from headway_client import AsyncClient, Event, Explanation, JobSummary, PreemptionList, Queue, Status, Usage
 
 T = TypeVar("T")
 
@@ -47,6 +47,10 @@ class Source:
     async def preemptions(self, user: str) -> PreemptionList:
         """Return the preemptions of jobs that the user may see, newest first."""
         return await self._recent(user, "preemptions", lambda client: client.preemptions())
+
+    async def usage(self, user: str) -> Usage:
+        """Return the GPU time of users, as far as this user may see it."""
+        return await self._recent(user, "usage", lambda client: client.usage())
 
     async def why(self, user: str, job_id: str) -> Explanation:
         """Return why a job waits, or runs where it runs."""

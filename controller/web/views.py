@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from controller.base.text import duration
 from controller.web.page_error import PageError, from_controller
-from controller.web.pages import contention, job, nodes, overview, preemptions, queue, waits
+from controller.web.pages import contention, job, nodes, overview, preemptions, queue, usage, waits
 from controller.web.rendering import Renderer
 from controller.web.source import Source
 
@@ -107,6 +107,20 @@ class Views:
         """Show waits by size."""
         answer = await _or_page(self._source.queue(user))
         return await self._renderer.page(request, "waits.html", user, rows=waits.wait_rows(answer))
+
+    async def usage(self, request: Request, user: str) -> Response:
+        """Show the GPU time of users."""
+        status, answer = await _or_page(self._source.status(user)), await _or_page(self._source.usage(user))
+        shares = any(each.fair_share is not None for each in answer.users)
+        return await self._renderer.page(
+            request,
+            "usage.html",
+            user,
+            usage=answer,
+            rows=usage.rows(answer, status),
+            all_users=answer.all_users,
+            shares=shares,
+        )
 
     async def preemptions(self, request: Request, user: str) -> Response:
         """Show preemptions and their cost."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counting
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client import Counter, Histogram
@@ -31,6 +33,18 @@ _READINGS = ("facts", "topology", "shares", "snapshot", "unregistered", "read")
 _CHANGES = ("hold", "unmark", "mark", "pin", "unpin", "release", "signal", "requeue_hold", "set_begin_time")
 
 
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """Calls of one verb since the start."""
+
+    verb: str
+    calls: int
+    total_s: float
+    """Time until the answers, all together, seconds."""
+    failed: int
+    """Calls without an answer that was understood, and jobs for which a change was refused."""
+
+
 class MeteredClient:
     """A SlurmClient that forwards every call and measures its duration. Invariant: answers and errors are forwarded unchanged."""
 
@@ -50,6 +64,22 @@ class MeteredClient:
         for verb in (*_READINGS, *_CHANGES):
             for kind in ("unavailable", "reply", *(("refused", "gone") if verb in _CHANGES else ())):
                 self.errors.labels(verb, kind)
+
+    def calls(self) -> list[CallCount]:
+        """Return the verbs that were called, the one that took most time first."""
+        failed: Counting[str] = Counting()
+        for family in self.errors.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    failed[sample.labels["verb"]] += int(sample.value)
+        counted: dict[str, dict[str, float]] = {}
+        for family in self.latency.collect():
+            for sample in family.samples:
+                part = sample.name.rpartition("_")[2]
+                if part in {"count", "sum"}:
+                    counted.setdefault(sample.labels["verb"], {})[part] = sample.value
+        found = [CallCount(verb, int(one["count"]), one["sum"], failed[verb]) for verb, one in counted.items()]
+        return sorted((one for one in found if one.calls), key=lambda one: -one.total_s)
 
     async def close(self) -> None:
         """End the processes of the client."""

@@ -55,14 +55,15 @@ def show_queue(queue: admin_pb2.Queue, limit: int, now_s: float) -> None:
             safe_text(entry.state, STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
-            *((safe_text(_starts_in(entry, now_s)),) if estimated else ()),
+            *((safe_text(starts_in(entry, now_s)),) if estimated else ()),
             *map(safe_text, (entry.placement or entry.why,) if narrow else (entry.placement, entry.why)),
         )
     put(console, table)
     show_rest(console, len(queue.entries) - len(shown))
 
 
-def _starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:
+def starts_in(entry: admin_pb2.QueueEntry, now_s: float) -> str:
+    """Return when a waiting job will start, as a range of time from now: "12 min - 2 h 5 min"; empty without an estimate."""
     return start_range(entry.start.earliest_s, entry.start.latest_s, now_s) if entry.HasField("start") else ""
 
 

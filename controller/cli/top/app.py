@@ -158,7 +158,7 @@ class Top(App[None]):
         at, selected = table.cursor_row, self._selected()
         table.clear()
         places = {}
-        for number, (job_id, cells) in enumerate(rows(chosen, self._limit)):
+        for number, (job_id, cells) in enumerate(rows(chosen, self._limit, answer.time_s)):
             table.add_row(*cells, key=job_id)
             places[job_id] = number
         table.move_cursor(row=places.get(selected, at))

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from controller.base.text import duration
-from controller.cli.render.jobs import STATE_COLOURS
+from controller.cli.render.jobs import STATE_COLOURS, starts_in
 from controller.cli.render.status import status_colours, status_lines
 from controller.cli.render.terminal import safe_text
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from protos.headway.v1 import admin_pb2
 
-COLUMNS = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "WHERE OR WHY")
+COLUMNS = ("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "STARTS IN", "WHERE OR WHY")
 """Headings of the columns; `rows` has a cell for each."""
 _ALWAYS = frozenset({"policy", "guard", "trained range", "jobs", "gpus", "preemptions", "trouble", "last error"})
 """Names of the lines of `headway status` that `headway top` shows too."""
@@ -32,6 +33,7 @@ class Order(Enum):
     WAIT = "longest wait first"
     GPUS = "most GPUs first"
     USER = "by user"
+    START = "soonest start first"
 
     @property
     def next(self) -> Order:
@@ -44,6 +46,8 @@ _KEYS: dict[Order, Callable[[admin_pb2.QueueEntry], tuple[float | str, ...]]] = 
     Order.WAIT: lambda entry: (-entry.wait_s,),
     Order.GPUS: lambda entry: (-entry.num_gpus,),
     Order.USER: lambda entry: (entry.user,),
+    # Jobs without an estimate come last.
+    Order.START: lambda entry: (entry.start.median_s if entry.HasField("start") else inf,),
 }
 
 
@@ -98,8 +102,11 @@ def header(status: admin_pb2.Status) -> list[tuple[Text, Text]]:
     ]
 
 
-def rows(entries: Iterable[admin_pb2.QueueEntry], limit: int) -> Iterator[tuple[str, tuple[Text, ...]]]:
-    """Yield the id of each job with the cells of its row (see `COLUMNS`), for at most `limit` jobs."""
+def rows(entries: Iterable[admin_pb2.QueueEntry], limit: int, now_s: float) -> Iterator[tuple[str, tuple[Text, ...]]]:
+    """Yield the id of each job with the cells of its row (see `COLUMNS`), for at most `limit` jobs.
+
+    `now_s`: the time of the answer, seconds since the Unix epoch.
+    """
     for entry in islice(entries, limit):
         cells = (
             safe_text(entry.job_id),
@@ -108,6 +115,7 @@ def rows(entries: Iterable[admin_pb2.QueueEntry], limit: int) -> Iterator[tuple[
             safe_text(entry.state, STATE_COLOURS.get(entry.state, "")),
             safe_text(str(entry.num_gpus)),
             safe_text(duration(entry.wait_s)),
+            safe_text(starts_in(entry, now_s)),
             safe_text(entry.placement or entry.why),
         )
         yield entry.job_id, cells

@@ -28,8 +28,10 @@ from headway_client.answers.status import (
     PolicyLearning,
     SilentNode,
     SkewedNode,
+    SlurmCalls,
     Status,
 )
+from headway_client.answers.usage import Usage, UserUsage
 from headway_client.errors import (
     AnswerTimeoutError,
     AnswerTooLargeError,
@@ -114,6 +116,7 @@ __all__ = [
     "SilentNode",
     "SkewedNode",
     "SlowdownRows",
+    "SlurmCalls",
     "Snapshot",
     "SpeedSource",
     "StartEstimate",
@@ -121,6 +124,8 @@ __all__ = [
     "StepRow",
     "StepSplit",
     "UnavailableError",
+    "Usage",
+    "UserUsage",
     "VersionError",
     "WaitTimeoutError",
     "WindowNeighbour",

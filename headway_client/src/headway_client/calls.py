@@ -27,6 +27,7 @@ from headway_client.answers.requests import (
 )
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.status import PolicyInfo, Status
+from headway_client.answers.usage import Usage
 from headway_client.errors import ProtocolError
 from headway_client.wire.channel import SERVICE, check_request
 
@@ -101,6 +102,11 @@ def why(job_id: JobId) -> Call[Explanation]:
 def report(job_id: JobId) -> Call[JobSummary]:
     """Report on one job."""
     return Call("GetReport", GetReportRequest(str(job_id)), JobSummary, timeout_s=_STORE_S)
+
+
+def usage() -> Call[Usage]:
+    """GPU time of users."""
+    return Call("GetUsage", EmptyRequest(), Usage, timeout_s=_STORE_S)
 
 
 def policy() -> Call[PolicyInfo]:

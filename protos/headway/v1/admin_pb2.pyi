@@ -80,6 +80,7 @@ class Status(_message.Message):
     DECISION_S_FIELD_NUMBER: _builtins.int
     PREEMPTION_BUDGET_FIELD_NUMBER: _builtins.int
     PREEMPTION_BUDGET_LEFT_FIELD_NUMBER: _builtins.int
+    SLURM_CALLS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -141,6 +142,10 @@ class Status(_message.Message):
     def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """A sentence for each background task of the controller that failed in the last minutes; such a task is restarted automatically."""
 
+    @_builtins.property
+    def slurm_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlurmCalls]:
+        """Calls to Slurm since the controller started, one entry for each verb that was called."""
+
     def __init__(
         self,
         *,
@@ -180,14 +185,48 @@ class Status(_message.Message):
         decision_s: _builtins.float = ...,
         preemption_budget: _builtins.int = ...,
         preemption_budget_left: _builtins.int = ...,
+        slurm_calls: _abc.Iterable[Global___SlurmCalls] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decision_s", b"decision_s", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "guard", b"guard", "guarded", b"guarded", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "outside", b"outside", "partitions", b"partitions", "policy", b"policy", "preemption_budget", b"preemption_budget", "preemption_budget_left", b"preemption_budget_left", "preemptions_open", b"preemptions_open", "preemptions_started", b"preemptions_started", "rejects", b"rejects", "slurm_calls", b"slurm_calls", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "troubles", b"troubles", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
+
+@_typing.final
+class SlurmCalls(_message.Message):
+    """Calls of one verb to Slurm: how often the controller has called it, and how long Slurm took."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERB_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    MEAN_S_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    verb: _builtins.str
+    """snapshot, hold, pin, release, ..."""
+    calls: _builtins.int
+    mean_s: _builtins.float
+    """Mean time until the answer, seconds."""
+    failed: _builtins.int
+    """Calls without an answer, or with one that was not understood; and jobs for which Slurm refused a change."""
+    def __init__(
+        self,
+        *,
+        verb: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        mean_s: _builtins.float = ...,
+        failed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "failed", b"failed", "mean_s", b"mean_s", "verb", b"verb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlurmCalls: _TypeAlias = SlurmCalls  # noqa: Y015
 
 @_typing.final
 class MoveAdvice(_message.Message):
@@ -635,6 +674,99 @@ class Explanation(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    """GPU time of users: of jobs that have ended since then, and of jobs that have not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    ALL_USERS_FIELD_NUMBER: _builtins.int
+    since_s: _builtins.float
+    """Beginning, seconds since the Unix epoch."""
+    all_users: _builtins.bool
+    """False = only that of the caller."""
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserUsage]:
+        """Most GPU hours first."""
+
+    def __init__(
+        self,
+        *,
+        since_s: _builtins.float = ...,
+        users: _abc.Iterable[Global___UserUsage] | None = ...,
+        all_users: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_users", b"all_users", "since_s", b"since_s", "users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class UserUsage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    JOBS_ENDED_FIELD_NUMBER: _builtins.int
+    JOBS_RUNNING_FIELD_NUMBER: _builtins.int
+    GPUS_RUNNING_FIELD_NUMBER: _builtins.int
+    JOBS_WAITING_FIELD_NUMBER: _builtins.int
+    GPUS_WAITING_FIELD_NUMBER: _builtins.int
+    FAIR_SHARE_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    gpu_hours: _builtins.float
+    """No job counts more than its GPUs were held since the beginning of the time."""
+    jobs_ended: _builtins.int
+    """Number of the jobs that have ended."""
+    jobs_running: _builtins.int
+    """Jobs and GPUs now."""
+    gpus_running: _builtins.int
+    jobs_waiting: _builtins.int
+    gpus_waiting: _builtins.int
+    fair_share: _builtins.float
+    """Slurm's fair-share factor, from 0 to 1: the largest one of the user's associations; left out = not read."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        gpu_hours: _builtins.float = ...,
+        jobs_ended: _builtins.int = ...,
+        jobs_running: _builtins.int = ...,
+        gpus_running: _builtins.int = ...,
+        jobs_waiting: _builtins.int = ...,
+        gpus_waiting: _builtins.int = ...,
+        fair_share: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fair_share", b"_fair_share", "fair_share", b"fair_share"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fair_share", b"_fair_share", "fair_share", b"fair_share", "gpu_hours", b"gpu_hours", "gpus_running", b"gpus_running", "gpus_waiting", b"gpus_waiting", "jobs_ended", b"jobs_ended", "jobs_running", b"jobs_running", "jobs_waiting", b"jobs_waiting", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fair_share: _TypeAlias = _typing.Literal["fair_share"]  # noqa: Y015
+    _WhichOneofArgType__fair_share: _TypeAlias = _typing.Literal["_fair_share", b"_fair_share"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fair_share) -> _WhichOneofReturnType__fair_share | None: ...
+
+Global___UserUsage: _TypeAlias = UserUsage  # noqa: Y015
 
 @_typing.final
 class GetReportRequest(_message.Message):

@@ -54,6 +54,11 @@ class AdminStub:
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.SerializeToString,
                 response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/headway.v1.Admin/GetUsage',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.Usage.FromString,
+                _registered_method=True)
         self.GetPolicy = channel.unary_unary(
                 '/headway.v1.Admin/GetPolicy',
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
@@ -126,6 +131,13 @@ class AdminServicer:
     def GetReport(self, request, context):
         """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
         all jobs get the reports of their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """GPU time of each user. Where Slurm keeps jobs or usage private (PrivateData), users that may not see all jobs get their own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,6 +233,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetReport,
                     request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.FromString,
                     response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetUsageRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.Usage.SerializeToString,
             ),
             'GetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPolicy,
@@ -376,6 +393,33 @@ class Admin:
             '/headway.v1.Admin/GetReport',
             protos_dot_headway_dot_v1_dot_admin__pb2.GetReportRequest.SerializeToString,
             protos_dot_headway_dot_v1_dot_admin__pb2.JobSummary.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/GetUsage',
+            protos_dot_headway_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.Usage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,8 @@ class AdminStub:
     """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
     all jobs get the reports of their own.
     """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.Usage]
+    """GPU time of each user. Where Slurm keeps jobs or usage private (PrivateData), users that may not see all jobs get their own."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyInfo]
     UsePolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UsePolicyRequest, _admin_pb2.PolicyInfo]
     """Swaps the policy, after Describe, a health check and a dry-run decision on the current snapshot. If one of them fails, the old
@@ -87,6 +89,8 @@ class AdminAsyncStub(AdminStub):
     """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
     all jobs get the reports of their own.
     """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.Usage]  # type: ignore[assignment]
+    """GPU time of each user. Where Slurm keeps jobs or usage private (PrivateData), users that may not see all jobs get their own."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyInfo]  # type: ignore[assignment]
     UsePolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.UsePolicyRequest, _admin_pb2.PolicyInfo]  # type: ignore[assignment]
     """Swaps the policy, after Describe, a health check and a dry-run decision on the current snapshot. If one of them fails, the old
@@ -149,6 +153,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Reports what became of one job. NOT_FOUND when neither Slurm nor the journal knows it. Where jobs are private, users that may not see
         all jobs get the reports of their own.
         """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _admin_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Usage, _abc.Awaitable[_admin_pb2.Usage]]:
+        """GPU time of each user. Where Slurm keeps jobs or usage private (PrivateData), users that may not see all jobs get their own."""
 
     @_abc_1.abstractmethod
     def GetPolicy(

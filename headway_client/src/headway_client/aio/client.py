@@ -21,6 +21,7 @@ from headway_client.answers.reports import JobSummary
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import PolicyInfo, Status
+from headway_client.answers.usage import Usage
 from headway_client.calls import Call, JobId
 from headway_client.errors import ClosedError, HeadwayError
 from headway_client.limits import MAX_ANSWER_BYTES, MAX_CALLS, check_limits, limit_of, problem_of, too_late
@@ -86,6 +87,10 @@ class AsyncClient:
     async def report(self, job_id: JobId) -> JobSummary:
         """Report what became of a job: how long it waited and why, where it ran, and what its stops and other jobs cost it."""
         return await self._ask(calls.report(job_id))
+
+    async def usage(self) -> Usage:
+        """Return the GPU time of users over the last seven days, as far as this user may see it."""
+        return await self._ask(calls.usage())
 
     async def policy(self) -> PolicyInfo:
         """Return the policy that decides."""

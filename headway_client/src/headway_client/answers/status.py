@@ -137,6 +137,19 @@ class MoveAdvice(Message):
 
 
 @dataclass(frozen=True)
+class SlurmCalls(Message):
+    """Calls of one verb to Slurm."""
+
+    verb: str = text(1)
+    """snapshot, hold, pin, release, ..."""
+    calls: int = u64(2)
+    mean_s: float = real(3)
+    """Mean time until the answer, seconds."""
+    failed: int = u64(4)
+    """Calls without an answer, or with one that was not understood; and jobs for which Slurm refused a change."""
+
+
+@dataclass(frozen=True)
 class Status(Message):
     """The state of the controller, its policy, the queue and the nodes."""
 
@@ -200,3 +213,5 @@ class Status(Message):
     """Stops by threshold and policies that are allowed within an hour."""
     preemption_budget_left: int = u32(36)
     """Number of them that are left now."""
+    slurm_calls: tuple[SlurmCalls, ...] = many(37, SlurmCalls)
+    """Calls to Slurm since the controller started, by verb; the one that took most time first."""

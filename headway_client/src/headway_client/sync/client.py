@@ -18,6 +18,7 @@ from headway_client.answers.reports import JobSummary
 from headway_client.answers.slowdown_rows import SlowdownRows
 from headway_client.answers.snapshot import Snapshot
 from headway_client.answers.status import PolicyInfo, Status
+from headway_client.answers.usage import Usage
 from headway_client.calls import Call, JobId
 from headway_client.errors import ClosedError, HeadwayError
 from headway_client.limits import MAX_ANSWER_BYTES, MAX_CALLS, check_limits, limit_of, problem_of, too_late
@@ -90,6 +91,10 @@ class Client:
     def report(self, job_id: JobId) -> JobSummary:
         """Report what became of a job: how long it waited and why, where it ran, and what its stops and other jobs cost it."""
         return self._ask(calls.report(job_id))
+
+    def usage(self) -> Usage:
+        """Return the GPU time of users over the last seven days, as far as this user may see it."""
+        return self._ask(calls.usage())
 
     def policy(self) -> PolicyInfo:
         """Return the policy that decides."""

@@ -189,3 +189,24 @@ def test_the_web_user_is_a_user_of_its_own() -> None:
     for name in ("root", str(os.getuid())):
         with pytest.raises(ConfigurationError, match="a user of its own"):
             web_uid(settings(name))
+
+
+@pytest.mark.parametrize(
+    ("private", "seen"), [("none", {"ann", "bob", ME}), ("usage", {"bob"}), ("jobs", {"bob"}), ("all", {"bob"})]
+)
+async def test_usage_is_private_where_slurm_keeps_jobs_or_usage_private(
+    folder: Path, private: str, seen: set[str]
+) -> None:
+    async with cluster(folder, private):
+        found = await client(folder, "bob").usage()
+        assert {user.user for user in found.users} == seen
+        assert found.all_users == (private == "none")
+        # and root sees all
+        every = await client(folder, socket="admin.sock").usage()
+        assert {user.user for user in every.users} == {"ann", "bob", ME}
+
+
+async def test_private_usage_hides_no_jobs_and_is_of_nobody_for_a_page_without_a_user(folder: Path) -> None:
+    async with cluster(folder, "usage"):
+        assert len((await client(folder, "bob").queue()).entries) == 3
+        assert await refusal(client(folder).usage()) == PRIVATE

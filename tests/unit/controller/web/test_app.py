@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from controller.admin.metrics.metered_client import MeteredClient
 from tests.unit.controller.web.site import HOSTILE, Site
 
-PAGES = ("/", "/queue", "/jobs/1", "/jobs/4", "/jobs/6", "/nodes", "/idle", "/waits", "/preemptions", "/contention")
+PAGES = (
+    "/",
+    "/queue",
+    "/jobs/1",
+    "/jobs/4",
+    "/jobs/6",
+    "/nodes",
+    "/idle",
+    "/waits",
+    "/usage",
+    "/preemptions",
+    "/contention",
+)
 
 
 def page(client: TestClient, path: str, status: int = 200) -> str:
@@ -110,7 +123,45 @@ def test_nodes_idle_waits_preemptions_and_pairs(cluster: Site) -> None:
         assert re.search(r'/jobs/1">1</a>.*?1\.68.*?/jobs/2">2</a>.*?1\.32', pairs)
 
 
+def test_usage_says_who_got_what(cluster: Site) -> None:
+    with cluster.client() as client:
+        html = page(client, "/usage")
+    users = re.findall(r'<th scope="row"><a href="/queue\?user=\w+">(\w+)</a></th><td class="n">([\d.]+)</td>', html)
+    assert {user for user, _ in users} == {"ann", "bob", "cem", "dan", "eve"}
+    hours = [float(value) for _, value in users]
+    assert hours == sorted(hours, reverse=True)
+    assert hours[0] > 0
+    assert 'aria-label="Share of cem of all GPU hours"' in html
+    assert "Fair share" not in html  # Slurm's priority uses none here
+
+
+def test_the_overview_shows_the_calls_to_slurmctld(cluster: Site) -> None:
+    metered = MeteredClient(cluster.world.client, cluster.world.clock)
+    cluster.run(metered.snapshot())
+    before, cluster.world.client = cluster.world.client, metered
+    try:
+        with cluster.client() as client:
+            html = page(client, "/")
+    finally:
+        cluster.world.client = before
+    assert "Load on slurmctld" in html
+    assert re.search(r'<th scope="row">snapshot</th><td class="n">[\d.]+</td><td class="n">[\d.]+ ms</td>', html)
+
+
 # --- who sees what
+
+
+@pytest.mark.parametrize("private", ["jobs", "usage"])
+def test_where_usage_is_private_each_user_sees_their_own(cluster: Site, private: str) -> None:
+    cluster.world.slurm_says(PrivateData=private)
+    try:
+        with cluster.client("ann") as client:
+            html = page(client, "/usage")
+        assert re.findall(r'href="/queue\?user=(\w+)"', html) == ["ann"]
+        assert "you see your own" in html
+        assert "Share of" not in html
+    finally:
+        cluster.world.slurm_says(PrivateData="none")
 
 
 def test_where_jobs_are_private_each_user_sees_their_own(cluster: Site) -> None:

@@ -198,6 +198,9 @@ async def test_answers_go_through_and_are_timed():
     assert sample(client.latency, "_count", verb="release") == 1
     assert sample(client.latency, "_sum", verb="release") == pytest.approx(0.2)
     assert sample(client.errors, "_total", verb="release", kind="refused") == 0
+    (found,) = client.calls()
+    assert (found.verb, found.calls, found.failed) == ("release", 1, 0)
+    assert found.total_s == pytest.approx(0.2)
 
 
 async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
@@ -210,6 +213,7 @@ async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
     assert result is failures
     for kind in ("refused", "gone", "unavailable"):
         assert sample(client.errors, "_total", verb="release", kind=kind) == 1
+    assert [(found.verb, found.failed) for found in client.calls()] == [("release", 3)]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,15 @@ def test_the_header_has_what_is_wrong_only_where_something_is():
 
 def test_rows_are_bounded_and_show_no_control_characters():
     entry = pb.QueueEntry(job_id="7", name="a\x1b[31m[bold]b", state="waiting", why="x\ny")
-    ((job_id, cells),) = rows([entry, *JOBS], limit=1)
+    ((job_id, cells),) = rows([entry, *JOBS], limit=1, now_s=0.0)
     texts = dict(zip(COLUMNS, (cell.plain for cell in cells), strict=True))
     assert (job_id, texts["NAME"], texts["WHERE OR WHY"]) == ("7", "a?[31m[bold]b", "x?y")
+
+
+def test_estimates_of_starts_have_a_column_and_an_order():
+    soon = pb.QueueEntry(job_id="8", start=pb.StartEstimate(earliest_s=1_600, median_s=1_900, latest_s=8_200))
+    late = pb.QueueEntry(job_id="9", start=pb.StartEstimate(earliest_s=8_200, median_s=9_000))
+    entries = [late, *JOBS, soon]
+    assert [entry.job_id for entry in Choice(order=Order.START).of_jobs(entries)] == ["8", "9", "1", "2", "3"]
+    shown = {job_id: cells[COLUMNS.index("STARTS IN")].plain for job_id, cells in rows(entries, 9, now_s=1_000)}
+    assert shown == {"8": "10 min - 2 h", "9": "> 2 h", "1": "", "2": "", "3": ""}

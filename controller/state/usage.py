@@ -1,0 +1,33 @@
+"""GPU time of users, from the ended jobs of the journal."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.state.journal_rows import well_typed
+
+_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndedUse:
+    """Ended jobs of one user."""
+
+    jobs: int
+    gpu_s: float
+    """GPU seconds. No job counts more than the time from the beginning to its end."""
+
+
+def read_ended_use(journal: Path, since_s: float) -> Mapping[str, EndedUse]:
+    """Return the use by user of jobs that ended since then, and had GPUs. The journal is only read. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=_TIMEOUT_S)) as db:
+        rows = db.execute(
+            "SELECT user, COUNT(*), TOTAL(num_gpus * MAX(MIN(service_s, end_time_s - ?), 0.0)) FROM run"
+            " WHERE end_time_s >= ? AND num_gpus > 0 AND service_s > 0 GROUP BY user",
+            (since_s, since_s),
+        ).fetchall()
+    return {user: EndedUse(jobs, gpu_s) for user, jobs, gpu_s in well_typed(rows, "text", "number", "number")}

@@ -1,0 +1,111 @@
+"""GPU time of users: how it is counted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.admin.protocol import Reason
+from controller.admin.refusal import CallRefused
+from controller.admin.report.usage import USAGE_S, UsageReports
+from controller.admin.viewer import Viewer
+from controller.observe.slurm_order import PriorityFacts
+from controller.slurm.client import JobKey, Shares
+from controller.state.journal import RunRecord
+from controller.state.usage import EndedUse, read_ended_use
+from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for one cluster."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+def run(number: int, user: str, end_s: float, service_s: float, gpus: int) -> RunRecord:
+    return RunRecord(JobKey(str(number), 1), user, "train", end_s - service_s, end_s, service_s, gpus, 1, "COMPLETED")
+
+
+async def world_of(folder: Path) -> ControllerWorld:
+    world = world_in(folder)
+    world.endpoint.away = True
+    world.sbatch(1e6, gpus_per_node=8, nodes=3, user="ann")
+    await world.go_on(HOUR_S)
+    world.sbatch(1e6, gpus_per_node=8, nodes=4, user="bob")
+    await world.go_on(2)
+    return world
+
+
+async def test_ended_and_present_jobs_are_added_up_by_user(folder: Path) -> None:
+    # given a job of ann that has run on 24 GPUs for an hour, one of bob that waits, and ended jobs of bob and cem
+    world = await world_of(folder)
+    now_s = world.clock.now()
+    world.journal.record_runs(
+        [
+            run(101, "bob", now_s - 100, 2 * HOUR_S, 4),
+            run(102, "bob", now_s - 200, HOUR_S, 1),
+            run(103, "cem", now_s - USAGE_S - 10, HOUR_S, 8),  # ended before
+            run(104, "cem", now_s - USAGE_S + HOUR_S, 9 * HOUR_S, 1),  # one hour of it counts
+            run(105, "cem", now_s - 10, HOUR_S, 0),
+        ]
+    )
+    # when the usage is asked for
+    found = await UsageReports(Viewer(world)).usage("", private=False)
+    # then it has all of them
+    assert found.all_users
+    assert found.since_s == pytest.approx(now_s - USAGE_S)
+    ann, bob, cem = found.users
+    assert (ann.user, ann.jobs_running, ann.gpus_running, ann.jobs_waiting) == ("ann", 1, 24, 0)
+    assert ann.gpu_hours == pytest.approx(24, rel=0.01)
+    assert (bob.user, bob.jobs_ended, bob.jobs_waiting, bob.gpus_waiting, bob.gpus_running) == ("bob", 2, 1, 32, 0)
+    assert bob.gpu_hours == pytest.approx(9, rel=0.01)
+    assert (cem.user, cem.jobs_ended) == ("cem", 1)
+    assert cem.gpu_hours == pytest.approx(1, rel=0.01)
+    assert not cem.HasField("fair_share")
+
+
+async def test_a_private_answer_has_one_user_and_no_sum_of_others(folder: Path) -> None:
+    world = await world_of(folder)
+    reports = UsageReports(Viewer(world))
+    found = await reports.usage("bob", private=True)
+    assert (found.all_users, [user.user for user in found.users]) == (False, ["bob"])
+    assert not (await reports.usage("dan", private=True)).users
+
+
+async def test_fair_shares_are_slurms_own_the_largest_of_a_user(folder: Path) -> None:
+    world = await world_of(folder)
+    factors = {("lab", "ann", ""): 0.25, ("lab", "ann", "dl"): 0.5, ("lab", "dan", ""): 1.0}
+    world.knowledge.set_priorities(PriorityFacts(shares=Shares(fair_share=factors)))
+    found = await UsageReports(Viewer(world)).usage("", private=False)
+    assert {user.user: user.fair_share for user in found.users if user.HasField("fair_share")} == {"ann": 0.5}
+
+
+async def test_the_journal_is_read_once_a_minute(folder: Path) -> None:
+    world = await world_of(folder)
+    reports = UsageReports(Viewer(world))
+    await reports.usage("", private=False)
+    world.journal.record_runs([run(101, "cem", world.clock.now(), HOUR_S, 4)])
+    assert [user.user for user in (await reports.usage("", private=False)).users] == ["ann", "bob"]
+    await world.go_on(61)
+    assert "cem" in [user.user for user in (await reports.usage("", private=False)).users]
+
+
+async def test_a_journal_that_cannot_be_read_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await world_of(folder)
+    monkeypatch.setattr(type(world.journal), "path", property(lambda _: folder / "nowhere.sqlite"))
+    with pytest.raises(CallRefused, match=r"nowhere\.sqlite cannot be read") as caught:
+        await UsageReports(Viewer(world)).usage("", private=False)
+    assert caught.value.reason is Reason.JOURNAL_FAILED
+
+
+async def test_names_in_the_journal_are_never_part_of_the_query(folder: Path) -> None:
+    world = await world_of(folder)
+    name = "x'; DROP TABLE run; --"
+    world.journal.record_runs([run(101, name, 5000.0, HOUR_S, 2)])
+    assert read_ended_use(world.journal.path, 1000.0) == {name: EndedUse(1, 2 * HOUR_S)}
