@@ -443,8 +443,11 @@ class SlurmClient(Protocol):
     def can_bind_gpus(self, pin: Pin) -> bool:
         """Return whether Slurm can be told which GPUs this job gets, as the pin names them."""
 
+    def stays_bound(self, key: JobKey, original: ResourceRequest) -> bool:
+        """Return whether Slurm keeps the job bound to GPUs of certain indices, whatever `unpin` is told."""
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
-        """Give held jobs their own request back."""
+        """Give held jobs their own request back, except for GPUs of jobs that Slurm keeps bound."""
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
         """Release the jobs: Slurm may start them from now on."""

@@ -29,6 +29,9 @@ class JobRecord:
     parts."""
     gres_prefix: str
     """Prefix of generic resources in this Slurm: OLDER_GRES or NEWER_GRES."""
+    gpus_by_index: tuple[tuple[int, int], ...] = ()
+    """Index and number of each of the GPUs that the job asks for, where types only number them (g0, g1, ...): by node, or else by
+    job. Empty for every other request."""
 
 
 def largest_node(nodes: Iterable[SlurmNode]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from controller.slurm.client import Phase, ResourceRequest, SlurmJob, SlurmNode
-from controller.state.identity import is_same_request
+from controller.state.identity import is_bound_form, is_same_request
 from controller.state.ledger import Ledger
 
 
@@ -62,4 +62,6 @@ def is_outdated(former: SlurmJob, job: SlurmJob, ledger: Ledger) -> bool:
     """Return whether the user has changed the request of a job since it was given to Slurm."""
     original = ledger.originals.get(former.key)
     given = ledger.yielded.get(former.key) == former.restarts
-    return given and original is not None and not is_same_request(job.request, original)
+    if not given or original is None or is_bound_form(job.request, original):
+        return False
+    return not is_same_request(job.request, original)

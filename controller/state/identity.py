@@ -27,12 +27,20 @@ def may_be_same(job: SlurmJob, former: JobKey, ledger: Ledger) -> bool:
         return True
     if pin is not None and _is_pinned(job.request, pin):
         return True
+    if is_bound_form(job.request, original):
+        return True
     if job.request.required_nodes and set(job.request.required_nodes) != set(original.required_nodes):
         # The job is pinned, and the pin is no longer known: the request may be Headway's, also in the size of a resized job.
         constraint = ledger.relocations.get(former)
         resized = constraint is not None and constraint.gpus is not None
         return resized or job.request.least_gpus == original.least_gpus or _form(job.request) == _form(original)
     return _form(job.request) == _form(original)
+
+
+def is_bound_form(request: ResourceRequest, original: ResourceRequest) -> bool:
+    """Return whether the request may be the original with GPUs of certain indices, which Slurm keeps once Headway has asked for
+    them."""
+    return request.gpus_fixed and not original.gpus_fixed and request.least_gpus == original.least_gpus
 
 
 def _is_pinned(request: ResourceRequest, pin: PinRecord) -> bool:

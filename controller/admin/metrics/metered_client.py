@@ -131,6 +131,10 @@ class MeteredClient:
         """Return whether Slurm can be told which GPUs this job gets."""
         return self._inner.can_bind_gpus(pin)
 
+    def stays_bound(self, key: JobKey, original: ResourceRequest) -> bool:
+        """Return whether Slurm keeps the job bound to GPUs of certain indices."""
+        return self._inner.stays_bound(key, original)
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         return await self._change("unpin", self._inner.unpin(originals))

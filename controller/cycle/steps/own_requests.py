@@ -34,7 +34,8 @@ class OwnRequests:
         for key, original in originals.items():
             # A waiting job that has not run shows all of its request, also what its user changes.
             shown = stay and key not in self._ledger.served
-            if key not in failed and (shown or not is_hidden_later(original)):
+            whole = key not in failed and not self._verbs.stays_bound(key, original)
+            if whole and (shown or not is_hidden_later(original)):
                 del self._ledger.originals[key]
         return failed
 

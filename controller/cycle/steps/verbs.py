@@ -117,6 +117,10 @@ class JournaledVerbs:
         """Return whether Slurm can be told which GPUs this job gets, as the pin names them."""
         return self._client.can_bind_gpus(pin)
 
+    def stays_bound(self, key: JobKey, original: ResourceRequest) -> bool:
+        """Return whether Slurm keeps the job bound to GPUs of certain indices, whatever `unpin` is told."""
+        return self._client.stays_bound(key, original)
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         details = dict.fromkeys(originals, "")

@@ -117,6 +117,10 @@ class EmbeddedClient:
         """Return True if every GPU that the pin names exists."""
         return not pinning.wrong_gpus(self._ctld, pin)
 
+    def stays_bound(self, key: JobKey, original: ResourceRequest) -> bool:  # noqa: ARG002
+        """Return False: the emulation takes every request back."""
+        return False
+
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back."""
         return await self._each(

@@ -185,7 +185,7 @@ def job_record(job: Any) -> JobRecord:
     )
     jobs = tuple(_with_key(seen, key) for key in _keys(job, seen.key, phase))
     shows_bound = seen.restarts == 0 or job.max_nodes is not None
-    return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix)
+    return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index)
 
 
 def _keys(job: Any, key: JobKey, phase: Phase) -> list[JobKey]:

@@ -54,9 +54,11 @@ class PySlurmClient(Verbs):
         """Read the whole cluster."""
         time_s = self._now()
         await self._read_all()
+        seen = tuple(self._without_false_bound(job) for record in self._records.values() for job in record.jobs)
+        self._indexed.take(self._cluster.nodes, seen)
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=tuple(self._without_false_bound(job) for record in self._records.values() for job in record.jobs),
+            jobs=seen,
             nodes=self._cluster.nodes,
             partitions=self._cluster.partitions,
             reservations=self._cluster.reservations,

@@ -146,9 +146,11 @@ class CommandLineClient(Verbs):
         jobs, nodes, partitions, reservations = answers.sections
         table = self._nodes.update(nodes)
         self._largest = largest_node(table)
+        seen = tuple([self._without_false_bound(job) for job in await self._take_jobs(jobs)])
+        self._indexed.take(table, seen)
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=tuple([self._without_false_bound(job) for job in await self._take_jobs(jobs)]),
+            jobs=seen,
             nodes=table,
             partitions=self._partitions.update(partitions),
             reservations=self._reservations.update(reservations),

@@ -26,6 +26,8 @@ class GpuRequest:
     mixed: bool = False
     """GPUs of several types, or other generic resources beside them."""
     prefix: str = OLDER_GRES
+    by_index: tuple[tuple[int, int], ...] = ()
+    """Index and number of each GPU, by node or else by job, where all types are indices."""
 
 
 _NO_GPUS = GpuRequest()
@@ -63,6 +65,7 @@ def gpu_request(per_job: str, per_node: str, per_task: str, per_socket: str = ""
         # GPUs by task are never rewritten, so other resources beside them do no harm.
         mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
         prefix=NEWER_GRES if NEWER_GRES in per_job + per_node + per_task else OLDER_GRES,
+        by_index=values.gpus_by_index(per_node or per_job) if not (per_task or per_socket) else (),
     )
 
 

@@ -100,6 +100,19 @@ def gpus(text: str) -> Gpus:
     return Gpus(total, "" if numbered else single, others, numbered or len(types) > 1)
 
 
+@lru_cache(maxsize=4096)
+def gpus_by_index(text: str) -> tuple[tuple[int, int], ...]:
+    """Return indices and numbers of the GPUs in "gres:gpu:g0:1,gres:gpu:g3:1", ascending; empty if not all types are indices."""
+    found: dict[int, int] = {}
+    for item in _COMMA_OUTSIDE.split(plain(text)):
+        match = _GRES.match(item)
+        if match is None or match["name"] != "gpu" or not _INDEX_TYPE.fullmatch(match["type"] or ""):
+            return ()
+        index = int(match["type"][1:])
+        found[index] = found.get(index, 0) + count(match["count"] or "1")
+    return tuple(sorted((index, number) for index, number in found.items() if number))
+
+
 def gpus_by_type(text: str) -> tuple[tuple[str, int], ...]:
     """Return types and numbers of the GPUs in the same texts, those whose types only number them too. Others do not count."""
     found: dict[str, int] = {}

@@ -47,6 +47,7 @@ from controller.slurm.client import (
 from controller.slurm.hostlist import NODE_NAME
 from controller.slurm.records import MANY_NODES, NEWER_GRES, JobRecord
 from controller.slurm.updates.comments import exchanged, with_mark
+from controller.slurm.updates.gpu_binding import binding_words, is_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,12 @@ class Found:
 def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     """Bind a held job to its nodes; they replace the nodes that the job required before."""
     job = found.job
-    refusal = _not_held(job) or (held_by_others(job) if job.is_held_by_others else None) or _bad_pin(found, pin)
+    refusal = _not_held(job) or (held_by_others(job) if job.is_held_by_others else None)
+    refusal = refusal or _bad_pin(found, pin) or _lacks_indices(found, pin)
     if refusal is not None:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
-    words = _gpu_words(found, _wanted_gpus(pin))
+    words = binding_words(found.record, request, pin) if pin.gpu_masks else _gpu_words(found, _wanted_gpus(pin))
     words += _task_words(found, _wanted_tasks_per_node(pin), original)
     bound = _node_count_is_bound(found, count)
     # They follow in an update of their own, as soon as the job shows its nodes.
@@ -109,12 +111,19 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
 
 
 def unpin_step(found: Found, original: ResourceRequest) -> Step:
-    """Give a held job its own request back; also a job that Slurm is about to start again, if it is still pending."""
+    """Give a held job its own request back; also a job that Slurm is about to start again, if it is still pending.
+
+    A job that is bound to GPUs by index keeps these, and its number of nodes (see controller.slurm.updates.gpu_binding).
+    """
     job = found.job
     refusal = None if job.is_restarted_by_slurm else _not_held(job)
     if refusal is not None:
         return refusal
     request = job.request
+    if is_bound(found.record, original):
+        # Slurm accepts no request without indices any more. It places the job on GPUs with these, and on as many nodes.
+        same = set(request.required_nodes) == set(original.required_nodes)
+        return None if same else _update(job, [f"ReqNodeList={','.join(original.required_nodes)}"])
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that Headway cannot write back")
@@ -262,13 +271,20 @@ def _bad_pin(found: Found, pin: Pin) -> Failure | None:
     total, per_node = pin.original.gpus_per_job, pin.gpus_per_node
     if total and per_node is not None and per_node * count != total:
         return Failure(f"{per_node} GPUs on each of {count} nodes are not the {total} that it asks for")
-    if total and per_node is not None and count > 1 and found.record.mixed_gres:
+    divides = total and per_node is not None and count > 1
+    if divides and found.record.mixed_gres and not is_bound(found.record, pin.original):
         return Failure("asks for several GPU types or other generic resources, which only Slurm can divide among nodes")
     if pin.original.gpus_per_node and per_node not in {None, pin.original.gpus_per_node}:
         return Failure(f"asks for {pin.original.gpus_per_node} GPUs on each node, not {per_node}")
     if pin.original.gpus_per_task and per_node is not None:
         return _bad_pin_by_task(pin, pin.original.gpus_per_task, per_node)
     return None
+
+
+def _lacks_indices(found: Found, pin: Pin) -> Failure | None:
+    if pin.gpu_masks or not is_bound(found.record, pin.original):
+        return None
+    return Failure("is bound to GPUs by index, and too few of the same indices are known to be free on its nodes")
 
 
 def _bad_pin_by_task(pin: Pin, gpus_per_task: int, gpus_per_node: int) -> Failure | None:

@@ -30,6 +30,7 @@ from controller.slurm.client import (
 from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
 from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
+from controller.slurm.updates.gpu_binding import IndexedGpus, is_bound, may_bind
 from controller.slurm.updates.memory import Memory
 from controller.slurm.updates.pieces import Pieces
 
@@ -74,6 +75,7 @@ class Verbs(ABC):
         here only until Slurm has taken off the mark."""
         self._largest = 0
         """GPUs of the largest node of the last snapshot; 0: not known."""
+        self._indexed = IndexedGpus()
         self._corrected: dict[JobKey, tuple[SlurmJob, SlurmJob]] = {}
         """Jobs as they were read, and without a false maximum of nodes."""
 
@@ -172,16 +174,33 @@ class Verbs(ABC):
     async def pin(self, pins: Sequence[Pin]) -> Failures:
         """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now)."""
         not_ours = await self._leave_those_that_had_ended([pin.key for pin in pins])
-        by_key = {pin.key: pin for pin in pins if pin.key not in not_ours}
+        by_key = {pin.key: self._with_gpus(pin) for pin in pins if pin.key not in not_ours}
         # "Now" is when a step looks: a slow slurmctld carries out "start now" seconds after it was told.
         failed = await self._change(
             list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], self._now())
         )
         return {**not_ours, **failed}
 
-    def can_bind_gpus(self, pin: Pin) -> bool:  # noqa: ARG002
-        """Return False: Slurm chooses the GPUs of a node."""
-        return False
+    def can_bind_gpus(self, pin: Pin) -> bool:
+        """Return whether each GPU of the nodes has a GRES type of its own (g0, g1, ...), and the job can ask for these types."""
+        found = self._memory.get(pin.key)
+        return found is not None and may_bind(found.record, pin) and self._indexed.have(pin)
+
+    def stays_bound(self, key: JobKey, original: ResourceRequest) -> bool:
+        """Return whether the job, by its last reading, is bound to GPUs by index: `unpin` does not give it these back."""
+        found = self._memory.get(key)
+        return found is not None and is_bound(found.record, original)
+
+    def _with_gpus(self, pin: Pin) -> Pin:
+        """Return the pin, with free GPUs if the job is bound to some by an earlier pin and this one names none."""
+        if pin.gpu_masks and not self.can_bind_gpus(pin):
+            pin = replace(pin, gpu_masks=())
+        if not pin.gpu_masks and pin.gpus_per_node and self.stays_bound(pin.key, pin.original):
+            mask = self._indexed.choose(pin.nodes, pin.gpus_per_node)
+            pin = replace(pin, gpu_masks=(mask,) * len(pin.nodes) if mask else ())
+        if pin.gpu_masks:
+            self._indexed.promise(pin.nodes, pin.gpu_masks[0])
+        return pin
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back. See controller.slurm.updates.changes for values that Slurm cannot remove."""

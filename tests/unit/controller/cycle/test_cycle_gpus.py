@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from controller.cycle.steps.own_requests import OwnRequests
 from controller.slurm.client import JobKey
 from controller.slurm.embedded import ClusterDescription, NodeDescription
 from policies.api import load_policy
@@ -74,6 +75,21 @@ async def test_where_slurm_cannot_be_told_the_choice_is_advice_and_why_says_so(t
     assert here.ledger.pins[keys[1]].reason.endswith("GPUs 2-3 of n1 were chosen; Slurm cannot be told which")
     assert here.ledger.pins[keys[0]].reason.endswith("GPU 0 of n1 was chosen; Slurm cannot be told which")
     assert here.ledger.pins[keys[1]].gpu_masks == ()
+
+
+async def test_the_own_request_of_a_job_that_slurm_keeps_bound_is_not_forgotten(tmp_path: Path) -> None:
+    # given two jobs that are placed and do not start, of which Slurm keeps one bound to its GPUs
+    here = world(tmp_path)
+    keys = [here.sbatch(1000.0, gpus_per_node=2) for _ in range(2)]
+    await here.turn()
+    own = dict(here.ledger.originals)
+    here.slurm.client.stays_bound = lambda key, original: key == keys[0]  # type: ignore[method-assign]
+    # when their pins are undone
+    await here.slurm.client.hold(keys)
+    requests = OwnRequests(here.cycle.verbs, here.journal, here.ledger, here.events, here.clock)
+    assert await requests.restore(keys, stay=True) == {}
+    # then only the other one shows its own request again
+    assert here.ledger.originals == {keys[0]: own[keys[0]]}
 
 
 async def test_foreign_jobs_keep_their_gpus(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ def pin(*gpus: int) -> PinRecord:
         (BOUND, known(request(gpus_per_job=4), pin(4, 4), gpus=8)),  # in another size
         (BOUND, known(request(gpus_per_job=4), gpus=8)),
         (BOUND, known(replace(BOUND, required_nodes=()))),  # rebuilt after the loss of a journal
+        (
+            request(gpus_per_node=4, min_nodes=2, gpus_fixed=True),
+            known(TOTAL),
+        ),  # bound to GPUs by index, and given to Slurm
         (TOTAL, known(None)),  # nothing is known that could be given to the wrong job
     ],
 )

@@ -51,6 +51,22 @@ def test_gpus(text: str, gpus: Gpus) -> None:
     assert values.gpus(text) == gpus
 
 
+@pytest.mark.parametrize(
+    ("text", "indices"),
+    [
+        ("gres:gpu:g6:1,gres:gpu:g3:2", ((3, 2), (6, 1))),
+        ("gres/gpu:g0", ((0, 1),)),
+        ("gres:gpu:g4:1,gres:gpu:g1:0", ((4, 1),)),
+        ("gres:gpu:2", ()),
+        ("gres:gpu:g0:1,gres:gpu:a100:1", ()),
+        ("gres:gpu:g0:1,gres:nvme:1", ()),
+        ("", ()),
+    ],
+)
+def test_gpus_by_index(text: str, indices: tuple[tuple[int, int], ...]) -> None:
+    assert values.gpus_by_index(text) == indices
+
+
 @pytest.mark.parametrize("read", [values.duration_s, values.size_mib, values.count])
 def test_what_is_no_value_is_refused(read: object) -> None:
     with pytest.raises(SlurmReplyError, match="rubbish"):
