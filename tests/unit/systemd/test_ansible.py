@@ -52,7 +52,7 @@ def test_the_agents_settings_are_understood_by_the_agent(tmp_path: Path) -> None
     text = written("agent.toml.j2", headway_controller_address="head:9342", headway_controller_uid="64030")
     settings_of(text, tmp_path / "agent.toml")
     settings = load_agent(tmp_path / "agent.toml")
-    assert (settings.controller_address, settings.controller_uid) == ("head:9342", 64030)
+    assert (settings.controller_address, settings.controller_uid) == (("head:9342",), 64030)
 
 
 def test_the_policy_is_that_of_the_variables() -> None:
