@@ -1,3 +1,3 @@
-"""Experiments with real training jobs on a mini-cluster: policies compared, and the simulator compared with them.
+"""Experiments with real or sleeping jobs on a mini-cluster: policies compared, and the simulator compared with them.
 Imports `demo`, `errors`, `minicluster`, `prerequisites` and `testbed`; of other packages `headway_job`, `policies` and `simulator`.
 """

@@ -1,3 +1,3 @@
-"""A mini-cluster on which policies take turns on the same real jobs, and the program of these jobs.
+"""A mini-cluster on which policies take turns on the same jobs, and the program of those that train.
 Imports `demo`, `experiments/errors`, `minicluster` and `testbed`; of other packages `headway_job`.
 """

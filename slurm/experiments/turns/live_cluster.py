@@ -114,36 +114,42 @@ def booted(
     report: Callable[[str], None],
     settings: Mapping[str, Any],
     sysctls: Sequence[str] = (),
+    *,
+    agents: bool = True,
     **spec: Any,
 ) -> Iterator[tuple[Installation, MiniCluster, Path]]:
     """Boot a cluster with agents and a controller with these settings, and give a folder of the user that submits.
 
-    `spec` are fields of the mini-cluster's `ClusterSpec`; `sysctls` are set on every node. Everything is removed at the end.
+    `spec` are fields of the mini-cluster's `ClusterSpec`; `sysctls` are set on every node. Without `agents` there is no training
+    program in the folder either. Everything is removed at the end.
     """
     name = f"{experiment}-{os.getpid()}-{next(_numbers)}"
     with (
-        Installation.prepare(name, with_agents=True) as headway,
+        Installation.prepare(name, with_agents=agents) as headway,
         MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster,
     ):
-        jobpython.open_to_users(cluster)
+        if agents:
+            jobpython.open_to_users(cluster)
         for node in cluster.node_names if sysctls else ():
             cluster.run_on(node, "sysctl", "-qw", *sysctls)
         folder = cluster.files.work / experiment
         folder.mkdir(mode=0o755)
-        shutil.copy(_PROGRAM, folder)
+        if agents:
+            shutil.copy(_PROGRAM, folder)
         account = pwd.getpwnam(USER)
         shutil.chown(folder, account.pw_uid, account.pw_gid)
         usual: dict[str, Any] = {
             "policy_deadline_s": 10.0,
-            "agents_report_interval_s": 1.0,
             # A later policy must not know more about the durations of jobs than an earlier one.
             "history_min_runs": 1000,
         }
+        usual |= {"agents_report_interval_s": 1.0} if agents else {}
         headway.configure(cluster, **usual | dict(settings))
         headway.start_policy("fifo-skip")
         headway.start_controller()
-        headway.agents.start_all(cluster)
-        report(f"{len(cluster.node_names)} nodes, an agent on each: {spec}")
+        if agents:
+            headway.agents.start_all(cluster)
+        report(f"{len(cluster.node_names)} nodes{', an agent on each' if agents else ''}: {spec}")
         try:
             yield headway, cluster, folder
         finally:  # before the cluster is removed: a Slurm command without a slurm.conf tries again for a minute

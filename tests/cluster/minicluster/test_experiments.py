@@ -9,6 +9,9 @@ import pytest
 from slurm.experiments.comparison.comparison import ComparisonSettings, PolicyRun, compare, summary
 from slurm.experiments.fidelity.experiment import evaluate, run
 from slurm.experiments.fidelity.mix import KINDS, LAYER_BYTES, Lengths
+from slurm.experiments.racks.__main__ import take_turn
+from slurm.experiments.racks.live_cluster import rack_cluster
+from slurm.experiments.racks.mix import arrivals
 from slurm.prerequisites import missing
 
 JOBS = 6
@@ -58,3 +61,17 @@ def test_policies_take_turns_on_the_same_jobs() -> None:
     assert first == second, "both policies get the same jobs"
     assert all(job.jct_s > 0 and job.runs == 1 for found in runs for job in found.jobs)
     assert [row["policy"] for row in summary(runs, settings.policies)] == ["fifo", "srtf"]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_schedulers_of_racks_place_sleeping_jobs() -> None:
+    if reasons := missing():
+        pytest.skip("; ".join(reasons))
+    jobs = arrivals(8, 3, (2.0, 4.0), 1.0)
+    with rack_cluster(print) as cluster:
+        turn = take_turn(cluster, jobs, "marl:schedulers=racks", 0)
+    assert [job.gpus for job in turn.jobs] == [job.gpus for job in jobs]
+    assert all(job.submit_s <= job.start_s < job.end_s for job in turn.jobs)
+    assert all(1 <= job.racks <= job.nodes for job in turn.jobs)
