@@ -21,7 +21,7 @@ from controller.observe.gpu_layouts import with_gpu_layouts
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
 from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
-from controller.observe.role import WAITING, Role, Standing, standing
+from controller.observe.role import WAITING, Obstacle, Role, Standing, standing
 from controller.observe.slurm_order import with_slurm_order
 from controller.profiles.current import NO_CONTENTION, Contention, ContentionByRun, run_of
 from controller.profiles.windows import RunKey
@@ -314,7 +314,7 @@ class _Classification:
                 self._dependencies = Dependencies(self._snapshot.jobs)
             met = self._dependencies.of(job)
             if met is Met.NOT_YET:
-                return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
+                return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})", Obstacle.DEPENDENCY)
             if met is Met.NEVER:
                 mend = "change it with `scontrol update`, or cancel the job"
                 return self._yielded(job, f"has a dependency that can no longer be met ({job.dependency}); {mend}")

@@ -32,13 +32,22 @@ class Role(Enum):
 
 
 class Obstacle(Enum):
-    """Obstacle to placing an ineligible job, for which `headway why` adds more to `Standing.why`."""
+    """Obstacle to placing an ineligible job. What depends on it compares these, and not `Standing.why`, which is for users."""
 
     OTHER = "other"
+    """No obstacle, or one of which only `Standing.why` says more: Slurm has to place the job."""
     REFUSAL = "refusal"
     """It was placed, or would have been, and Slurm refused it: it is tried again later."""
     BEGIN_TIME = "begin time"
     """Its user wants it to start later."""
+    DEPENDENCY = "dependency"
+    """It waits for other jobs."""
+    USER_HOLD = "user hold"
+    OPERATOR_HOLD = "operator hold"
+    OTHER_HOLD = "other hold"
+    """Held by neither of the two, nor by Headway: by Slurm itself, or since a requeue."""
+    SETTLING = "settling"
+    """It was requeued less than a second ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,9 @@ _ENDED = Standing(Role.ENDED)
 _RUNNING = Standing(Role.RUNNING)
 WAITING = Standing(Role.WAITING)
 """Standing of a job with no obstacle."""
-_HELD_BY_USER = Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
+_HELD_BY_USER = Standing(
+    Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue", Obstacle.USER_HOLD
+)
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
 _STRAY = Standing(Role.STRAY, "is no longer among the jobs that Headway schedules")
@@ -65,7 +76,9 @@ _EXPEDITED = Standing(Role.YIELDED, "Slurm starts it again at once (--requeue=ex
 _EXPEDITED_OURS = Standing(Role.STRAY, _EXPEDITED.why)
 """The same, while it still has the nodes that Headway chose for its last run, one of which may have failed."""
 
-SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
+SETTLING = Standing(
+    Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet", Obstacle.SETTLING
+)
 """Standing of a job that was just requeued; it may be placed in a second."""
 SETTLING_S = 1.0
 """Seconds after a requeue within which the job is not placed again.
@@ -143,20 +156,22 @@ def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
     if USER_HOLD_MARK in job.marks:
         return _HELD_BY_USER
     if HOLD_MARK not in job.marks:
-        return Standing(Role.INELIGIBLE, _held_by_others(job))
+        return _held_by_others(job)
     return WAITING if may_begin else None
 
 
-def _held_by_others(job: SlurmJob) -> str:
+def _held_by_others(job: SlurmJob) -> Standing:
     match job.reason:
         case "JobHeldUser":
-            return "held by its user; `scontrol release` gives it back to the queue"
+            return _HELD_BY_USER
         case "JobHeldAdmin":
-            return "held by an operator (JobHeldAdmin), not by Headway; an operator can release it"
+            why = "held by an operator (JobHeldAdmin), not by Headway; an operator can release it"
+            return Standing(Role.INELIGIBLE, why, Obstacle.OPERATOR_HOLD)
         case "job_requeued_in_held_state":
-            return f"held since it was requeued ({job.reason}), not by Headway; `scontrol release` gives it back to the queue"
+            why = f"held since it was requeued ({job.reason}), not by Headway; `scontrol release` gives it back to the queue"
         case _:
-            return f"held outside Headway ({job.reason}); `scontrol release` gives it back to the queue"
+            why = f"held outside Headway ({job.reason}); `scontrol release` gives it back to the queue"
+    return Standing(Role.INELIGIBLE, why, Obstacle.OTHER_HOLD)
 
 
 def _impossible(job: SlurmJob, ledger: Ledger) -> Standing:

@@ -18,14 +18,23 @@ _BY_ROLE = {
     Role.YIELDED: _SLURM,
     Role.STRAY: _SLURM,
 }
-_BY_OBSTACLE = {Obstacle.REFUSAL: _REFUSED, Obstacle.BEGIN_TIME: _BEGIN}
-_MOST_REASON = 80
+_BY_OBSTACLE = {
+    Obstacle.REFUSAL: _REFUSED,
+    Obstacle.BEGIN_TIME: _BEGIN,
+    Obstacle.DEPENDENCY: "for other jobs",
+    Obstacle.USER_HOLD: "held by its user",
+    Obstacle.OPERATOR_HOLD: "held by an operator",
+    Obstacle.OTHER_HOLD: "held by Slurm",
+    Obstacle.SETTLING: "for Slurm, after a requeue",
+    Obstacle.OTHER: _SLURM,
+}
 
 
 def reason_of(found: Standing) -> str:
-    """Return what a job waits for, as the end of "it waited 5 min"; empty if it does not wait."""
+    """Return what a job waits for, as the end of "it waited 5 min"; empty if it does not wait.
+
+    One phrase for each role and obstacle, so that jobs can be counted and chosen by it.
+    """
     if found.role is not Role.INELIGIBLE:
         return _BY_ROLE.get(found.role, "")
-    if found.obstacle in _BY_OBSTACLE:
-        return _BY_OBSTACLE[found.obstacle]
-    return found.why.partition(";")[0].partition(" (")[0].removeprefix("waits ")[:_MOST_REASON] or OTHER
+    return _BY_OBSTACLE[found.obstacle]
