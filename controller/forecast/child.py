@@ -20,6 +20,7 @@ from controller.forecast.tracks import Tracks, tracks_of
 from controller.forecast.work import answer
 
 _NICENESS = 15
+"""Nice value at least; where the controller has one of its own, it does not add up to 19, with which a busy machine stops it."""
 _LEAST_CPU_S = 0.1
 """CPU time for samples, however long it took to get there, seconds."""
 _CPU_S = 20
@@ -46,7 +47,7 @@ def main() -> int:
 
 
 def _limit_itself() -> None:
-    os.nice(_NICENESS)
+    os.nice(max(_NICENESS - os.nice(0), 0))
     for limit, most in ((resource.RLIMIT_CPU, _CPU_S), (resource.RLIMIT_AS, _MEMORY_BYTES)):
         _, hard = resource.getrlimit(limit)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)

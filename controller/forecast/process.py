@@ -14,7 +14,7 @@ from controller.base.text import clip
 from controller.forecast.request import Answer, decode_answer
 
 MODULE = "controller.forecast.child"
-WITHIN_S = 60.0
+WITHIN_S = 240.0
 """Time after which the process is killed; it may wait long for a processor, because it yields to everything."""
 
 

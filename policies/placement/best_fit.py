@@ -344,6 +344,6 @@ def explain(state: ClusterState, fit: Fit) -> str:
     names = state.nodes.names
     if len(fit) == 1:
         ((node, _, free),) = fit
-        return f"best fit: node {names[node]} had {free} GPUs free"
+        return f"best fit: node {names[node]} had {free} {'GPU' if free == 1 else 'GPUs'} free"
     placement = placement_of(fit)
     return f"consolidated: {placement.num_gpus} GPUs on {nodes_text(state, placement)}"

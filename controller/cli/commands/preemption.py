@@ -43,6 +43,13 @@ Wait = Annotated[
 ]
 
 
+_RANKS = (
+    "A job that asked for GPUs by node keeps their number on each node, and gets other nodes. With one rank for each GPU and a\n"
+    "fixed batch for each rank, the batch of all ranks together changes with the GPUs: adapt the learning rate, or accumulate."
+)
+"""The effect of another number of GPUs on a training script."""
+
+
 def preempt(
     job_id: JobId,
     force: Force = False,
@@ -86,7 +93,7 @@ def resize(
     socket: SocketPath = None,
 ) -> None:
     """Preempt a job and start it with another number of GPUs; its tasks, CPUs and memory change with them."""
-    _preempt(_Request(job_id, force, within, wait, {"gpus": gpus}), as_json, config, socket)
+    _preempt(_Request(job_id, force, within, wait, {"gpus": gpus}, note=_RANKS), as_json, config, socket)
 
 
 def preemptions(as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None) -> None:
@@ -105,6 +112,8 @@ class _Request:
     wait: bool
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of PreemptRequest."""
+    note: str = ""
+    """What the user should know about the job afterwards."""
 
 
 def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path | None) -> None:
@@ -118,6 +127,8 @@ def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path
         found = client.preempt(message)
         if not as_json:
             show_stage(found)
+            if request.note:
+                typer.echo(request.note)
             show_budget(found)
         while request.wait and found.open:
             time.sleep(_POLL_S)

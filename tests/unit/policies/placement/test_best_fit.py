@@ -174,6 +174,7 @@ def test_reasons_are_short_sentences() -> None:
     state = cluster([Node()] * 3, [Job(gpus=6, occupied={1: 6}), Job(gpus=2), Job(gpus=16)])
     capacity = Capacity(state)
     assert explain(state, capacity.fit(Placement((1,), (2,)))) == "best fit: node n1 had 2 GPUs free"
+    assert explain(state, ((1, 1, 1),)) == "best fit: node n1 had 1 GPU free"
     assert explain(state, capacity.fit(Placement((0, 2), (8, 8)))) == "consolidated: 16 GPUs on 2 nodes, n0 to n2"
 
 
