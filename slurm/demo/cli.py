@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,10 @@ def demo(
         bool, typer.Option("--emulated", help="Use the emulated Slurm, even where a real one is possible.")
     ] = False,
     name: Annotated[str, typer.Option(hidden=True, help="Name of the mini-cluster; for tests.")] = "headway-demo",
+    preload: Annotated[
+        Path | None,
+        typer.Option(hidden=True, exists=True, dir_okay=False, help="Python file that jobs import first; for tests."),
+    ] = None,
 ) -> None:
     """Run twelve training jobs with Headway, then with Slurm's own backfill, and compare both."""
     # This process forks only to exec, so gRPC needs no support of forks.
@@ -41,7 +46,7 @@ def demo(
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH_OF_FILES)
-    options = Options(policy=policy, rate=rate, short=short, emulated=emulated, name=name)
+    options = Options(policy=policy, rate=rate, short=short, emulated=emulated, name=name, preload=preload)
     with Interrupts(report=lambda text: console.print(text, style="dim")) as interrupts:
         try:
             outcome = show(options, console, interrupts)

@@ -40,6 +40,8 @@ class Options:
     emulated: bool = False
     name: str = "headway-demo"
     """Name of the mini-cluster and of the folder; only one demonstration of each name can run."""
+    preload: Path | None = None
+    """Python file that every Python of the jobs imports first; None for none."""
 
     @property
     def mix(self) -> tuple[Training, ...]:
@@ -131,16 +133,18 @@ def _both_ways(
     from controller.slurm.select import command_line_client
     from slurm.demo.run.real import SlurmWorld, prepare_nodes
 
-    prepare_nodes(cluster)
+    environment = prepare_nodes(cluster, options.preload)
     client = command_line_client(load_settings(installation.config))
     work = cluster.directory / "work"
     with Headway(installation, options.policy) as headway:
         screen.say("Headway is up: job_submit.lua and hooks are in Slurm; policy server, controller and watchdog run.")
         scheduler = f"Headway ({options.policy})"
-        with SlurmWorld(cluster, client, work / "headway", options.mix, scheduler, options.rate, headway) as world:
+        ours_in = work / "headway"
+        with SlurmWorld(cluster, client, ours_in, options.mix, scheduler, options.rate, environment, headway) as world:
             ours = _run(Run("1 of 2", world, options.mix, RUN_LIMIT_S), screen)
     screen.say("Headway is stopped. Now Slurm schedules the same jobs by itself.")
-    with SlurmWorld(cluster, client, work / "slurm", options.mix, "Slurm's backfill", options.rate) as world:
+    scheduler = "Slurm's backfill"
+    with SlurmWorld(cluster, client, work / "slurm", options.mix, scheduler, options.rate, environment) as world:
         theirs = _run(Run("2 of 2", world, options.mix, RUN_LIMIT_S), screen)
     return ours, theirs
 

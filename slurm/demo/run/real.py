@@ -29,9 +29,16 @@ USER = "nobody"
 _TRAIN = Path(__file__).parents[1] / "train.py"
 
 
-def prepare_nodes(cluster: RunningCluster) -> None:
-    """Let jobs use this Python and its torch, which also fills the disk cache. Raises DemoError when they cannot."""
+def prepare_nodes(cluster: RunningCluster, preload: Path | None = None) -> Mapping[str, str]:
+    """Let jobs use this Python and its torch, which also fills the disk cache. Return the environment of the user who submits them.
+
+    `preload`: a Python file that every Python of the jobs imports first, as its `sitecustomize`. Raises DemoError when jobs cannot
+    import torch.
+    """
     jobpython.open_to_users(cluster)
+    environment = {**jobpython.user_environment(), **cluster.env}
+    if preload is not None:
+        environment["PYTHONPATH"] = str(_preload_folder(preload, cluster.directory / "work" / "preload"))
     try:
         pwd.getpwnam(USER)
     except KeyError:
@@ -40,9 +47,25 @@ def prepare_nodes(cluster: RunningCluster) -> None:
         ) from None
     first = cluster.node_names[0]
     code = "import torch, torch._dynamo, torch.distributed"
-    found = cluster.run_on(first, sys.executable, "-c", code, user=USER, timeout=120.0, check=False)
+    argv = ("env", "-i", *_assigned(environment), sys.executable, "-c", code)
+    found = cluster.run_on(first, *argv, user=USER, timeout=120.0, check=False)
     if found.returncode != 0:
         raise DemoError(f"jobs cannot import torch: {found.stderr.strip()[-500:]}; run `make setup`")
+    return environment
+
+
+def _preload_folder(preload: Path, folder: Path) -> Path:
+    """Return a folder that every user can read, with the file as the module that Python imports at its start."""
+    folder.mkdir()
+    module = folder / "sitecustomize.py"
+    shutil.copyfile(preload, module)
+    folder.chmod(0o755)  # whatever the umask is
+    module.chmod(0o644)
+    return folder
+
+
+def _assigned(environment: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in environment.items()]
 
 
 class SlurmWorld(World):
@@ -59,14 +82,16 @@ class SlurmWorld(World):
         mix: Sequence[Training],
         scheduler: str,
         rate: str,
+        environment: Mapping[str, str],
         headway: Headway | None = None,
     ) -> None:
-        """Write the scripts into `folder`, which then belongs to the user."""
+        """Write the scripts into `folder`, which then belongs to the user, whose environment comes from `prepare_nodes`."""
         self.scheduler = scheduler
         self.rate_mbps = parse_rate(rate) / 1e6
         self._cluster = cluster
         self._client = client
         self._folder = folder
+        self._environment = environment
         self._headway = headway
         self._ours: dict[str, str] = {}
         self._meter = LinkMeter()
@@ -83,9 +108,8 @@ class SlurmWorld(World):
 
     def submit(self, training: Training) -> None:
         """Submit by sbatch, as an ordinary user does."""
-        words = [f"{key}={value}" for key, value in {**jobpython.user_environment(), **self._cluster.env}.items()]
         sbatch = ("sbatch", "--parsable", f"{training.name}.sbatch")
-        done = self._cluster.run("env", "-i", *words, *sbatch, user=USER, cwd=self._folder)
+        done = self._cluster.run("env", "-i", *_assigned(self._environment), *sbatch, user=USER, cwd=self._folder)
         self._ours[done.stdout.strip().partition(";")[0]] = training.name
 
     def look(self) -> ClusterView:

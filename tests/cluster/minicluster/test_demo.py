@@ -18,12 +18,15 @@ from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import RUNTIME_ROOT
 from slurm.minicluster.spec import STATE_ROOT
 from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.returning.job import EAGER_TORCH
 
 REPOSITORY = Path(__file__).parents[3]
 WHOLE_S = 600.0
 """Longest time for a whole short demonstration on a busy machine."""
 ENDS_S = 90.0
 """Longest time for one to clear up."""
+LESS_OF_TORCH = ("--preload", str(EAGER_TORCH))
+"""Spares each of the 28 ranks of a short demonstration half of its CPU time, most of which torch takes to load."""
 
 
 @pytest.fixture
@@ -37,13 +40,13 @@ def name() -> str:
 class Demo:
     """A short demonstration as a process, with its output."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, *options: str) -> None:
         self.name = name
         self.said = folder / f"{name}.said"
         self.output = folder / f"{name}.json"
         with self.said.open("wb") as said, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "slurm.demo", "--short", "--json", "--name", name],
+                [sys.executable, "-m", "slurm.demo", "--short", "--json", "--name", name, *options],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -68,9 +71,9 @@ class Demo:
 
 
 @contextmanager
-def demo(name: str, folder: Path) -> Iterator[Demo]:
+def demo(name: str, folder: Path, *options: str) -> Iterator[Demo]:
     """Start one. At the end of the context it is ended, with time to clear up."""
-    running = Demo(name, folder)
+    running = Demo(name, folder, *options)
     try:
         yield running
     finally:
@@ -105,8 +108,9 @@ def wait_until_nothing_is_left(name: str, timeout_s: float = ENDS_S) -> None:
 
 
 @pytest.mark.timeout(WHOLE_S + ENDS_S + 60)
-def test_both_runs_complete_and_leave_nothing(name: str, tmp_path: Path) -> None:
-    with demo(name, tmp_path) as running:
+@pytest.mark.parametrize("options", [LESS_OF_TORCH, pytest.param((), marks=pytest.mark.slow)], ids=["less", "all"])
+def test_both_runs_complete_and_leave_nothing(name: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+    with demo(name, tmp_path, *options) as running:
         status = running.wait(WHOLE_S)
 
     assert status == 0, running.text()
@@ -127,7 +131,7 @@ def test_both_runs_complete_and_leave_nothing(name: str, tmp_path: Path) -> None
 
 @pytest.mark.timeout(400)
 def test_a_second_one_is_refused_and_ctrl_c_twice_leaves_nothing(name: str, tmp_path: Path) -> None:
-    with demo(name, tmp_path) as running:
+    with demo(name, tmp_path, *LESS_OF_TORCH) as running:
         running.wait_for("runs on")  # jobs of users are running
 
         second = subprocess.run(
@@ -152,7 +156,7 @@ def test_a_second_one_is_refused_and_ctrl_c_twice_leaves_nothing(name: str, tmp_
 
 @pytest.mark.timeout(400)
 def test_kill_9_leaves_nothing(name: str, tmp_path: Path) -> None:
-    with demo(name, tmp_path) as running:
+    with demo(name, tmp_path, *LESS_OF_TORCH) as running:
         running.wait_for("runs on")
 
         running.process.kill()
@@ -163,7 +167,7 @@ def test_kill_9_leaves_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(400)
 def test_sigterm_while_it_boots_leaves_nothing(name: str, tmp_path: Path) -> None:
-    with demo(name, tmp_path) as running:
+    with demo(name, tmp_path, *LESS_OF_TORCH) as running:
         running.wait_for("Slurm is up")
 
         running.process.terminate()

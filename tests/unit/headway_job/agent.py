@@ -173,7 +173,7 @@ class Program:
 
     def __init__(self, folder: Path, agent: Agent | None, *path: Path) -> None:
         """`path`: folders for PYTHONPATH; by default those of headway_job and of eager_torch, which programs may import."""
-        self._folder = folder
+        self.folder = folder
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD_"))},
             "PYTHONPATH": os.pathsep.join(str(part) for part in path or (JOBSIDE, EAGER_TORCH.parent)),
@@ -184,10 +184,15 @@ class Program:
     def run(self, text: str) -> subprocess.CompletedProcess[str]:
         return self.run_ranks(text, 1)[0]
 
+    def write(self, text: str) -> Path:
+        """Write the program, and return its file."""
+        script = self.folder / "train.py"
+        script.write_text(textwrap.dedent(text))
+        return script
+
     def run_ranks(self, text: str, ranks: int) -> list[subprocess.CompletedProcess[str]]:
         """Run so many ranks at once, each with its rank as argument."""
-        script = self._folder / "train.py"
-        script.write_text(textwrap.dedent(text))
+        script = self.write(text)
         running = [
             subprocess.Popen(
                 [sys.executable, str(script), *([str(rank)] if ranks > 1 else [])],
@@ -195,7 +200,7 @@ class Program:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=self.environment,
-                cwd=self._folder,
+                cwd=self.folder,
             )
             for rank in range(ranks)
         ]

@@ -1,4 +1,4 @@
-"""An agent, and a program that reports to it."""
+"""An agent, and programs that report to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.headway_job.agent import Agent, Program
+from tests.unit.headway_job.torch_server import ForkedProgram, TorchServer
 
 pytest.importorskip("torch")
 
@@ -22,3 +23,16 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 @pytest.fixture
 def program(tmp_path: Path, agent: Agent) -> Program:
     return Program(tmp_path, agent)
+
+
+@pytest.fixture(scope="session")
+def torch_server() -> Iterator[TorchServer]:
+    server = TorchServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def forked(tmp_path: Path, agent: Agent, torch_server: TorchServer) -> Program:
+    """Return a program without the second of CPU time that torch takes to load."""
+    return ForkedProgram(torch_server, tmp_path, agent)

@@ -44,8 +44,8 @@ def _by_rank(agent: Agent) -> list[Connection]:
     return sorted(agent.connections, key=lambda connection: connection.hello.rank)
 
 
-def test_data_parallel_training(agent: Agent, program: Program) -> None:
-    done = program.run_ranks(
+def test_data_parallel_training(agent: Agent, forked: Program) -> None:
+    done = forked.run_ranks(
         _RANKS
         + """
 model = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(4)])
@@ -92,22 +92,22 @@ for _ in range(30):
 """
 
 
-def test_waiting_for_the_other_rank_is_exposed(agent: Agent, program: Program) -> None:
+def test_waiting_for_the_other_rank_is_exposed(agent: Agent, forked: Program) -> None:
     """Rank 1 comes 50 ms late to every all-reduce, and rank 0 has nothing to do meanwhile."""
-    program.run_ranks(_RANKS + _WAITING.format(step="time.sleep(0.05 * rank); dist.all_reduce(data)"), 2)
+    forked.run_ranks(_RANKS + _WAITING.format(step="time.sleep(0.05 * rank); dist.all_reduce(data)"), 2)
     profile = _by_rank(agent)[0].profile
     assert profile.comm_exposed_s > 4 * profile.comm_hidden_s
     assert profile.comm_exposed_s > 0.04
     assert profile.kinds[0].bytes == 4000
 
 
-def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) -> None:
+def test_working_beside_the_other_rank_hides_it(agent: Agent, forked: Program) -> None:
     """Rank 1 comes late as before, and rank 0 works for 100 ms before it needs the result."""
     step = (
         "dist.barrier(); time.sleep(0.05 * rank); "
         "work = dist.all_reduce(data, async_op=True); busy(0.1 * (1 - rank)); work.wait()"
     )
-    program.run_ranks(_RANKS + _WAITING.format(step=step), 2)
+    forked.run_ranks(_RANKS + _WAITING.format(step=step), 2)
     # The exposed time of the barrier depends on how busy the machine is, and a little of the all-reduce may be exposed there too.
     profile = _by_rank(agent)[0].profile
     (reduced,) = (each for each in profile.kinds if each.kind == "all_reduce")
@@ -115,8 +115,8 @@ def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) 
     assert profile.comm_hidden_s > 0.6 * reduced.seconds
 
 
-def test_kinds_of_collectives(agent: Agent, program: Program) -> None:
-    program.run_ranks(
+def test_kinds_of_collectives(agent: Agent, forked: Program) -> None:
+    forked.run_ranks(
         _RANKS
         + _WAITING.format(
             step="dist.broadcast(data, 0); dist.all_gather([torch.zeros(1000) for _ in range(2)], data); "

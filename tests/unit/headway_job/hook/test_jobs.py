@@ -46,16 +46,16 @@ def test_a_program_that_never_trains_takes_no_connection(agent: Agent, program: 
     assert (done.returncode, done.stdout, done.stderr, agent.connections) == (0, "done\n", "", [])
 
 
-def test_a_program_that_trains_late_connects_at_once(agent: Agent, program: Program) -> None:
+def test_a_program_that_trains_late_connects_at_once(agent: Agent, forked: Program) -> None:
     begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(2.0)\n"
-    program.run(begin + "for _ in range(9): step()\n")
+    forked.run(begin + "for _ in range(9): step()\n")
     agent.close()
     (connection,) = agent.connections
     assert connection.steps.steps == 10
 
 
-def test_the_batch_size_is_that_of_the_loader(agent: Agent, program: Program) -> None:
-    program.run(
+def test_the_batch_size_is_that_of_the_loader(agent: Agent, forked: Program) -> None:
+    forked.run(
         MODEL
         + """
 import time
@@ -71,8 +71,8 @@ for batch in DataLoader(torch.ones(96, 8), batch_size=32):
     assert agent.connections[0].model.batch_size == 32
 
 
-def test_frames_of_steps_come_once_a_second(agent: Agent, program: Program) -> None:
-    program.run(MODEL + "import time\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: step()\n")
+def test_frames_of_steps_come_once_a_second(agent: Agent, forked: Program) -> None:
+    forked.run(MODEL + "import time\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: step()\n")
     agent.close()
     (connection,) = agent.connections
     rows = [frame for frame in connection.of(Steps) if isinstance(frame, Steps)]
@@ -80,31 +80,31 @@ def test_frames_of_steps_come_once_a_second(agent: Agent, program: Program) -> N
     assert all(row.window_s >= 0.9 for row in rows[1:-1])
 
 
-def test_ranks_come_from_the_environment(agent: Agent, program: Program) -> None:
-    program.environment.update(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9")
-    program.run(_LOOP)
+def test_ranks_come_from_the_environment(agent: Agent, forked: Program) -> None:
+    forked.environment.update(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9")
+    forked.run(_LOOP)
     agent.close()
     hello = agent.connections[0].hello
     assert (hello.rank, hello.world_size, hello.local_rank) == (3, 8, 1)
 
 
-def test_ranks_come_from_sruns_variables(agent: Agent, program: Program) -> None:
-    program.environment.update(SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9", SLURM_NTASKS="9", SLURM_LOCALID="0")
-    program.run(_LOOP)
+def test_ranks_come_from_sruns_variables(agent: Agent, forked: Program) -> None:
+    forked.environment.update(SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9", SLURM_NTASKS="9", SLURM_LOCALID="0")
+    forked.run(_LOOP)
     agent.close()
     hello = agent.connections[0].hello
     assert (hello.rank, hello.world_size, hello.local_rank) == (5, 9, 0)
 
 
-def test_a_batch_script_is_not_as_many_as_its_tasks(agent: Agent, program: Program) -> None:
-    program.environment.update(SLURM_PROCID="0", SLURM_NTASKS="16")
-    program.run(_LOOP)
+def test_a_batch_script_is_not_as_many_as_its_tasks(agent: Agent, forked: Program) -> None:
+    forked.environment.update(SLURM_PROCID="0", SLURM_NTASKS="16")
+    forked.run(_LOOP)
     agent.close()
     assert agent.connections[0].hello.world_size == -1
 
 
-def test_two_optimizers(agent: Agent, program: Program) -> None:
-    program.run(
+def test_two_optimizers(agent: Agent, forked: Program) -> None:
+    forked.run(
         MODEL
         + """
 import time
@@ -125,8 +125,8 @@ for _ in range(12):
     assert (connection.model.optimizers, connection.model.num_params) == (2, 27 + 4)
 
 
-def test_gradient_accumulation(agent: Agent, program: Program) -> None:
-    program.run(
+def test_gradient_accumulation(agent: Agent, forked: Program) -> None:
+    forked.run(
         MODEL
         + """
 import time
@@ -143,8 +143,8 @@ for number in range(48):
     assert agent.connections[0].steps.steps == 12
 
 
-def test_steps_that_a_grad_scaler_skips_are_none(agent: Agent, program: Program) -> None:
-    program.run(
+def test_steps_that_a_grad_scaler_skips_are_none(agent: Agent, forked: Program) -> None:
+    forked.run(
         MODEL
         + """
 import time
@@ -165,8 +165,8 @@ for number in range(20):
     assert agent.connections[0].steps.steps == 16
 
 
-def test_the_program_does_not_see_the_thread(agent: Agent, program: Program) -> None:
-    done = program.run(
+def test_the_program_does_not_see_the_thread(agent: Agent, forked: Program) -> None:
+    done = forked.run(
         """
         import threading, time, torch
         time.sleep(0.5)
@@ -179,8 +179,8 @@ def test_the_program_does_not_see_the_thread(agent: Agent, program: Program) -> 
     assert done.stdout == "1\n"
 
 
-def test_signals_reach_the_thread_that_awaits_them(agent: Agent, program: Program) -> None:
-    done = program.run(
+def test_signals_reach_the_thread_that_awaits_them(agent: Agent, forked: Program) -> None:
+    done = forked.run(
         """
         import os, signal, threading, time, torch
         time.sleep(0.5)
@@ -192,8 +192,8 @@ def test_signals_reach_the_thread_that_awaits_them(agent: Agent, program: Progra
     assert (done.returncode, done.stdout) == (0, "SIGUSR1\n")
 
 
-def test_a_model_created_later_is_reported_again(agent: Agent, program: Program) -> None:
-    program.run(
+def test_a_model_created_later_is_reported_again(agent: Agent, forked: Program) -> None:
+    forked.run(
         MODEL
         + """
 import time

@@ -47,9 +47,9 @@ def asking(connection: Connection, peer: socket.socket) -> None:
     connection.over = True
 
 
-def test_a_script_saves_pauses_and_continues(agent: Agent, program: Program) -> None:
+def test_a_script_saves_pauses_and_continues(agent: Agent, forked: Program) -> None:
     agent.manner = asking
-    ended = program.run(TRAIN)
+    ended = forked.run(TRAIN)
     agent.close()
     assert ended.returncode == 0, ended.stderr
     saved_step, made = map(int, ended.stdout.split())
@@ -73,9 +73,9 @@ def test_a_script_saves_pauses_and_continues(agent: Agent, program: Program) -> 
     assert not reported[-1].open
 
 
-def test_a_script_without_a_checkpoint_says_so(agent: Agent, program: Program) -> None:
+def test_a_script_without_a_checkpoint_says_so(agent: Agent, forked: Program) -> None:
     agent.manner = asking
-    ended = program.run(f"{MODEL}\nimport time\nfor _ in range(25): step(); time.sleep(0.1)")
+    ended = forked.run(f"{MODEL}\nimport time\nfor _ in range(25): step(); time.sleep(0.1)")
     agent.close()
     assert (ended.returncode, ended.stderr) == (0, "")
     [connection] = agent.connections

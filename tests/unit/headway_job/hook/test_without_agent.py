@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.headway_job.agent import JOBSIDE, SOCKETS, Agent, Connection, Program
+from tests.unit.headway_job.torch_server import ForkedProgram, TorchServer
 
 THREE_LINES = (
     SOCKETS
@@ -48,15 +49,14 @@ def trained(how: str) -> list[str]:
 
 @pytest.mark.parametrize("environment", [{}, {"HEADWAY_PROFILE": "off"}])
 def test_without_an_agent_or_with_headway_off_nothing_begins(
-    tmp_path: Path, agent: Agent, environment: dict[str, str]
+    agent: Agent, forked: Program, environment: dict[str, str]
 ) -> None:
     """On a laptop or a login node, in a job without GPUs, or in a job whose user does not want to be measured."""
-    program = Program(tmp_path, agent)
     if "HEADWAY_PROFILE" not in environment:
-        del program.environment["HEADWAY_JOB_SOCKET"]
-    program.environment.update(environment)
+        del forked.environment["HEADWAY_JOB_SOCKET"]
+    forked.environment.update(environment)
 
-    assert twice(program) == trained("did not begin")
+    assert twice(forked) == trained("did not begin")
     agent.close()
     assert agent.connections == []
 
@@ -72,15 +72,17 @@ def dead(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("there", ["no file", "a dead socket"])
-def test_if_no_agent_listens_the_job_trains_and_is_restored(tmp_path: Path, dead: Path, there: str) -> None:
-    program = Program(tmp_path, None)
+def test_if_no_agent_listens_the_job_trains_and_is_restored(
+    tmp_path: Path, torch_server: TorchServer, dead: Path, there: str
+) -> None:
+    program = ForkedProgram(torch_server, tmp_path, None)
     if there == "a dead socket":
         program.environment["HEADWAY_JOB_SOCKET"] = str(dead)
 
     assert twice(program) == trained("began")
 
 
-def test_an_agent_that_never_answers_delays_no_job(tmp_path: Path) -> None:
+def test_an_agent_that_never_answers_delays_no_job(tmp_path: Path, torch_server: TorchServer) -> None:
     over = threading.Event()
 
     def hung(_connection: Connection, _peer: socket.socket) -> None:
@@ -88,13 +90,13 @@ def test_an_agent_that_never_answers_delays_no_job(tmp_path: Path) -> None:
 
     agent = Agent(tmp_path, hung)
     try:
-        assert twice(Program(tmp_path, agent)) == trained("began")
+        assert twice(ForkedProgram(torch_server, tmp_path, agent)) == trained("began")
     finally:
         over.set()
         agent.close()
 
 
-def test_an_agent_with_a_full_queue_delays_no_job(tmp_path: Path) -> None:
+def test_an_agent_with_a_full_queue_delays_no_job(tmp_path: Path, torch_server: TorchServer) -> None:
     """It accepts nothing: the kernel's queue for it has no room."""
     path = tmp_path / "full.sock"
     waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) for _ in range(8)]
@@ -103,7 +105,7 @@ def test_an_agent_with_a_full_queue_delays_no_job(tmp_path: Path) -> None:
         listening.listen(1)
         refused = [one.connect_ex(str(path)) for one in waiting]
         assert any(refused)
-        program = Program(tmp_path, None)
+        program = ForkedProgram(torch_server, tmp_path, None)
         program.environment["HEADWAY_JOB_SOCKET"] = str(path)
         assert twice(program) == trained("began")
     for one in waiting:
