@@ -120,6 +120,9 @@ class Nodes:
     """GB/s of the link from the node's rack to the other racks; one link for all nodes of a rack."""
     pcie_gbyte_s: FloatColumn | None = None
     """GB/s between a GPU group and its socket: no job of the node sends faster."""
+    gpu_speed: FloatColumn | None = None
+    """Speed of one of the node's GPUs relative to those of other nodes, for a job that feels all of the difference
+    (`ProfileTable.speed_sensitivity`)."""
     gpu_layout: IntColumn | None = None
     """Row of the node's layout in `ClusterState.gpu_layouts`, or -1; None: no layout is known."""
     foreign_gpu_mask: MaskColumn | None = None
@@ -315,6 +318,8 @@ class ProfileTable:
     not matter, or is not known."""
     neighbour_loss: FloatColumn | None = None
     """Share of its throughput that a job loses beside another, averaged over the neighbours that it was measured with."""
+    speed_sensitivity: FloatColumn | None = None
+    """Share of a step that takes longer on slower GPUs (`Nodes.gpu_speed`), from 0 to 1."""
     job_batch_per_gpu: FloatColumn | None = None
     """Examples of each job's step on one GPU, at the size that the job asks for."""
     pairs: Pairs | None = None

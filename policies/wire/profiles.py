@@ -14,8 +14,8 @@ from policies.wire.columns import check, distinct_names, read_column, refuse, wr
 
 _TIERS = 4
 _COLUMNS = ("bytes_per_step", "compute_s", "cpu_cores", "pcie_gbyte_s")
-_MORE = ("overlap", "hiding", "batch_per_gpu", "neighbour_loss")
-_SHARES = frozenset({"overlap", "hiding"})
+_MORE = ("overlap", "hiding", "batch_per_gpu", "neighbour_loss", "speed_sensitivity")
+_SHARES = frozenset({"overlap", "hiding", "speed_sensitivity"})
 _ABOVE_0 = frozenset({"compute_s", "batch_per_gpu"})
 _PAIRS = ("target", "other", "ratio")
 _RING = ("small_s", "large_s", "per_rack")

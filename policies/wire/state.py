@@ -31,7 +31,7 @@ SCHEMA_VERSION = 1
 MAX_NODE_GPUS = 4096
 """No node has more GPUs; a larger number is a broken message."""
 
-_NODE_LINKS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s")
+_NODE_SPEEDS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s", "gpu_speed")
 _NODE_COLUMNS = (
     "gpus",
     "cpus",
@@ -72,7 +72,7 @@ def serialize_state(state: ClusterState) -> bytes:
     nodes.name.extend(state.nodes.names)
     for name in _NODE_COLUMNS:
         write_column(nodes, "nodes", name, getattr(state.nodes, name))
-    for name in _NODE_LINKS:
+    for name in _NODE_SPEEDS:
         if getattr(state.nodes, name) is not None:
             write_column(nodes, "nodes", name, getattr(state.nodes, name))
     write_gpus(message, state)
@@ -158,7 +158,7 @@ def _decode_nodes(message: Any) -> Nodes:
     columns = {name: read_column(message, "nodes", name, len(names)) for name in _NODE_COLUMNS}
     columns["available"] = _flags("nodes.available", columns["available"])
     check("nodes.gpus", columns["gpus"] <= MAX_NODE_GPUS, columns["gpus"], f"more than {MAX_NODE_GPUS}")
-    for name in _NODE_LINKS:
+    for name in _NODE_SPEEDS:
         if getattr(message, name):
             speed = columns[name] = read_column(message, "nodes", name, len(names))
             check(f"nodes.{name}", ~(speed <= 0) & ~np.isinf(speed), speed, "not a finite number above 0")

@@ -11,6 +11,10 @@ A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
     speed = 1.0          # of one GPU, relative to the others; the trace's durations mean the fastest
     rack = "r1"          # default: racks of `rack_size` nodes, or one rack
 
+    [variability]        # GPUs of one kind differ in speed: each node's is drawn (variability.py); left out: they do not differ
+    seed = 1
+    scale = 1.0          # 1: as measured on eight nodes; 2: twice as far from the median
+
     [network]
     kind = "racks"       # flat, racks, switches, fat-tree, vl2, bcube; default racks if there are several, else flat
     nic_gbs = 12.5       # GB/s in each direction; the other keys are those of the generators in simulator/cluster/topology
@@ -37,6 +41,7 @@ from policies.documents import DocumentError, is_number, parse_toml
 from policies.serving.runtime.hostlist import expand
 from simulator.cluster.topology import Inside, Topology, bcube, fat_tree, flat, rack_tree, vl2
 from simulator.cluster.topology.generators import NIC_GBS, UPLINK_GBS
+from simulator.cluster.variability import drawn_speeds
 from simulator.errors import ClusterError
 
 MOST_NODES = 200_000
@@ -123,7 +128,7 @@ def read_cluster(path: Path | str) -> Cluster:
 
 def cluster_of(table: Mapping[str, Any]) -> Cluster:
     """Make the cluster that a TOML table describes. Raises ClusterError."""
-    _known(table, {"nodes", "network"}, "")
+    _known(table, {"nodes", "network", "variability"}, "")
     blocks = table.get("nodes")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise ClusterError("there are no nodes", mend="give at least one [[nodes]] block", key="nodes")
@@ -137,6 +142,8 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
     network = table.get("network", {})
     if not isinstance(network, dict):
         raise ClusterError("is not a table", mend="write [network]", key="network")
+    if "variability" in table:
+        rows = _varied(rows, table["variability"])
     topology = _topology(rows, network)
     speed = tuple(row.speed for row in rows)
     return Cluster(
@@ -211,6 +218,17 @@ def _nodes(block: Mapping[str, Any], key: str) -> list[_Row]:
             f"{count} nodes have {len(names)} names", mend="leave count out, or let both agree", key=f"{key}.count"
         )
     return [_Row(name, gpus, sockets, switches, nvlink, speed, str(rack)) for name in names or [""] * count]
+
+
+def _varied(rows: Sequence[_Row], variability: object) -> list[_Row]:
+    """Return the nodes with drawn speeds."""
+    if not isinstance(variability, dict):
+        raise ClusterError("is not a table", mend="write [variability]", key="variability")
+    _known(variability, {"seed", "scale"}, "variability")
+    seed = _whole(variability, "seed", "variability", 0, 2**31, 0)
+    scale = _positive(variability, "scale", "variability", 1.0)
+    speeds = drawn_speeds([row.speed for row in rows], seed, scale)
+    return [replace(row, speed=speed) for row, speed in zip(rows, speeds, strict=True)]
 
 
 def _expanded(text: object, key: str) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ MODELS: dict[str, Entry] = {
     "parameter-server": Entry("workers and servers that are spread (DL2)", ParameterServer, {"ratio": _number(0)}),
     "gpu-links": Entry("links between its GPUs inside a node: NVLink, PCIe, between sockets", GpuLinks),
     "scaling": Entry("elastic jobs at another size than they requested", Scaling),
-    "node-speed": Entry("nodes of different speed", NodeSpeed),
+    "node-speed": Entry("nodes of different speed", NodeSpeed, {"sensitivity": _one_of("all", "profile")}),
 }
 """Every model has the option `default=MODEL` too: the profile of models that have none."""
 

@@ -48,8 +48,8 @@ from simulator.runs.progress import drive
 from simulator.runs.warm_starts import RULE, WarmStart, warm_starts
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles.files import load_profiles
-from simulator.slowdown.profiles.model_profiles import ModelProfiles
-from simulator.slowdown.profiles.papers import INTERFERENCE, paper_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
+from simulator.slowdown.profiles.papers import INTERFERENCE, SPEED_SENSITIVITY, paper_profiles
 from simulator.slowdown.registry import NONE, build
 from simulator.traces.trace import NS_PER_S, Trace
 from simulator.training.data_sets import DataSets, TracePart, of_files, of_setup
@@ -347,5 +347,8 @@ def _of_profiles(profiles: ModelProfiles) -> str:
         replace(INTERFERENCE, beta=_FORMER_BETA) if profiles.interference == INTERFERENCE else profiles.interference
     )
     text = repr((sorted(models.items()), sorted(profiles.pairs.items()), interference, profiles.ring))
+    sensitivity = {name: profile.speed_sensitivity for name, profile in sorted(profiles.models.items())}
+    if any(share != SPEED_SENSITIVITY.get(key_of(name), 1.0) for name, share in sensitivity.items()):
+        text += repr(sensitivity)
     # The names of the classes when the first cards were written.
     return text.replace("ModelProfile(", "Profile(").replace("MeasuredInterference(", "Interference(")

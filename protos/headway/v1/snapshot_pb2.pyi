@@ -173,6 +173,7 @@ class Nodes(_message.Message):
     PCIE_GBYTE_S_FIELD_NUMBER: _builtins.int
     GPU_LAYOUT_FIELD_NUMBER: _builtins.int
     FOREIGN_GPU_MASK_FIELD_NUMBER: _builtins.int
+    GPU_SPEED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -225,6 +226,10 @@ class Nodes(_message.Message):
     def foreign_gpu_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Which GPUs foreign_gpus are: bit k is set for GPU k; 0 = not known. Left out if it is known for no node."""
 
+    @_builtins.property
+    def gpu_speed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Speed of one of the node's GPUs relative to those of other nodes; NaN = not known. Left out if it is known for no node."""
+
     def __init__(
         self,
         *,
@@ -242,10 +247,11 @@ class Nodes(_message.Message):
         pcie_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
         gpu_layout: _abc.Iterable[_builtins.int] | None = ...,
         foreign_gpu_mask: _abc.Iterable[_builtins.int] | None = ...,
+        gpu_speed: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpu_mask", b"foreign_gpu_mask", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpu_layout", b"gpu_layout", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "nic_gbyte_s", b"nic_gbyte_s", "pcie_gbyte_s", b"pcie_gbyte_s", "rack", b"rack", "uplink_gbyte_s", b"uplink_gbyte_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpu_mask", b"foreign_gpu_mask", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpu_layout", b"gpu_layout", "gpu_speed", b"gpu_speed", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "nic_gbyte_s", b"nic_gbyte_s", "pcie_gbyte_s", b"pcie_gbyte_s", "rack", b"rack", "uplink_gbyte_s", b"uplink_gbyte_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -584,6 +590,7 @@ class Profiles(_message.Message):
     PAIR_OTHER_FIELD_NUMBER: _builtins.int
     PAIR_RATIO_FIELD_NUMBER: _builtins.int
     RING_FIELD_NUMBER: _builtins.int
+    SPEED_SENSITIVITY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def model(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -649,6 +656,10 @@ class Profiles(_message.Message):
         follows from its bytes and the links.
         """
 
+    @_builtins.property
+    def speed_sensitivity(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Share of a step that takes longer on slower GPUs (Nodes.gpu_speed), from 0 to 1; NaN = not known."""
+
     def __init__(
         self,
         *,
@@ -669,10 +680,11 @@ class Profiles(_message.Message):
         pair_other: _abc.Iterable[_builtins.int] | None = ...,
         pair_ratio: _abc.Iterable[_builtins.float] | None = ...,
         ring: _abc.Iterable[_builtins.float] | None = ...,
+        speed_sensitivity: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_per_gpu", b"batch_per_gpu", "bytes_per_step", b"bytes_per_step", "compute_s", b"compute_s", "cpu_cores", b"cpu_cores", "hiding", b"hiding", "job_batch_per_gpu", b"job_batch_per_gpu", "locality", b"locality", "model", b"model", "neighbour_loss", b"neighbour_loss", "of_job", b"of_job", "overlap", b"overlap", "pair_kind", b"pair_kind", "pair_other", b"pair_other", "pair_ratio", b"pair_ratio", "pair_target", b"pair_target", "pcie_gbyte_s", b"pcie_gbyte_s", "ring", b"ring"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_per_gpu", b"batch_per_gpu", "bytes_per_step", b"bytes_per_step", "compute_s", b"compute_s", "cpu_cores", b"cpu_cores", "hiding", b"hiding", "job_batch_per_gpu", b"job_batch_per_gpu", "locality", b"locality", "model", b"model", "neighbour_loss", b"neighbour_loss", "of_job", b"of_job", "overlap", b"overlap", "pair_kind", b"pair_kind", "pair_other", b"pair_other", "pair_ratio", b"pair_ratio", "pair_target", b"pair_target", "pcie_gbyte_s", b"pcie_gbyte_s", "ring", b"ring", "speed_sensitivity", b"speed_sensitivity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

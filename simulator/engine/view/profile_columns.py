@@ -1,7 +1,7 @@
 """The profiles and link speeds that policies see: columns of `policies.model`, from the numbers that slowdown models read.
 
-The pair table and the ring times are shown only if the simulated cluster slows jobs down by them: otherwise they could not have
-been measured there.
+The pair table, the ring times, the speeds of GPUs and the sensitivity to them are shown only if the simulated cluster slows jobs
+down by them: otherwise they could not have been measured there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from simulator.slowdown.api import SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.placement.node_speed import NodeSpeed
 from simulator.slowdown.profiles.model_profiles import TIERS, ModelProfile, ModelProfiles, key_of
 from simulator.traces.trace import Trace
 
@@ -33,12 +34,18 @@ class Measured:
     """Jobs that share nodes slow each other down by the pair table."""
     ring: bool = False
     """Reductions take the measured time of a ring."""
+    speeds: bool = False
+    """Jobs run at the speed of their nodes' GPUs."""
+    sensitivity: bool = False
+    """Models feel different shares of that speed."""
 
     @staticmethod
     def where(models: Sequence[SlowdownModel]) -> Measured:
         """Return what can be measured on a cluster with those slowdown models."""
-        kinds = {type(model) for model in _single(models)}
-        return Measured(PairTable in kinds, LinkSharing in kinds)
+        kinds = {type(model): model for model in _single(models)}
+        by_speed = kinds.get(NodeSpeed)
+        sensitivity = isinstance(by_speed, NodeSpeed) and by_speed.by_profile
+        return Measured(PairTable in kinds, LinkSharing in kinds, by_speed is not None, sensitivity)
 
 
 class ProfileColumns:
@@ -63,6 +70,7 @@ class ProfileColumns:
             "neighbour_loss": np.array(lost, dtype=np.float64),
             "pairs": Pairs.of(profiles.pairs) if measured.pairs and profiles.pairs else None,
             "ring": profiles.ring if measured.ring else None,
+            "speed_sensitivity": np.array([each.speed_sensitivity for each in known]) if measured.sensitivity else None,
         }
 
     def of(self, rows: Sequence[int] | IntColumn) -> ProfileTable:

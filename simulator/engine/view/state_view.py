@@ -48,6 +48,8 @@ class StateView:
         self._racks = np.array(cluster.racks, dtype=np.int64)
         layout, self._layouts = layout_columns(cluster.topology)
         self._links: dict[str, Any] = {**link_columns(cluster.topology), "gpu_layout": layout}
+        if measured.speeds:
+            self._links["gpu_speed"] = np.array(cluster.speed, dtype=np.float64)
         self._zeros = np.zeros(nodes, dtype=np.int64)
         self._no_sets = np.zeros((0, nodes), dtype=np.bool_)
         users: dict[str, int] = {}

@@ -132,7 +132,7 @@ def _value(value: object, key: str, where: str) -> Any:
         raise SlowdownError(f"{where} is {value!r}", mend="give no number below 0")
     if (key == "compute_s" and not numbers[0] > 0) or (key == "locality" and not min(numbers) > 0):
         raise SlowdownError(f"{where} is {value!r}", mend="give only numbers above 0")
-    if key in {"overlap", "hiding"} and numbers[0] > 1:
+    if key in {"overlap", "hiding", "speed_sensitivity"} and numbers[0] > 1:
         raise SlowdownError(f"{where} is {value!r}", mend="give a share from 0 to 1")
     if length is not None:
         return numbers

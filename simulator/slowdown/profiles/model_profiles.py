@@ -61,6 +61,9 @@ class ModelProfile:
     """a to e of Optimus' speed model for parameter servers; None: derived from computing and communication time."""
     hiding: float = 1.0
     """Share of computing behind which communication can be hidden: that of the backward pass, if known."""
+    speed_sensitivity: float = field(default=1.0, repr=False)
+    """Share of a step that takes longer on a slower GPU (placement/node_speed.py), from 0 to 1. Not in `repr`, of which digests of
+    training data are made."""
 
     def step_s(self, communicate_s: float, batch_size: float = -1) -> float:
         """Return the seconds of a step with so many examples per GPU (-1: the reference batch) and that communication time."""
@@ -133,6 +136,7 @@ def median_profile(profiles: Iterable[ModelProfile]) -> ModelProfile:
         locality=(locality[0], locality[1], locality[2], locality[3]) if locality else None,
         scaling=(scaling[0], scaling[1]) if scaling else None,
         servers=(servers[0], servers[1], servers[2], servers[3], servers[4]) if servers else None,
+        speed_sensitivity=median(row.speed_sensitivity for row in rows),
     )
 
 

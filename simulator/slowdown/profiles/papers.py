@@ -31,6 +31,12 @@ of table I; the other pairs follow from that law.
 the same socket costs 30 % (section II-C), and CPU and PCIe share this as 23.2 to 14.4 (by so much the error grows without
 either, table III). Two assumptions: the exponential grows e-fold over four cores, half of one of its CPUs, and the job's own
 use has no effect.
+
+`SPEED_SENSITIVITY`: PAL (Jain et al., SC 24) measured how much classes of models feel slow GPUs of one kind: on the slowest
+node of its testbed, the class of image models takes 11.4 % longer than on the median, that of language models 5.7 % (on another
+node), and that of PointNet hardly anything. As shares of the first that is 1, 0.5 and 0. The class of a model here is an
+assumption: language, speech and mixtures of experts are in the second; embeddings and graphs, which wait for memory, in the third;
+all others in the first, as are unknown ones in PAL.
 """
 
 from __future__ import annotations
@@ -173,9 +179,30 @@ INTERFERENCE = MeasuredInterference(
 """Chosen so that the slowdown is 0 without neighbours."""
 
 
+_LESS_SENSITIVE = {
+    0.5: (
+        "transformer",
+        "deepspeech",
+        "transformer-xl",
+        "fsdp",
+        "moe",
+        "seq2seq",
+        "wlm",
+        "ctc",
+        "cnn-text-classification",
+    ),
+    0.0: ("dlrm", "graphsage", "dssm"),
+}
+SPEED_SENSITIVITY = {key_of(name): share for share, names in _LESS_SENSITIVE.items() for name in names}
+"""Sensitivity by model; 1 for all others."""
+
+
 def paper_profiles(*papers: str) -> ModelProfiles:
     """Return the profiles of those papers' models, or of all papers; a later paper's profile replaces an earlier one's."""
     models: dict[str, ModelProfile] = {}
     for paper in papers or PAPERS:
         models.update({key_of(name): profile for name, profile in _BY_NAME[paper].items()})
+    models = {
+        key: replace(profile, speed_sensitivity=SPEED_SENSITIVITY.get(key, 1.0)) for key, profile in models.items()
+    }
     return ModelProfiles(models, PAIRS, INTERFERENCE)

@@ -26,7 +26,7 @@ OPTIONAL = {
     *("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s"),
     *("epochs", "progress", "num_servers", "server_offset", "server_node", "server_count"),
     *("slurm_priority", "partition_tier"),
-    *("gpu_layout", "foreign_gpu_mask"),
+    *("gpu_layout", "foreign_gpu_mask", "gpu_speed"),
 }
 """Columns that most states do not have."""
 

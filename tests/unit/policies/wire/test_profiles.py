@@ -20,7 +20,7 @@ from policies.wire.profiles import profile_columns
 from protos.headway.v1 import snapshot_pb2
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
-LINKS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s")
+LINKS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s", "gpu_speed")
 SPEEDS = np.array([12.5, math.nan, 3.0])
 PAIRS = {("bert,8,2", "vgg"): 0.4, ("vgg", "bert,8,2"): 0.9, ("vgg", "vgg"): 1.02}
 measured = st.one_of(st.just(math.nan), st.floats(1e-6, 1e9))
@@ -50,6 +50,7 @@ def full() -> ClusterState:
         hiding=column(1.0, 0.6),
         batch_per_gpu=column(nan, 32.0),
         neighbour_loss=column(0.3, -0.02),
+        speed_sensitivity=column(1.0, nan),
         job_batch_per_gpu=column(16.0, nan, 64.0),
         pairs=Pairs.of(PAIRS),
         ring=RingTime(0.01, 0.1, 0.3),
@@ -181,6 +182,8 @@ BROKEN: list[tuple[str, Break]] = [
     ("profiles.hiding", cell("hiding", 0, -0.5)),
     ("profiles.batch_per_gpu", cell("batch_per_gpu", 1, 0.0)),
     ("profiles.neighbour_loss", cell("neighbour_loss", 1, 1.1)),
+    ("profiles.speed_sensitivity", cell("speed_sensitivity", 0, 1.5)),
+    ("nodes.gpu_speed", lambda message: message.nodes.gpu_speed.__setitem__(0, 0.0)),
     ("profiles.job_batch_per_gpu", lambda message: message.profiles.job_batch_per_gpu.pop()),
     ("profiles.pair_kind", cell("pair_kind", 0, "vgg")),
     ("profiles.pair_target", cell("pair_target", 0, 2)),

@@ -95,5 +95,19 @@ def test_only_what_slows_jobs_down_can_have_been_measured(
         assert profiles.ring == PROFILES.ring
 
 
+def test_speeds_of_nodes_are_shown_where_jobs_run_at_them() -> None:
+    cluster = cluster_of({"nodes": [{"count": 1, "gpus": 8}, {"count": 1, "gpus": 8, "speed": 0.5}]})
+    hidden = seen(cluster, "locality")
+    assert hidden.nodes.gpu_speed is None and hidden.profiles is not None
+    assert hidden.profiles.speed_sensitivity is None
+    alike = seen(cluster, "locality", "node-speed")
+    assert alike.nodes.gpu_speed is not None and alike.nodes.gpu_speed.tolist() == [1.0, 0.5]
+    assert alike.profiles is not None and alike.profiles.speed_sensitivity is None
+    known = seen(cluster, "node-speed:sensitivity=profile").profiles
+    assert known is not None and known.speed_sensitivity is not None
+    assert known.speed_sensitivity.tolist() == [PROFILES.of(model).speed_sensitivity for model in known.models]
+    assert known.speed_sensitivity[:2].tolist() == [0.5, 0.5]
+
+
 def test_without_profiles_there_are_none() -> None:
     assert seen(parse_cluster("4x8"), profiles=None).profiles is None

@@ -68,6 +68,16 @@ def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
     assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
 
 
+@pytest.mark.parametrize(("model", "factor"), [("resnet-50", 0.5), ("Transformer", 1 / 1.5), ("DLRM", 1.0)])
+def test_models_may_feel_a_share_of_the_speed_of_nodes(model: str, factor: float) -> None:
+    topology: Topology = replace(RACKS, speed=(2.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    profiles = paper_profiles()
+    slow = at(0, model, {0: 4, 1: 4})
+    assert factors_of(NodeSpeed(topology, profiles, "profile"), slow) == [pytest.approx(factor)]
+    assert factors_of(NodeSpeed(topology, profiles, "all"), slow) == [0.5]
+    assert factors_of(NodeSpeed(topology, profiles, "profile"), at(0, model, {0: 4})) == [1.0]
+
+
 INSIDE = Topology(
     **{
         name: getattr(RACKS, name)
