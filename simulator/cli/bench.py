@@ -57,7 +57,12 @@ def reproduce(
         ),
     ] = FIRST_TEST_SEED,
     only: Annotated[
-        str, typer.Option(help="Only settings whose names contain this.", metavar="WORDS", show_default="all")
+        str,
+        typer.Option(
+            help="Only the setting of that name, or else those whose names contain this.",
+            metavar="WORDS",
+            show_default="all",
+        ),
     ] = "",
     profiles: shared.ProfilesFile = None,
     out: Annotated[

@@ -214,8 +214,12 @@ class Experiment:
     """Remarks for the reader."""
 
     def only(self, words: str) -> Experiment:
-        """Return the part with the settings whose names contain these words. Raises SettingError, which lists the names."""
-        settings = tuple(each for each in self.settings if words in each.name)
+        """Return the part with the setting of that name, or else those whose names contain these words.
+
+        Raises SettingError, which lists the names.
+        """
+        exact = tuple(each for each in self.settings if each.name == words)
+        settings = exact or tuple(each for each in self.settings if words in each.name)
         if not settings:
             names = "; ".join(each.name for each in self.settings)
             raise SettingError(f"{self.name} has no setting with {words!r} in its name; its settings: {names}")

@@ -72,8 +72,8 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         default_seeds=30,
     ),
     "sched2": Reproduction(
-        "SCHED2 (Luan et al., GLOBECOM 2019)",
-        "simulator.papers.sched2.experiment",
+        "SCHED2 (Luan et al., GLOBECOM 2019); stored runs with --quick",
+        "simulator.papers.sched2.reproduction.experiment",
         quick_seeds=30,
         default_seeds=30,
     ),

@@ -6,7 +6,8 @@ gain needs no learning. They have its placement (packing), its window and its pr
 - `sched2-spf-local`: smallest product first, and a job that would lose speed by being scattered waits until it would not;
 - `sched2-delay`: delay scheduling (Zaharia et al., EuroSys 2010): shortest first, and a job that would lose speed waits, but not
   for ever. It has waited enough when its whole wait is `patience` times what it would lose. The default was found on training
-  traces (`python -m simulator.papers.sched2.patience`): there the more patience the better, and beyond 16 nothing changes.
+  traces (`python -m simulator.papers.sched2.reproduction.patience`): there the more patience the better, and beyond 16 nothing
+  changes.
 
 Both use the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
 nodes of a rack, and is never delayed; a job without a profile loses nothing. Jobs are never stopped. A job that waits for

@@ -8,8 +8,8 @@ on Common Voice.
 Left open (figures only), and chosen here: the sizes of the other jobs (2, 4, 8, 16 GPUs at 19, 28, 34, 19 %); durations
 log-normal with a median of 1 h and a mean of 90 min, which is the mean run time that the paper reports for its own placements
 (5,422 s), cut at 3 minutes and 24 hours; gaps gamma with a coefficient of variation of 2. That is a load of 0.78 on the
-120 GPUs with best locality. The paper's baselines wait longer than they do there: `simulator.papers.sched2.waits_by_load` finds
-the load at which they wait as long. Batch sizes are chosen too.
+120 GPUs with best locality. The paper's baselines wait longer than they do there:
+`simulator.papers.sched2.reproduction.waits_by_load` finds the load at which they wait as long. Batch sizes are chosen too.
 """
 
 from __future__ import annotations

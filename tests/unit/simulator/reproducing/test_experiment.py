@@ -162,5 +162,7 @@ def test_a_part_of_an_experiment_has_the_claims_of_its_settings() -> None:
     assert [each.name for each in part.settings] == ["large"] == list(part.contenders)
     assert [each.name for each in part.claims] == ["b"]
     assert whole.only("") == whole
+    named = replace(whole, settings=(setting("large, busy"), setting("large")))
+    assert [each.name for each in named.only("large").settings] == ["large"]
     with pytest.raises(SettingError, match=r"toy has no setting with 'huge' in its name; its settings: small; large"):
         whole.only("huge")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.papers.sched2 import localities
+from simulator.papers.sched2.reproduction import localities
 from tests.unit.simulator.commands import Row, run
 
 

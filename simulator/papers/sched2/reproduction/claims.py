@@ -5,8 +5,17 @@ The paper compares its agent with the best of its six baselines. The same is ask
 
 from __future__ import annotations
 
-from simulator.papers.sched2 import contenders as names
-from simulator.papers.sched2.contenders import AGENTS, FEATURES, FIRST_TEN, OURS, PAPERS, UNIFORM, WHOLE_QUEUE, WIDEST
+from simulator.papers.sched2.reproduction import contenders as names
+from simulator.papers.sched2.reproduction.contenders import (
+    AGENTS,
+    FEATURES,
+    FIRST_TEN,
+    OURS,
+    PAPERS,
+    UNIFORM,
+    WHOLE_QUEUE,
+    WIDEST,
+)
 from simulator.reproducing.experiment import Claim
 
 _PAPER = {

@@ -1,4 +1,6 @@
-"""Waiting times of SCHED2's baselines by the mean gap between submits: `python -m simulator.papers.sched2.waits_by_load`.
+"""Waiting times of SCHED2's baselines by the mean gap between submits, as a program.
+
+`python -m simulator.papers.sched2.reproduction.waits_by_load`
 
 The paper gives the mean gap (172 s) and what its baselines wait (19,075 s), but neither durations nor sizes; with those that the
 generator chooses both cannot hold. This looks for the gap at which baselines wait as in the paper, with both readings of what
@@ -111,7 +113,7 @@ def _crossing(gaps: Sequence[float], waits: Sequence[float], wanted: float) -> f
 def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the simulations of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulator.papers.sched2.waits_by_load", description="Waits by gap, as JSON."
+        prog="python -m simulator.papers.sched2.reproduction.waits_by_load", description="Waits by gap, as JSON."
     )
     parser.add_argument("--gaps", type=float, nargs="+", default=GAPS_S, help="seconds")
     parser.add_argument("--seeds", type=int, default=10, help="training traces, at most 30")

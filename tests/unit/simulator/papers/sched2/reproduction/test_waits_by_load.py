@@ -9,7 +9,7 @@ import pytest
 from simulator.cluster.cluster import Cluster
 from simulator.papers.programs import answer
 from simulator.papers.sched2.baselines import BASELINES
-from simulator.papers.sched2.waits_by_load import Row, gap_of, load_of, program
+from simulator.papers.sched2.reproduction.waits_by_load import Row, gap_of, load_of, program
 from tests.unit.simulator.envs.worlds import trace_of
 
 

@@ -1,4 +1,4 @@
-"""Delay scheduling by its patience: `python -m simulator.papers.sched2.patience [--seeds 10]`.
+"""Delay scheduling by its patience: `python -m simulator.papers.sched2.reproduction.patience [--seeds 10]`.
 
 The default of `sched2-delay` is the patience from which on more changes nothing. It is looked for on training traces of the
 calibrated gap, with both readings of what the policy sees: the first ten jobs of the queue, or all of it. It prints one JSON object
@@ -19,7 +19,8 @@ from policies.learned.evaluation.statistics import Mean
 from simulator.cluster.cluster import parse_cluster
 from simulator.papers.programs import answer, progress
 from simulator.papers.sched2.baselines import Baseline
-from simulator.papers.sched2.experiment import CALIBRATED_GAP_S, READINGS
+from simulator.papers.sched2.reproduction.contenders import READINGS
+from simulator.papers.sched2.reproduction.settings import CALIBRATED_GAP_S
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
@@ -72,7 +73,8 @@ def rows(traces: Sequence[Trace], patiences: Sequence[float] = PATIENCES) -> lis
 def program(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the simulations of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulator.papers.sched2.patience", description="Delay scheduling by its patience, as JSON."
+        prog="python -m simulator.papers.sched2.reproduction.patience",
+        description="Delay scheduling by its patience, as JSON.",
     )
     parser.add_argument(
         "--seeds", type=int, default=10, choices=range(1, 31), metavar="N", help="training traces: 1 to 30"

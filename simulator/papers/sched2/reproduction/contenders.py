@@ -22,8 +22,8 @@ from policies.learned.training.agents import Agent, Mask, UniformAgent
 from simulator.agents.episodes import make, play
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
-from simulator.papers.sched2.bounds import bound
-from simulator.papers.sched2.measures import samples
+from simulator.papers.sched2.reproduction.bounds import bound
+from simulator.papers.sched2.reproduction.measures import samples
 from simulator.reproducing.experiment import Contender, Kind, Metric, Run, Setting, policy, run_of
 from simulator.runs.progress import OnProgress
 from simulator.slowdown.registry import build
@@ -48,7 +48,7 @@ READINGS = {FIRST_TEN: WINDOW, WHOLE_QUEUE: 0}
 AGENTS = {FIRST_TEN: OURS, WHOLE_QUEUE: WIDEST}
 UNIFORM = "uniformly random actions"
 """Any possible action of the agent's own environment, void included."""
-OTHERS = ("sjf", "fewest-gpus", "fifo-skip", "random")
+OTHERS = ("sjf", "fewest-gpus", "fifo-skip")
 """Controls that see the whole queue and place a job by best fit, on as few nodes as possible; they know no speeds."""
 STOPPING = ("srtf", "las")
 """The same, which also stop jobs."""

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
-from simulator.papers.sched2.bounds import bounds
+from simulator.papers.sched2.reproduction.bounds import bounds
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.slowdown.profiles.papers import paper_profiles

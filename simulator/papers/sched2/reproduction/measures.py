@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.model import FloatColumn
-from simulator.papers.sched2 import localities
+from simulator.papers.sched2.reproduction import localities
 from simulator.reproducing.experiment import METRICS, Metric
 from simulator.results import metrics
 from simulator.results.fragmentation import Fragmentation

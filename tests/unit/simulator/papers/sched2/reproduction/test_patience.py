@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simulator.papers.programs import answer
-from simulator.papers.sched2 import patience
+from simulator.papers.sched2.reproduction import patience
 
 
 def test_patience_is_looked_for_on_training_traces(
