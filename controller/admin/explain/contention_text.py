@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count, listed, rate
+from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
 
@@ -14,10 +15,24 @@ _UNDISTURBED = 1.05
 
 
 def pace_text(view: CycleView, job: SlurmJob) -> str:
-    """Return a sentence that begins with a space; empty when nothing was measured."""
+    """Return sentences on its speed and its idle GPUs, which begin with a space; empty when nothing was measured."""
     found = view.contention(job)
-    if found is None:
+    return "" if found is None else _speed_text(view, found) + _idle_text(found)
+
+
+def _idle_text(found: Contention) -> str:
+    """Return a hint about GPUs that the job holds and does not use; empty when there are none."""
+    idle, gpus = found.window.idle_gpus, found.window.shape.gpus
+    if not idle:
         return ""
+    were = "was" if idle == 1 else "were"
+    return (
+        f" {idle} of its {count(gpus, 'GPU')} {were} idle in the newest window: ask for as many GPUs as the script uses, and check "
+        "that every rank has one of its own."
+    )
+
+
+def _speed_text(view: CycleView, found: Contention) -> str:
     others = _others(view.beside(found))
     speed = f"It trains at {rate(found.window.steps_per_s)} steps/s"
     if found.sensitivity is None:
@@ -34,6 +49,7 @@ def contention_facts(view: CycleView, job: SlurmJob) -> dict[str, str]:
     if found is None:
         return {}
     facts = {
+        "idle_gpus": str(found.window.idle_gpus),
         "throughput_steps_per_s": f"{found.window.steps_per_s:.6g}",
         "throughput_window_start_s": f"{found.window.start_s:.12g}",
     }

@@ -25,6 +25,7 @@ from controller.state.ledger import Ledger
 from tests.unit.controller.examples.build import job, running, snapshot
 from tests.unit.controller.examples.cycle_views import scene
 from tests.unit.controller.examples.reports import Agents, Training
+from tests.unit.controller.examples.slowed import pace
 
 DL = frozenset({"dl"})
 T0 = 1_000_000 * 30.0
@@ -157,6 +158,21 @@ def test_the_contention_is_one_sentence(store: ProfileStore) -> None:
     assert contention_facts(shown, one)["beside"] == "8_2"
     assert "contention_sensitivity" not in contention_facts(shown, two)
     assert (pace_text(shown, three), contention_facts(shown, three)) == ("", {})
+
+
+@pytest.mark.parametrize(
+    ("idle", "said"), [(0, ""), (1, " 1 of its 4 GPUs was idle "), (3, " 3 of its 4 GPUs were idle ")]
+)
+def test_idle_gpus_are_said_with_a_hint(idle: int, said: str) -> None:
+    found = pace(1, 1.0)
+    found = replace(found, window=replace(found.window, idle_gpus=idle))
+    shown = scene(running("1", on={"n1": 2, "n2": 2}, raw_id=1), measured={found.window.run: found})
+    job = shown.find("1")
+    assert job is not None
+    words = pace_text(shown, job)
+    assert said in words
+    assert ("ask for as many GPUs as the script uses" in words) == bool(idle)
+    assert contention_facts(shown, job)["idle_gpus"] == str(idle)
 
 
 # --- the store, read beside its writer

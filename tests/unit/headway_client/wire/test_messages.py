@@ -14,7 +14,7 @@ import headway_client as public
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from headway_client import EventKind, InvalidRequestError, JobState, ProtocolError
-from headway_client.answers import jobs, preemptions, profiles, reports, requests, slowdown_rows, status
+from headway_client.answers import jobs, preemptions, profiles, reports, requests, slowdown_rows, status, usage
 from headway_client.answers.kinds import Flag, Many, Maybe, Number, Real, Sub, Table, Text
 from headway_client.answers.message import Message
 from headway_client.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, field, varint
@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 
 from protos.headway.v1 import admin_pb2 as pb
 
-MODULES = (jobs, preemptions, profiles, reports, requests, slowdown_rows, status)
+MODULES = (jobs, preemptions, profiles, reports, requests, slowdown_rows, status, usage)
 MESSAGES: dict[str, type[Message]] = {
     name: value
     for module in MODULES
     for name, value in vars(module).items()
     if inspect.isclass(value) and issubclass(value, Message) and value is not Message
 }
-WITHOUT_WORDS = {"GetStatusRequest", "GetQueueRequest", "GetPolicyRequest"}
+WITHOUT_WORDS = {"GetStatusRequest", "GetQueueRequest", "GetPolicyRequest", "GetUsageRequest"}
 _CASES = sorted(MESSAGES.keys() - {"EmptyRequest"})
 
 
