@@ -15,6 +15,7 @@ import numpy as np
 from simulator.errors import SettingError
 from simulator.papers.marl.reproduction.claims import claims
 from simulator.papers.marl.reproduction.contenders import BOUND, OURS, TRAININGS, contenders
+from simulator.papers.marl.reproduction.curves import progress
 from simulator.papers.marl.reproduction.settings import ARRIVALS, JCT, MEASURES, NETWORKS, SERVERS, SHOWN, TRAINED
 from simulator.papers.marl.reproduction.stored import RUNS, STORE
 from simulator.reproducing.experiment import Contender, Experiment, ExperimentResults, Kind, Run, Setting
@@ -68,10 +69,10 @@ def _untrained(_where: Setting, _seed: int, _report: OnProgress | None) -> Run:
 
 
 def pictures(results: ExperimentResults) -> list[Picture]:
-    """Return the mean JCT of all contenders in the form of figures 7, 8 and 9."""
+    """Return the mean JCT of all contenders in the form of figures 7, 8 and 9, and learning curves in that of figure 10a."""
     there = {setting.name for setting in results.experiment.settings}
     shown = {title: [each.name for each in of if each.name in there] for title, of in _FIGURES.items()}
-    return [_bars(title, names) for title, names in shown.items() if names]
+    return [*(_bars(title, names) for title, names in shown.items() if names), progress()]
 
 
 def _bars(title: str, settings: list[str]) -> Picture:
