@@ -113,7 +113,7 @@ class _Request:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of PreemptRequest."""
     note: str = ""
-    """What the user should know about the job afterwards."""
+    """Facts about the job that its user should know afterwards."""
 
 
 def _preempt(request: _Request, as_json: bool, config: Path | None, socket: Path | None) -> None:
