@@ -43,11 +43,11 @@ test: setup $(DOCS_STAMP)
 	@$(BIN)/python -m slurm.prerequisites --install-if-root
 	@echo "tests that take minutes will be left out: \`make test-slow\` runs them" >&2
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target collect check
-	# Six at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
+	# Eight at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
 	# by default those with the fewest tests would come last.
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 6 --dist loadfile --no-loadscope-reorder --durations 15
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
 
-# Every process of the tests imports all of them. The first import compiles them, which six processes would do at once.
+# Every process of the tests imports all of them. The first import compiles them, which eight processes would do at once.
 collect: setup
 	@found=$$($(BIN)/python -m pytest -m "not slow" --collect-only --quiet --quiet) || { echo "$$found"; exit 1; }
 

@@ -92,11 +92,13 @@ def _timed(
 ) -> Latency:
     simulation, _ = scenario.simulation(timed)
     jobs = len(simulation.trace)
+    were_frozen = gc.get_freeze_count() > 0
     gc.freeze()
     while len(timed.taken) != decisions and len(simulation.finished.index) < jobs and simulation.advance():
         simulation.decide()
         on_progress((simulation.loop.arrived + len(simulation.finished.index)) / (2 * jobs))
-    gc.unfreeze()
+    if not were_frozen:  # a caller that has frozen its objects relies on that
+        gc.unfreeze()
     if not timed.taken:
         raise SettingError(
             f"{scenario.options.trace}: no job was submitted, so {name} decided nothing; give another trace"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -53,6 +54,12 @@ def test_so_many_decisions_and_a_table(latency) -> None:
     row = next(line.split() for line in out.splitlines() if line.strip().startswith("fifo"))
     assert row[:2] == ["fifo", "2"]
     assert "only CPU time is meaningful" in out
+
+
+def test_objects_that_the_caller_has_frozen_stay_frozen(latency) -> None:
+    gc.freeze()
+    latency("--policies", "fifo", "--decisions", 1)
+    assert gc.get_freeze_count() > 0
 
 
 def test_a_policy_that_does_not_exist_is_one_line(latency) -> None:
