@@ -49,4 +49,4 @@ async def _next(coming: asyncio.Queue[LoggedEvent], within_s: float) -> LoggedEv
 
 
 def _message(event: LoggedEvent) -> admin_pb2.Event:
-    return admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text)
+    return admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text, user=event.user)

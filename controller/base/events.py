@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ class LoggedEvent:
     job_id: str
     """Empty when the event is not about one job."""
     text: str
+    user: str = ""
+    """The job's user; empty when the event is not about one job, or the user is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class EventLog:
         self._file = file
         self._recent: deque[LoggedEvent] = deque(maxlen=KEPT)
         self._listeners: set[asyncio.Queue[LoggedEvent]] = set()
+        self._read_users: Callable[[], Mapping[str, str]] = dict
+        self._users: Mapping[str, str] | None = None
         if file is not None:
             self._recent.extend(found for line in file.read() if (found := _decode(line)) is not None)
 
@@ -76,9 +80,20 @@ class EventLog:
             return ""
         return f"events cannot be written to {self._file.path}: {self._file.problem}; a restart forgets them"
 
+    def know(self, users: Callable[[], Mapping[str, str]]) -> None:
+        """Take the users of jobs, by job id, from there; it is called when the next event is about a job."""
+        self._read_users, self._users = users, None
+
+    def _user_of(self, job_id: str) -> str:
+        if not job_id:
+            return ""
+        if self._users is None:
+            self._users = self._read_users()
+        return self._users.get(job_id, "")
+
     def add(self, kind: str, job_id: str, text: str) -> None:
         """Add an event, and send it to all listeners."""
-        event = LoggedEvent(self._clock.now(), kind, job_id, text)
+        event = LoggedEvent(self._clock.now(), kind, job_id, text, self._user_of(job_id))
         self._recent.append(event)
         if self._file is not None:
             self._file.append(asdict(event))
@@ -112,5 +127,6 @@ def _decode(line: dict[str, Any]) -> LoggedEvent | None:
         case {"time_s": time_s, "kind": str(kind), "job_id": str(job_id), "text": str(text)} if is_number(
             time_s, 0.0, _LATEST_S
         ):
-            return LoggedEvent(float(time_s), kind, job_id, text)
+            user = line.get("user", "")  # files of earlier versions have none
+            return LoggedEvent(float(time_s), kind, job_id, text, user if isinstance(user, str) else "")
     return None

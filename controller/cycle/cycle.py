@@ -59,6 +59,7 @@ class Cycle:
         self._settings = settings
         self._decider = decider
         self._ledger = ledger
+        self._events = events
         self._clock = clock
         self._preemptions = preemptions
         self._knowledge = knowledge
@@ -79,6 +80,7 @@ class Cycle:
     async def run(self, snapshot: SlurmSnapshot, holds: Holds | None = None) -> CycleResult:
         """Carry out the whole cycle for this snapshot. `holds`: users' holds, read before the snapshot."""
         begun_s = self._clock.monotonic()
+        self._events.know(lambda: {job.key.job_id: job.user for job in snapshot.jobs})
         changes = self._keeper.update(snapshot, self._settings())
         self._applier.keep(self._keeper.jobs)
         self._preemptions.update(snapshot)

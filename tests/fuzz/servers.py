@@ -48,6 +48,7 @@ _JOB_FRAMES = [
 _ADMIN_CALLS = {
     "GetStatus": b"",
     "GetQueue": b"",
+    "GetUsage": b"",
     "Why": admin_pb2.WhyRequest(job_id="7_1").SerializeToString(),
     "GetPolicy": b"",
     "UsePolicy": admin_pb2.UsePolicyRequest(address="unix:///nowhere/x.sock").SerializeToString(),

@@ -219,5 +219,5 @@ def show_event(event: admin_pb2.Event) -> None:
     """Print one line."""
     line = safe_text(f"{clock_time(event.time_s)}  ")
     line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
-    line.append_text(safe_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
+    line.append_text(safe_text(f"  {event.job_id:<8}  {event.user:<8}  {event.text}".rstrip()))
     put(open_console(), line)

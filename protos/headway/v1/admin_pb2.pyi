@@ -1303,12 +1303,15 @@ class Event(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     time_s: _builtins.float
     kind: _builtins.str
     """placed, started, ended, held, released, preempt, advice, decision, fallback, policy, error."""
     job_id: _builtins.str
     """Empty = the event is not about one job."""
     text: _builtins.str
+    user: _builtins.str
+    """The job's user; empty = the event is not about one job, or the user is not known."""
     def __init__(
         self,
         *,
@@ -1316,10 +1319,11 @@ class Event(_message.Message):
         kind: _builtins.str = ...,
         job_id: _builtins.str = ...,
         text: _builtins.str = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "text", b"text", "time_s", b"time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "text", b"text", "time_s", b"time_s", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -126,5 +126,7 @@ class Event(Message):
     kind: EventKind = word(2, EventKind)
     job_id: str = text(3)
     """Empty = the event is not about one job."""
+    user: str = text(5)
+    """The job's user; empty = the event is not about one job, or the user is not known."""
     text: str = text(4)
     """A sentence for people."""

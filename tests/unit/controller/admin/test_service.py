@@ -331,6 +331,18 @@ async def test_events_come_as_they_happen(folder):
         call.cancel()
 
 
+async def test_events_of_a_job_name_its_user_from_the_first_on(folder):
+    world = world_in(folder)
+    world.sbatch(10, gpus_per_node=1, user="ann")
+    await world.go_on(30)
+    async with served(world) as (_, status):
+        call = status.WatchEvents(pb.WatchEventsRequest(since_s=0, past_only=True))
+        async with asyncio.timeout(DEADLINE_S):
+            found = [(event.kind, event.user) async for event in call if event.job_id]
+    assert {kind for kind, _ in found} >= {"placed", "started", "ended"}
+    assert {user for _, user in found} == {"ann"}
+
+
 async def events_in(call):
     """Texts of the events of a call that ends."""
     async with asyncio.timeout(DEADLINE_S):

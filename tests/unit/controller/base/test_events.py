@@ -68,3 +68,25 @@ def test_events_that_cannot_be_written_are_known_and_told(tmp_path: Path) -> Non
     log.add("placed", "7", "n1")
     assert [event.job_id for event in log.recent()] == ["7"]
     assert log.trouble.endswith("events.jsonl: No such file or directory; a restart forgets them")
+
+
+def test_events_name_the_jobs_user_also_after_a_restart(tmp_path: Path) -> None:
+    path, clock = tmp_path / "events.jsonl", VirtualClock()
+    readings: list[int] = []
+
+    def users() -> dict[str, str]:
+        readings.append(1)
+        return {"7": "ann"}
+
+    log = EventLog(clock, events_file(path))
+    log.add("placed", "7", "before anything is known")
+    log.know(users)
+    for job_id in ("", "7", "8", "7"):
+        log.add("started", job_id, "")
+    found = [(event.job_id, event.user) for event in EventLog(clock, events_file(path)).recent()]
+    assert found == [("7", ""), ("", ""), ("7", "ann"), ("8", ""), ("7", "ann")]
+    assert len(readings) == 1
+    # and a file of an earlier version, or a wrong one, costs the user alone
+    old = {"time_s": 1, "kind": "placed", "job_id": "7", "text": "n1"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (old, {**old, "user": 5})))
+    assert [event.user for event in EventLog(clock, events_file(path)).recent()] == ["", ""]
