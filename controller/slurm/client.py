@@ -94,7 +94,7 @@ class ResourceRequest:
     """GPUs by socket, which only Slurm places: a job with these alone counts as one without GPUs."""
     max_nodes_in_doubt: bool = False
     """Newer releases (seen on 24.11 to 26.05) show a held job of --gpus with a maximum of one node, whether its user gave --nodes=1
-    or no number of nodes."""
+    or no number of nodes; 24.11 shows jobs of --gpus-per-task so too."""
 
     @property
     def has_gpus(self) -> bool:

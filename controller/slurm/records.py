@@ -32,6 +32,8 @@ class JobRecord:
     gpus_by_index: tuple[tuple[int, int], ...] = ()
     """Index and number of each of the GPUs that the job asks for, where types only number them (g0, g1, ...): by node, or else by
     job. Empty for every other request."""
+    min_cpus_node: int | None = None
+    """CPUs that each node of the job must have; None: not known."""
 
 
 def largest_node(nodes: Iterable[SlurmNode]) -> int:
@@ -46,6 +48,7 @@ def without_false_bound(job: SlurmJob, largest: int) -> SlurmJob:
     the maximum: one node is right for them in any case. `largest` is the GPUs of the largest node; 0: not known.
     """
     request = job.request
-    if not request.max_nodes_in_doubt or not largest or (request.gpus_per_job or 0) <= largest:
+    total = request.gpus_per_job or (request.gpus_per_task or 0) * request.num_tasks
+    if not request.max_nodes_in_doubt or not largest or total <= largest:
         return job
     return replace(job, request=replace(request, max_nodes=0, max_nodes_in_doubt=False))

@@ -135,6 +135,13 @@ class Placing:
         await bench.client.release([key])
         assert held_gpus(await running(bench, key)) == dict.fromkeys(_picked(bench, 3), 2)
 
+    async def test_a_pin_of_tasks_with_gpus_of_their_own_can_be_changed(self, bench: SlurmBench) -> None:
+        key, job = await submit_held(bench, Order(gpus_per_task=1, ntasks=4))
+        for count in (2, 1, 4, 2):
+            assert await bench.client.pin([Pin(key, _picked(bench, count), 4 // count, job.request)]) == {}
+        await bench.client.release([key])
+        assert held_gpus(await running(bench, key)) == dict.fromkeys(_picked(bench, 2), 2)
+
     @pytest.mark.parametrize("form", FORMS)
     async def test_unpin_gives_the_request_back(self, bench: SlurmBench, form: str) -> None:
         key, job = await submit_held(bench, FORMS[form](2))

@@ -271,7 +271,7 @@ def _request(job: Any, gpus: Any) -> ResourceRequest:
         tasks_per_node=job.ntasks_per_node,
         cpus_per_task=getattr(job, "cpus_per_task", None) or None,
         gpus_fixed=gpus.mixed or counted > 1,
-        max_nodes_in_doubt=bool(per_job) and job.max_nodes == 1 and job.state == "PENDING",
+        max_nodes_in_doubt=bool(per_job or per_task) and not per_node and job.max_nodes == 1 and job.state == "PENDING",
     )
 
 

@@ -104,7 +104,9 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     array_id = job.array_job_id
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
-    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index)
+    least_cpus = fields.get("MinCPUsNode", "")
+    min_cpus_node = int(least_cpus) if least_cpus.isdecimal() else None
+    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index, min_cpus_node)
 
 
 def _job(

@@ -128,7 +128,7 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
 
 def _is_bound_in_doubt(fields: dict[str, str], gpus: GpuRequest, max_nodes: int) -> bool:
     """Return whether the maximum of one node may be none. ReqTRES= is in the records of the releases that show it so."""
-    by_total = bool(gpus.per_job) and not gpus.per_node and not gpus.per_task
+    by_total = bool(gpus.per_job or gpus.per_task) and not gpus.per_node
     return by_total and max_nodes == 1 and "ReqTRES" in fields and fields["JobState"] == "PENDING"
 
 

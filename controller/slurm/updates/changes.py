@@ -12,8 +12,11 @@ What Slurm 22.05 does with an update, measured:
 - An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
 - Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks
-  waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect. They refuse
-  `TasksPerNode=0`, and with any other value set the tasks to its product with the nodes.
+  waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect.
+- Newer releases (24.11.5, 26.05.5) set the tasks to the product of `TasksPerNode` and the nodes, again when the job starts: the
+  number must divide the tasks. They take it back (`TasksPerNode=0`) only from a job that may run on one node, and refuse it
+  otherwise, after they have changed the CPUs. They raise `MinCPUsNode` with it, never lower it, and raise the job's CPUs to its
+  product with the nodes; so it is sent too.
 - Newer releases start a job of --gpus-per-node with `NumNodes=1-500000` on every free node (24.11.5), so it gets its least number
   as the maximum.
 - A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
@@ -90,8 +93,11 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     if refusal is not None:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
+    tasks_per_node = _wanted_tasks_per_node(found, pin)
+    if taken_back := _tasks_per_node_taken_back(found, tasks_per_node, original):
+        return _update(job, taken_back)
     words = binding_words(found.record, request, pin) if pin.gpu_masks else _gpu_words(found, _wanted_gpus(pin))
-    words += _task_words(found, _wanted_tasks_per_node(pin), original)
+    words += _task_words(found, tasks_per_node, original)
     bound = _node_count_is_bound(found, count)
     # They follow in an update of their own, as soon as the job shows its nodes.
     sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
@@ -102,6 +108,8 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
             words.append(f"NumCPUs={original.num_cpus}")
     elif original.num_tasks < count and not pin.resized:
         words += _enough_tasks(request, original, count)
+    elif original.gpus_per_task and request.num_cpus < original.num_cpus and not pin.resized:
+        words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
     # After a requeue the begin time is Slurm's. Before, it is the user's, and stays, whatever our clock said at the placement.
@@ -119,6 +127,8 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     refusal = None if job.is_restarted_by_slurm else _not_held(job)
     if refusal is not None:
         return refusal
+    if taken_back := _tasks_per_node_taken_back(found, original.tasks_per_node, original):
+        return _update(job, taken_back)
     request = job.request
     if is_bound(found.record, original):
         # Slurm accepts no request without indices any more. It places the job on GPUs with these, and on as many nodes.
@@ -324,11 +334,15 @@ def _gpu_words(found: Found, wanted: _GpuCounts | ResourceRequest) -> list[str]:
     return words
 
 
-def _wanted_tasks_per_node(pin: Pin) -> int | None:
+def _wanted_tasks_per_node(found: Found, pin: Pin) -> int | None:
     """Return the tasks for each node to request: without a number, Slurm would put 3 and 1 of 4 tasks with GPUs on two nodes."""
     here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
     if pin.original.gpus_per_task and pin.gpus_per_node is not None:
-        return here if len(pin.nodes) > 1 else None  # all tasks on one node need no number
+        if len(pin.nodes) == 1:
+            return None  # all tasks on one node need no number
+        # Nor does one task on each node, and newer releases take a number back only by a detour.
+        needs_none = here == 1 and found.job.request.tasks_per_node is None and _is_newer(found)
+        return None if needs_none else here
     return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
 
 
@@ -345,18 +359,37 @@ def _enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: in
 
 
 def _task_words(found: Found, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
-    request = found.job.request
-    if request.tasks_per_node == tasks_per_node:
+    if found.job.request.tasks_per_node == tasks_per_node:
         return []
-    if tasks_per_node is None and found.record.gres_prefix == NEWER_GRES:
-        # Newer releases do not take the number back. It is a maximum beside the number of tasks, so that number removes it. But
-        # with it they multiply the tasks by the nodes, so the nodes are given back first.
-        unbounded = (request.tasks_per_node or 0) >= original.num_tasks
-        return [] if unbounded or not found.updated else [f"TasksPerNode={original.num_tasks}"]
     words = [f"TasksPerNode={tasks_per_node or 0}"]
-    if tasks_per_node and original.tasks_per_node and original.cpus_per_task:
+    if _is_newer(found):
+        words += _least_cpus_words(found, tasks_per_node or 1)
+    elif tasks_per_node and original.tasks_per_node and original.cpus_per_task:
         words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")
     return words
+
+
+def _tasks_per_node_taken_back(found: Found, wanted: int | None, original: ResourceRequest) -> list[str]:
+    """Return the words of an update that takes a number of tasks on a node back; empty when there is none to take back.
+
+    Newer releases do so only while the job may run on one node. Nodes and CPUs follow in updates of their own.
+    """
+    if wanted is not None or found.job.request.tasks_per_node is None or not _is_newer(found):
+        return []
+    return [f"NumNodes=1-{MANY_NODES}", *_task_words(found, None, original), "ReqNodeList="]
+
+
+def _least_cpus_words(found: Found, tasks_per_node: int) -> list[str]:
+    """Return the word for the least CPUs of a node that so many tasks need; a larger number, which the user gave, stays."""
+    request = found.job.request
+    each = request.cpus_per_task or 1
+    derived = (request.tasks_per_node or 1) * each
+    return [f"MinCPUsNode={tasks_per_node * each}"] if found.record.min_cpus_node in {None, derived} else []
+
+
+def _is_newer(found: Found) -> bool:
+    """Return whether this is one of the releases that this module calls newer."""
+    return found.record.gres_prefix == NEWER_GRES
 
 
 def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -> list[str]:
@@ -415,7 +448,7 @@ def _most_nodes(found: Found, original: ResourceRequest) -> int:
     least number.
     """
     least_suffices = original.gpus_per_node is not None and original.num_tasks <= original.min_nodes
-    takes_all = found.record.gres_prefix == NEWER_GRES and least_suffices
+    takes_all = _is_newer(found) and least_suffices
     return original.max_nodes or (original.min_nodes if takes_all else 0)
 
 

@@ -60,6 +60,7 @@ class TestCommandLine(SlurmContract):
             (["--gres=gpu:2", "-N2", "--ntasks-per-node=3"], ("n1", "n4"), 2),
             (["--gpus-per-task=2", "-n4"], ("n2", "n3"), 4),
             (["--gpus-per-task=2", "-n4"], ("n2",), 8),
+            (["--gpus-per-task=1", "-n4", "-c2", "-N2-4"], ("n2", "n3"), 2),
             (["--gpus=8", "--cpus-per-gpu=2"], ("n3", "n4"), 4),
             (["--gpus=8", "--mem-per-gpu=1G"], ("n3", "n4"), 4),
             (["--gpus=8", "-N2", "-w", "n2", "-x", "n4"], ("n2", "n3"), 4),

@@ -24,8 +24,9 @@ class Job:
     tasks: int = 1
     """Number of tasks that the user gave with -n; the number of nodes can raise the value that is shown."""
     exact_tasks: bool = False
-    """True as on 24.11: a number of tasks that the user gave is not raised with the nodes, TasksPerNode=0 is refused, other numbers
-    are multiplied by the nodes, and NumTasks sets the CPUs to the tasks."""
+    """True as on 24.11 and 26.05: a number of tasks that the user gave is not raised with the nodes, TasksPerNode=0 is refused
+    while the job needs more than one node, other numbers are multiplied by the nodes and raise MinCPUsNode, which is multiplied by
+    the nodes in turn, and NumTasks sets the CPUs to the tasks."""
 
     @property
     def job_id(self) -> str:
@@ -33,6 +34,11 @@ class Job:
         array = self.fields.get("array", "")
         words = dict(word.split("=") for word in array.split())
         return f"{words['ArrayJobId']}_{words['ArrayTaskId']}" if words else str(self.raw)
+
+    @property
+    def least_nodes(self) -> str:
+        """Return the least number of nodes, as Slurm uses it."""
+        return self.fields.get("tres", "node=1").rpartition("node=")[2]
 
     def line(self) -> str:
         """Return the job as scontrol prints it."""
@@ -133,12 +139,13 @@ class Slurmctld:
             return f"{job_id}: Job is no longer pending execution"
         if not set(filter(None, changes.get("ReqNodeList", "").split(","))) <= set(NODES):
             return f"{job_id}: Invalid node name specified"
-        if job.exact_tasks and changes.get("TasksPerNode") == "0":
-            return f"{job_id}: Invalid task count specified"
+        nodes = changes.get("NumNodes", job.least_nodes).partition("-")[0]
+        if job.exact_tasks and changes.get("TasksPerNode") == "0" and nodes != "1":
+            return f"{job_id}: Task count specification invalid"
         if job_id not in self.deaf:
             # slurmctld takes the CPUs before the tasks, and the nodes before the tasks on each.
-            order = {"NumCPUs": 0, "NumNodes": 1} if job.exact_tasks else {}
-            for key, value in sorted(changes.items(), key=lambda change: order.get(change[0], 2)):
+            order = {"NumCPUs": 0, "NumNodes": 1, "MinCPUsNode": 2} if job.exact_tasks else {}
+            for key, value in sorted(changes.items(), key=lambda change: order.get(change[0], 3)):
                 _apply(job, key, value)
         return ""
 
@@ -179,29 +186,32 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["gpus"] = " ".join([*others, f"{key}={value}"]) + " "
         case "TasksPerNode":
             fields["tasks_per_node"] = value
-            if job.exact_tasks:
-                tasks = int(value) * int(fields.get("tres", "node=1").rpartition("node=")[2])
-                fields.update(num_tasks=str(tasks), num_cpus=str(tasks))
-                job.tasks = tasks
+            if job.exact_tasks and value != "0":
+                each, least = int(fields.get("cpus_per_task", "1")), int(job.least_nodes)
+                job.tasks = int(value) * least
+                min_cpus = max(int(fields.get("min_cpus", "1")), int(value) * each)
+                fields.update(num_tasks=str(job.tasks), num_cpus=str(min_cpus * least), min_cpus=str(min_cpus))
         case "CPUsPerTask":
             fields["cpus_per_task"] = value
         case "MinMemoryNode":
             fields["memory"] = f"MinMemoryNode={value}M"
         case "MinCPUsNode":
-            pass  # nobody reads it
+            fields["min_cpus"] = value
+            if job.exact_tasks:
+                fields["num_cpus"] = str(int(value) * int(job.least_nodes))
         case "NumTasks":
             job.tasks = int(value)
             fields["num_tasks"] = value
             if job.exact_tasks:
                 fields["num_cpus"] = value
         case "NumCPUs":
-            nodes = int(fields.get("tres", "node=1").rpartition("node=")[2])
-            fields["num_cpus"] = str(max(int(value), nodes))
+            fields["num_cpus"] = str(max(int(value), int(job.least_nodes)))
         case "NumNodes":
             least = int(value.split("-", maxsplit=1)[0])
             tasks = job.tasks if job.exact_tasks else max(job.tasks, least)
             fields.update(num_nodes=value, tres=f"cpu=1,node={least}", num_tasks=str(tasks))
-            fields["num_cpus"] = str(max(int(fields.get("num_cpus", "1")), least))
+            cpus = least * int(fields.get("min_cpus", "1")) if job.exact_tasks else least
+            fields["num_cpus"] = str(max(int(fields.get("num_cpus", "1")), cpus))
         case "StartTime":
             fields["eligible"] = "Unknown" if value == "now" else at(int(value.removeprefix("uts")))
         case _:

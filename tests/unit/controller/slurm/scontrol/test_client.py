@@ -562,23 +562,58 @@ async def test_a_job_on_more_nodes_than_the_tasks_that_its_user_gave_gets_as_man
     assert (await job_of(client)).request == original
 
 
-async def test_a_number_of_tasks_on_a_node_that_newer_releases_keep_bounds_nothing_any_more() -> None:
-    job = held(7, num_tasks="4", num_cpus="4", gpus="TresPerTask=gres/gpu=2 ", tres="cpu=4,node=1")
+@pytest.mark.parametrize(("least", "most"), [(1, 0), (2, 4)])
+async def test_newer_releases_take_a_number_of_tasks_on_a_node_back_while_one_node_would_do(
+    least: int, most: int
+) -> None:
+    num_nodes = f"{least}-{most}" if most else "1"
+    gpus, tres = "TresPerTask=gres/gpu=2 ", f"cpu=8,node={least}"
+    job = held(
+        7, num_tasks="4", num_cpus="8", cpus_per_task="2", min_cpus="2", gpus=gpus, tres=tres, num_nodes=num_nodes
+    )
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    for _ in range(2):
+        assert await client.pin([Pin(KEY, ("n1", "n2"), 4, original)]) == {}
+        assert (slurm["7"]["tasks_per_node"], slurm["7"]["min_cpus"], slurm["7"]["num_cpus"]) == ("2", "4", "8")
+        assert await client.unpin({KEY: original}) == {}
+        assert (slurm["7"]["tasks_per_node"], slurm["7"]["min_cpus"]) == ("0", "2")
+        assert (await job_of(client)).request == original
+
+
+async def test_newer_releases_need_no_number_for_one_task_on_each_node() -> None:
+    gpus, tres = "TresPerTask=gres/gpu=2 ", "cpu=2,node=2"
+    job = held(7, num_tasks="2", num_cpus="2", gpus=gpus, tres=tres, num_nodes="2-2")
+    job.exact_tasks = True
+    slurm = Slurmctld(job)
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, ("n1", "n2"), 2, original)]) == {}
+    assert slurm.commands("update") == ["update JobId=7 ResetAccrueTime ReqNodeList=n1,n2"]
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
+
+
+async def test_a_least_number_of_cpus_on_a_node_that_the_user_gave_stays() -> None:
+    gpus = "TresPerTask=gres/gpu=2 "
+    job = held(7, num_tasks="4", num_cpus="16", min_cpus="16", gpus=gpus, tres="cpu=16,node=1")
     job.exact_tasks = True
     slurm = Slurmctld(job)
     client = client_of(slurm)
     original = (await job_of(client)).request
     assert await client.pin([Pin(KEY, ("n1", "n2"), 4, original)]) == {}
-    assert slurm["7"]["tasks_per_node"] == "2"
     assert await client.unpin({KEY: original}) == {}
-    assert slurm["7"]["tasks_per_node"] == "4"
-    assert (await job_of(client)).request == original
+    assert slurm["7"]["min_cpus"] == "16"
 
 
+@pytest.mark.parametrize("by_task", [False, True])
 @pytest.mark.parametrize(("gpus", "nodes"), [(12, (1, 0)), (8, (1, 1))])
-async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[int, int]) -> None:
+async def test_a_maximum_of_one_node_that_is_only_shown(gpus: int, nodes: tuple[int, int], by_task: bool) -> None:
     """Newer releases show 1-1 for a held job without --nodes; more GPUs than a node has show that it is none."""
-    line = job_line(num_nodes="1-1", gpus=f"TresPerJob=gres/gpu:{gpus} ", admin_comment=HOLD_MARK)
+    text = "TresPerTask=gres/gpu=1 " if by_task else f"TresPerJob=gres/gpu:{gpus} "
+    line = job_line(num_nodes="1-1", num_tasks=str(gpus), gpus=text, admin_comment=HOLD_MARK)
     line = line.replace(" TRES=", " ReqTRES=")
     slurm = Slurmctld(held(7))
     slurm.jobs["7"].line = lambda: line  # type: ignore[method-assign]

@@ -22,7 +22,7 @@ _JOB = (
     "SecsPreSuspend=0 LastSchedEval={evaluated} Scheduler={scheduler} Partition={partition} "
     "AllocNode:Sid=login1:7515 ReqNodeList={req_nodes} ExcNodeList={exc_nodes} NodeList={nodes} {host}"
     "NumNodes={num_nodes} NumCPUs={num_cpus} NumTasks={num_tasks} CPUs/Task={cpus_per_task} ReqB:S:C:T=0:0:*:* TRES={tres} "
-    "Socks/Node=* NtasksPerN:B:S:C={tasks_per_node}:0:*:* CoreSpec=* {details}MinCPUsNode=1 {memory} MinTmpDiskNode=0 "
+    "Socks/Node=* NtasksPerN:B:S:C={tasks_per_node}:0:*:* CoreSpec=* {details}MinCPUsNode={min_cpus} {memory} MinTmpDiskNode=0 "
     "Features={features} {reservation}DelayBoot=00:00:00 OverSubscribe={oversubscribe} Contiguous=0 Licenses={licenses} "
     "Network={network} Command={command} WorkDir={workdir} {admin_comment}{comment}StdErr={stderr} StdIn=/dev/null "
     "StdOut={stdout} Power= {gpus}{mail}"
@@ -34,7 +34,8 @@ _PENDING = {
     "time_limit": "UNLIMITED", "submit": at(), "eligible": "Unknown", "start": "Unknown", "end": "Unknown",
     "evaluated": at(), "scheduler": "Main", "partition": "dl", "req_nodes": "(null)", "exc_nodes": "(null)",
     "nodes": "", "host": "", "num_nodes": "1", "num_cpus": "1", "num_tasks": "1", "cpus_per_task": "1",
-    "tres": "cpu=1,mem=1000M,node=1,billing=1", "tasks_per_node": "0", "details": "", "memory": "MinMemoryCPU=1000M",
+    "tres": "cpu=1,mem=1000M,node=1,billing=1", "tasks_per_node": "0", "min_cpus": "1", "details": "",
+    "memory": "MinMemoryCPU=1000M",
     "features": "(null)", "reservation": "", "oversubscribe": "OK", "licenses": "(null)", "network": "(null)",
     "command": "/home/ann/train.sh", "workdir": "/home/ann", "admin_comment": "", "comment": "",
     "stderr": "/dev/null", "stdout": "/dev/null", "gpus": "TresPerNode=gres:gpu:2 ", "mail": "",
