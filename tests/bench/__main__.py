@@ -32,7 +32,7 @@ ALL = (
     "estimates",
 )
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""
-LONG = ("size", "backlog")
+LONG = ("size", "backlog", "starts")
 """Others that take long, and run only when they are named."""
 _NO_SLURM = frozenset({"cycle", "jobside", "marl", "web", "estimates"})
 RESULTS = Path("bench-results")
