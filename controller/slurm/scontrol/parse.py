@@ -106,7 +106,9 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
     least_cpus = fields.get("MinCPUsNode", "")
     min_cpus_node = int(least_cpus) if least_cpus.isdecimal() else None
-    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index, min_cpus_node)
+    return JobRecord(
+        int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index, min_cpus_node
+    )
 
 
 def _job(
