@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from policies.learned.training.systems import TEST_SEEDS
+from simulator.errors import SettingError
 from simulator.papers.sched2.reproduction.contenders import contenders
 from simulator.papers.sched2.reproduction.measures import BEHAVIOUR, PERFORMANCE, measures
 from simulator.papers.sched2.reproduction.settings import CALIBRATED, settings
@@ -47,11 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def chosen(every: Sequence[Setting], words: Sequence[str] | None) -> list[Setting]:
-    """Return the settings of these names, or else those whose names contain one of these words; all of them for None."""
+    """Return, for each of these words, the setting of that name, or else those whose names contain it; all of them for None.
+
+    Raises SettingError, which lists the names, for words that no name contains.
+    """
     if words is None:
         return list(every)
-    named = [each for each in every if each.name in words]
-    return named or [each for each in every if any(word in each.name for word in words)]
+    found: set[str] = set()
+    for word in words:
+        names = {each.name for each in every if each.name == word} or {each.name for each in every if word in each.name}
+        if not names:
+            raise SettingError(
+                f"no setting has {word!r} in its name; the names: {'; '.join(each.name for each in every)}"
+            )
+        found |= names
+    return [each for each in every if each.name in found]
 
 
 def _work(only: Sequence[str] | None, words: Sequence[str] | None) -> Iterator[tuple[Setting, Contender]]:

@@ -143,7 +143,11 @@ def test_storing_runs_what_is_asked_for_and_keeps_the_rest(tmp_path: Path, monke
     assert {"reused", "effectiveness"} <= set(found[CALIBRATED]["fifo"])
     assert "reused" not in found["gap 224 s"]["fifo"]
     mixes = [f"{CALIBRATED}, {share:.0%} on one GPU" for share in MIXES]
-    assert [each.name for each in stored.chosen(settings(paper_profiles("sched2")), ["on one GPU"])] == mixes
+    every = settings(paper_profiles("sched2"))
+    assert [each.name for each in stored.chosen(every, ["on one GPU"])] == mixes
+    assert [each.name for each in stored.chosen(every, ["on one GPU", CALIBRATED])] == [CALIBRATED, *mixes]
+    with pytest.raises(SettingError, match=r"no setting has 'gap 1 s' in its name; the names: gap 103 s; "):
+        stored.chosen(every, ["gap 1 s"])
 
 
 _DOCS = Path(__file__).parents[6] / "docs" / "policies" / "sched2.md"
