@@ -115,7 +115,11 @@ def _job(container: Container, gres: str) -> str:
             case $state in *PENDING|*RUNNING|*COMPLETING) sleep 1 ;; *) break ;; esac
         done
         echo $state
-        case $state in *COMPLETED) ;; *) scontrol show job $id | grep -E 'Reason=|ExitCode=|StartTime=|NodeList=' ;; esac
+        case $state in *COMPLETED) exit ;; esac
+        scontrol show job $id | grep -E 'Reason=|ExitCode=|StartTime=|NodeList='
+        squeue --noheader
+        sinfo --noheader --Node --format='%N %T %E'
+        tail -n 15 /var/log/slurm/slurmctld.log
     """
     done = container.bash(text, timeout_s=_JOB_S, cwd="/tmp")
     return done.output.strip().removeprefix("JobState=") if done.status == 0 else _end(done.output)

@@ -120,7 +120,7 @@ class Root:
     def _wheels(self, checkout: Path) -> None:
         required = tomllib.loads((checkout / "pyproject.toml").read_text())["build-system"]["requires"]
         text = f"""
-            rm -rf {WHEELS} /tmp/venv && python3 -m venv /tmp/venv && cd {_INSIDE}/checkout
+            rm -rf {WHEELS} {_PIP_SETTINGS} /tmp/venv && python3 -m venv /tmp/venv && cd {_INSIDE}/checkout
             /tmp/venv/bin/pip wheel --quiet -w {WHEELS} {" ".join(f"'{one}'" for one in required)}
             cp -r {_INSIDE}/checkout /tmp/checkout && cd /tmp/checkout
             /tmp/venv/bin/pip wheel --quiet -w {WHEELS} -c constraints.txt '.[controller,top]'
