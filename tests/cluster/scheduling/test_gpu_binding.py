@@ -62,8 +62,9 @@ async def bind(bench: MiniClusterBench, order: Order, nodes: tuple[str, ...], ma
         (Order(gpus=4), ("n2",), 0b1111_0000),
         (Order(gpus=6), ("n2", "n3", "n4"), 0b1000_0001),
         (Order(gres=2, nodes=2, ntasks=4, ntasks_per_node=2), ("n3", "n4"), 0b1100),
+        (Order(gres=2, array=(4, 5)), ("n2",), 0b1100_0000),
     ],
-    ids=["gres", "gpus-per-node", "one GPU", "gpus", "gpus on three nodes", "tasks"],
+    ids=["gres", "gpus-per-node", "one GPU", "gpus", "gpus on three nodes", "tasks", "task of an array"],
 )
 async def test_a_job_gets_exactly_the_gpus_of_its_pin(
     bench: MiniClusterBench, order: Order, nodes: tuple[str, ...], mask: int
