@@ -12,7 +12,8 @@ from controller.slurm.pyslurm.process import Worker
 from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.incremental import keep_identity
-from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.changes import Command
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.verbs import Requeue, Verbs
 
 

@@ -40,7 +40,8 @@ from controller.slurm.scontrol.parse_nodes import (
 from controller.slurm.scontrol.parse_shares import SACCTMGR, SSHARE, parse_fair_shares, parse_qos
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, joined, require_contact, sentence
-from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.changes import Command
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.verbs import Requeue, Verbs
 
 log = structlog.get_logger(__name__)

@@ -11,19 +11,7 @@ What Slurm 22.05 does with an update, measured:
   than its tasks need ends up in BadConstraints.
 - An upper bound of nodes can be raised but not removed, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound that no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
-- Newer releases (seen on 24.11.5 and 25.11.7) do not raise a number of tasks that the user gave: a job on more nodes than tasks
-  waits for ever, so it gets as many tasks as nodes; then `NumCPUs` of the same update has no effect.
-- Newer releases (24.11.5, 26.05.5) set the tasks to the product of `TasksPerNode` and the nodes, again when the job starts: the
-  number must divide the tasks. They take it back (`TasksPerNode=0`) only from a job that may run on one node, and refuse it
-  otherwise, after they have changed the CPUs. They raise `MinCPUsNode` with it, never lower it, and raise the job's CPUs to its
-  product with the nodes; so it is sent too.
-- Newer releases start a job of --gpus-per-node with `NumNodes=1-500000` on every free node (24.11.5), so it gets its least number
-  as the maximum.
-- A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would calculate
-  them itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
-  given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
-- `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
-  that mixes several types, or GPUs with other generic resources, is never rewritten.
+- What it does with tasks, CPUs and generic resources stands in `request_words`.
 - `ReqNodeList` takes nodes away from a job that runs, with the processes there, although Slurm then refuses the rest of the update.
   A held job may run by the time the update arrives, because the watchdog or root has released it. `ResetAccrueTime` in the same
   update makes Slurm refuse all of it unless the job is pending, and changes nothing for a held job, which accrues no time.
@@ -48,9 +36,23 @@ from controller.slurm.client import (
     SlurmJob,
 )
 from controller.slurm.hostlist import NODE_NAME
-from controller.slurm.records import MANY_NODES, NEWER_GRES, JobRecord
+from controller.slurm.records import MANY_NODES
 from controller.slurm.updates.comments import exchanged, with_mark
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.gpu_binding import binding_words, is_bound
+from controller.slurm.updates.request_words import (
+    enough_tasks,
+    gpu_words,
+    most_nodes,
+    node_count_is_bound,
+    same_range,
+    share_words,
+    size_words,
+    task_words,
+    tasks_per_node_taken_back,
+    wanted_gpus,
+    wanted_tasks_per_node,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +76,6 @@ Step = Command | Failure | None
 """Next step for a job: a command to run; a failure, because it cannot be done; or None, because nothing is left to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A job as read back, with its record."""
-
-    job: SlurmJob
-    record: JobRecord
-    updated: bool = False
-    """True when the last command for this job was carried out before this reading, so that a value that Slurm does not show may
-    count as changed."""
-
-
 def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     """Bind a held job to its nodes; they replace the nodes that the job required before."""
     job = found.job
@@ -93,21 +84,21 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     if refusal is not None:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
-    tasks_per_node = _wanted_tasks_per_node(found, pin)
-    if taken_back := _tasks_per_node_taken_back(found, tasks_per_node, original):
+    tasks_per_node = wanted_tasks_per_node(found, pin)
+    if taken_back := tasks_per_node_taken_back(found, tasks_per_node, original):
         return _update(job, taken_back)
-    words = binding_words(found.record, request, pin) if pin.gpu_masks else _gpu_words(found, _wanted_gpus(pin))
-    words += _task_words(found, tasks_per_node, original)
-    bound = _node_count_is_bound(found, count)
+    words = binding_words(found.record, request, pin) if pin.gpu_masks else gpu_words(found, wanted_gpus(pin))
+    words += task_words(found, tasks_per_node, original)
+    bound = node_count_is_bound(found, count)
     # They follow in an update of their own, as soon as the job shows its nodes.
-    sizes = _size_words(request, original, count) if pin.resized and (bound or found.updated) else []
+    sizes = size_words(request, original, count) if pin.resized and (bound or found.updated) else []
     words += sizes
     if not bound and not sizes:
         words.append(f"NumNodes={count}-{count}")
         if request.num_cpus != original.num_cpus and not pin.resized:
             words.append(f"NumCPUs={original.num_cpus}")
     elif original.num_tasks < count and not pin.resized:
-        words += _enough_tasks(request, original, count)
+        words += enough_tasks(request, original, count)
     elif original.gpus_per_task and request.num_cpus < original.num_cpus and not pin.resized:
         words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
@@ -127,25 +118,25 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     refusal = None if job.is_restarted_by_slurm else _not_held(job)
     if refusal is not None:
         return refusal
-    if taken_back := _tasks_per_node_taken_back(found, original.tasks_per_node, original):
+    if taken_back := tasks_per_node_taken_back(found, original.tasks_per_node, original):
         return _update(job, taken_back)
     request = job.request
     if is_bound(found.record, original):
         # Slurm accepts no request without indices any more. It places the job on GPUs with these, and on as many nodes.
         same = set(request.required_nodes) == set(original.required_nodes)
         return None if same else _update(job, [f"ReqNodeList={','.join(original.required_nodes)}"])
-    words = _gpu_words(found, original)
+    words = gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that Headway cannot write back")
-    words += _task_words(found, original.tasks_per_node, original)
-    nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
+    words += task_words(found, original.tasks_per_node, original)
+    nodes_restored, tasks_restored = same_range(found, original), request.num_tasks == original.num_tasks
     if not tasks_restored and (nodes_restored or found.updated):
         words.append(f"NumTasks={original.num_tasks}")
     elif not nodes_restored:
-        words.append(f"NumNodes={original.min_nodes}-{_most_nodes(found, original) or MANY_NODES}")
+        words.append(f"NumNodes={original.min_nodes}-{most_nodes(found, original) or MANY_NODES}")
     if request.num_cpus != original.num_cpus:
         words.append(f"NumCPUs={original.num_cpus}")
-    words += _share_words(request, original)
+    words += share_words(request, original)
     if set(request.required_nodes) != set(original.required_nodes):
         words.append(f"ReqNodeList={','.join(original.required_nodes)}")
     return _update(job, words)
@@ -307,149 +298,6 @@ def _bad_pin_by_task(pin: Pin, gpus_per_task: int, gpus_per_node: int) -> Failur
     if pin.original.tasks_per_node not in {None, tasks_per_node}:
         return Failure(f"asks for {pin.original.tasks_per_node} tasks on each node, not {tasks_per_node}")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class _GpuCounts:
-    gpus_per_job: int | None
-    gpus_per_node: int | None
-    gpu_type: str
-
-
-def _wanted_gpus(pin: Pin) -> _GpuCounts | ResourceRequest:
-    """Return the GPUs to request: a total that divides evenly among several nodes becomes a number for each node."""
-    if pin.original.gpus_per_job and pin.gpus_per_node is not None and len(pin.nodes) > 1:
-        return _GpuCounts(None, pin.gpus_per_node, pin.original.gpu_type)
-    return pin.original
-
-
-def _gpu_words(found: Found, wanted: _GpuCounts | ResourceRequest) -> list[str]:
-    """Return the words that change the request for GPUs. --gpus-per-task is never changed: it could not be restored."""
-    request, prefix = found.job.request, found.record.gres_prefix
-    words = []
-    if request.gpus_per_job != wanted.gpus_per_job:
-        words.append(f"TresPerJob={_gres(prefix, wanted.gpus_per_job, wanted.gpu_type)}")
-    if request.gpus_per_node != wanted.gpus_per_node:
-        words.append(f"TresPerNode={_gres(prefix, wanted.gpus_per_node, wanted.gpu_type)}")
-    return words
-
-
-def _wanted_tasks_per_node(found: Found, pin: Pin) -> int | None:
-    """Return the tasks for each node to request: without a number, Slurm would put 3 and 1 of 4 tasks with GPUs on two nodes."""
-    here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
-    if pin.original.gpus_per_task and pin.gpus_per_node is not None:
-        if len(pin.nodes) == 1:
-            return None  # all tasks on one node need no number
-        # Nor does one task on each node, and newer releases take a number back only by a detour.
-        needs_none = here == 1 and found.job.request.tasks_per_node is None and _is_newer(found)
-        return None if needs_none else here
-    return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
-
-
-def _enough_tasks(request: ResourceRequest, original: ResourceRequest, nodes: int) -> list[str]:
-    """Return the words for one task on each node, with the CPUs of a task.
-
-    Newer releases keep a number of tasks that the user gave, and then the job would never start on more nodes. The CPUs follow
-    in an update of their own, because NumTasks lowers them.
-    """
-    if request.num_tasks < nodes:
-        return [f"NumTasks={nodes}"]
-    cpus = nodes * (original.cpus_per_task or 1)
-    return [f"NumCPUs={cpus}"] if request.num_cpus < cpus else []
-
-
-def _task_words(found: Found, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
-    if found.job.request.tasks_per_node == tasks_per_node:
-        return []
-    words = [f"TasksPerNode={tasks_per_node or 0}"]
-    if _is_newer(found):
-        words += _least_cpus_words(found, tasks_per_node or 1)
-    elif tasks_per_node and original.tasks_per_node and original.cpus_per_task:
-        words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")
-    return words
-
-
-def _tasks_per_node_taken_back(found: Found, wanted: int | None, original: ResourceRequest) -> list[str]:
-    """Return the words of an update that takes a number of tasks on a node back; empty when there is none to take back.
-
-    Newer releases do so only while the job may run on one node. Nodes and CPUs follow in updates of their own.
-    """
-    if wanted is not None or found.job.request.tasks_per_node is None or not _is_newer(found):
-        return []
-    return [f"NumNodes=1-{MANY_NODES}", *_task_words(found, None, original), "ReqNodeList="]
-
-
-def _least_cpus_words(found: Found, tasks_per_node: int) -> list[str]:
-    """Return the word for the least CPUs of a node that so many tasks need; a larger number, which the user gave, stays."""
-    request = found.job.request
-    each = request.cpus_per_task or 1
-    derived = (request.tasks_per_node or 1) * each
-    return [f"MinCPUsNode={tasks_per_node * each}"] if found.record.min_cpus_node in {None, derived} else []
-
-
-def _is_newer(found: Found) -> bool:
-    """Return whether this is one of the releases that this module calls newer."""
-    return found.record.gres_prefix == NEWER_GRES
-
-
-def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -> list[str]:
-    """Return the words for tasks, CPUs and memory of a job in another size on so many nodes."""
-    tasks = max(wanted.num_tasks, nodes)
-    words = [] if request.num_tasks == tasks else [f"NumTasks={tasks}"]
-    each = wanted.cpus_per_task
-    # With more tasks than the user requested, each has a node of its own, and the CPUs of one task.
-    cpus = wanted.num_cpus if each is None or tasks == wanted.num_tasks else tasks * each
-    if request.num_cpus != max(cpus, nodes):
-        words.append(f"NumCPUs={max(cpus, nodes)}")
-    return words + _share_words(request, wanted)
-
-
-def _share_words(request: ResourceRequest, wanted: ResourceRequest) -> list[str]:
-    """Return the words for the CPUs of a task and the memory of a node."""
-    words = []
-    each = wanted.cpus_per_task
-    if each is not None and request.cpus_per_task is not None and request.cpus_per_task != each:
-        words += [f"CPUsPerTask={each}", f"MinCPUsNode={each * (wanted.tasks_per_node or 1)}"]
-    memory_mib = wanted.memory_mib_per_node
-    if memory_mib is not None and request.memory_mib_per_node not in {None, memory_mib}:
-        words.append(f"MinMemoryNode={memory_mib}")
-    return words
-
-
-def _gres(prefix: str, count: int | None, gpu_type: str) -> str:
-    if not count:
-        return ""
-    return f"{prefix}gpu:{gpu_type}:{count}" if gpu_type else f"{prefix}gpu:{count}"
-
-
-def _node_count_is_bound(found: Found, count: int) -> bool:
-    request = found.job.request
-    if request.min_nodes != count:
-        return False
-    if not found.record.shows_node_bound:
-        return found.updated
-    if request.max_nodes == count:
-        return True
-    # Without an upper bound Slurm takes the least number, unless GPUs or tasks make it look for more.
-    return request.max_nodes == 0 and request.gpus_per_node is not None and request.num_tasks <= count
-
-
-def _same_range(found: Found, original: ResourceRequest) -> bool:
-    request = found.job.request
-    if request.min_nodes != original.min_nodes:
-        return False
-    return request.max_nodes == _most_nodes(found, original) if found.record.shows_node_bound else found.updated
-
-
-def _most_nodes(found: Found, original: ResourceRequest) -> int:
-    """Return the maximum of nodes to give back; 0: none.
-
-    With a high maximum newer releases start a job of --gpus-per-node on all free nodes, where without one they would take the
-    least number.
-    """
-    least_suffices = original.gpus_per_node is not None and original.num_tasks <= original.min_nodes
-    takes_all = _is_newer(found) and least_suffices
-    return original.max_nodes or (original.min_nodes if takes_all else 0)
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:

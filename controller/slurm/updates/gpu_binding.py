@@ -25,7 +25,7 @@ _MOST_GPUS = 64
 
 def is_bound(record: JobRecord, original: ResourceRequest) -> bool:
     """Return whether the job asks for GPUs by index because Headway bound it: its user's own request has no such types."""
-    return bool(record.gpus_by_index) and not original.gpus_fixed
+    return bool(record.gpus_by_index) and not (original.gpus_fixed or original.gpu_type)
 
 
 def may_bind(record: JobRecord, pin: Pin) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.slurm.client import JobKey
 from controller.slurm.records import JobRecord
-from controller.slurm.updates.changes import Found
+from controller.slurm.updates.found import Found
 
 
 class Memory:

@@ -29,7 +29,8 @@ from controller.slurm.client import (
 )
 from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
-from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
+from controller.slurm.updates.changes import STOPPABLE, Command, Step, gone
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.gpu_binding import IndexedGpus, is_bound, may_bind
 from controller.slurm.updates.memory import Memory
 from controller.slurm.updates.pieces import Pieces

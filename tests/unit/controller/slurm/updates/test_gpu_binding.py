@@ -9,7 +9,8 @@ import pytest
 
 from controller.slurm.client import NodeShare, Pin, ResourceRequest, SlurmJob
 from controller.slurm.records import NEWER_GRES, OLDER_GRES, JobRecord
-from controller.slurm.updates.changes import Found, pin_step, unpin_step
+from controller.slurm.updates.changes import pin_step, unpin_step
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.gpu_binding import IndexedGpus, binding_words, is_bound, may_bind
 from tests.unit.controller.examples.build import NOW_S, job, node, request, running
 
@@ -122,3 +123,8 @@ def test_a_total_that_is_bound_can_be_divided_among_other_nodes() -> None:
     step = pin_step(found, pin(BY_JOB, masks=(0b11, 0b11), nodes=("n2", "n3")), NOW_S)
     words = step.words  # type: ignore[union-attr]
     assert words[3:5] == ("TresPerNode=", "TresPerJob=gres:gpu:g0:2,gres:gpu:g1:2")
+
+
+@pytest.mark.parametrize("own", [request(gpus_per_job=2, gpu_type="g0"), request(gpus_per_job=2, gpus_fixed=True)])
+def test_a_job_whose_user_names_types_is_not_bound(own: ResourceRequest) -> None:
+    assert not is_bound(record(((0, 2),)), own)

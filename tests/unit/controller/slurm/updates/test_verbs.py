@@ -12,7 +12,8 @@ import pytest
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import HOLD_MARK, FailureReason, JobKey, Phase, Pin, SlurmJob
 from controller.slurm.records import JobRecord
-from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.changes import Command
+from controller.slurm.updates.found import Found
 from controller.slurm.updates.verbs import Requeue, Verbs
 from tests.unit.controller.examples.build import NOW_S, job, running
 
