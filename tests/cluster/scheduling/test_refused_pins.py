@@ -23,7 +23,7 @@ ITS_REQUEST = ResourceRequest(1, 0, 1, 1, gpus_per_job=2, gpu_type="g0")
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Live]:
-    with live(start_grace_s=2.0, spec={"nodes": 3, "cpus": 8}) as world:
+    with live(start_grace_s=6.0, spec={"nodes": 3, "cpus": 8}) as world:
         yield world
 
 
