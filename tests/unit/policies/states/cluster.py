@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -203,11 +203,18 @@ def states(draw: st.DrawFn, *, uniform: bool = False, max_jobs: int = 14) -> Clu
     nodes = draw(node_lists(uniform=uniform))
     free = {row: node.gpus - node.foreign_gpus for row, node in enumerate(nodes)}
     whole = {row for row, node in enumerate(nodes) if free[row] == node.gpus and not node.foreign_cpus}
+    cpus = {row: node.cpus - node.foreign_cpus for row, node in enumerate(nodes) if node.cpus}
+    memory_mib = {row: node.memory_mib - node.foreign_memory_mib for row, node in enumerate(nodes) if node.memory_mib}
     jobs = []
     for _ in range(draw(st.integers(0, max_jobs))):
         job = draw(_requests(len(nodes), uniform=uniform))
         if draw(_YES_OR_NO):
             job = _run(draw, job, free, whole)
+            job = replace(
+                job,
+                cpus_per_gpu=_what_fits(job, job.cpus_per_gpu, cpus),
+                memory_mib_per_gpu=_what_fits(job, job.memory_mib_per_gpu, memory_mib),
+            )
         jobs.append(job)
     return cluster(nodes, jobs)
 
@@ -244,6 +251,16 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
             "training": draw(_TRAINING),
         }
     )
+
+
+def _what_fits(job: Job, per_gpu: float, free: dict[int, float]) -> float:
+    """Return what a running job has beside each GPU: nothing if its nodes have not that much left. Takes it from `free`."""
+    occupied = {node: gpus * per_gpu for node, gpus in (job.occupied or {}).items() if node in free}
+    if any(amount > free[node] for node, amount in occupied.items()):
+        return 0.0
+    for node, amount in occupied.items():
+        free[node] -= amount
+    return per_gpu
 
 
 def _run(draw: st.DrawFn, job: Job, free: dict[int, int], whole: set[int]) -> Job:
