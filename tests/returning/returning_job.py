@@ -7,6 +7,7 @@ was started, each rank adds a line to NAME.starts.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -23,9 +24,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 IMPORTED_S = time.time()
+STUCK_S = 270.0
+"""Every job of the tests has ended by then, unless it hangs: then its log says where."""
 
 
 def main() -> None:
+    faulthandler.dump_traceback_later(STUCK_S)
     name, steps, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 def folder_findings(
-    settings: ControllerSettings, host: Host, slurm_user: UserFacts | None, embedded: bool
+    settings: ControllerSettings, host: Host, slurm_user: UserFacts | None, *, slurmctld_looks: bool
 ) -> Iterator[Finding]:
-    """Yield the findings about runtime_dir and state_dir; `slurm_user` is None where this machine does not know SlurmUser."""
+    """Yield the findings about runtime_dir and state_dir; `slurm_user` is None where this machine does not know SlurmUser.
+
+    `slurmctld_looks`: the slurmctld of this machine is active, and its scripts need the files in runtime_dir.
+    """
     runtime = host.file(settings.runtime_dir)
     if runtime is None or runtime.kind != "folder":
         yield Finding(
@@ -31,7 +34,7 @@ def folder_findings(
             yield Finding("runtime-dir", Level.ERROR, what, f"chmod 0755 {settings.runtime_dir}")
         else:
             yield Finding("runtime-dir", Level.OK, f"{settings.runtime_dir} exists")
-        if not embedded:
+        if slurmctld_looks:
             yield from _reachable(settings, host, runtime, slurm_user)
     yield _state_dir(settings, host)
 

@@ -30,13 +30,13 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
     return [
         *slurm_findings(settings, seen, host, slurm_user),
         *(loaded_findings(facts, host) if facts else ()),
-        *folder_findings(settings, host, slurm_user, seen.slurm is None),
+        *folder_findings(settings, host, slurm_user, slurmctld_looks=seen.slurm is not None and not seen.standby),
         *audit_findings(settings, seen, host, slurm_user),
         *journal_findings(settings, host),
         *space_findings(settings, facts, host),
         *machine_findings(settings, seen, host, slurm_user),
         *service_findings(settings, seen, host, slurm_user),
-        *(agent_findings(seen.agents, seen.now_s) if seen.agents else ()),
+        *(agent_findings(seen.agents, seen.now_s) if seen.agents and not seen.standby else ()),
     ]
 
 

@@ -23,6 +23,8 @@ from tests.returning.job import EAGER_TORCH
 
 WINDOW_S = 6.0
 """Window of throughputs: about 16 steps of a job alone."""
+_LOG_END = 4000
+"""Characters of a job's log in a report: enough for the stacks of a job that hangs."""
 _PROGRAMS = (Path(__file__).with_name("ddp_job.py"), EAGER_TORCH)
 
 SCRIPT = """#!/bin/bash
@@ -103,7 +105,7 @@ class Training(Live):
 
     def everything(self) -> str:
         """Return queue and logs for the report of a failed test."""
-        logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.files.work.glob("*.log")]
+        logs = [path.read_text(errors="replace")[-_LOG_END:] for path in self.cluster.files.work.glob("*.log")]
         agents = [f"{node}: {self.headway.agents.log(node)[-1500:]}" for node in self.cluster.node_names]
         return "\n".join((super().everything(), *logs, *agents))
 

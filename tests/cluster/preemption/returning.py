@@ -93,6 +93,12 @@ class Returning(Training):
         """Return the newest preemption of a job; empty when there was none."""
         return max(self.preemptions(job_id), key=lambda row: int(row["number"]), default={})
 
+    def everything(self) -> str:
+        """Return queue, logs, and the steps that each job has made, for the report of a failed test."""
+        names = sorted(path.stem for path in self.cluster.files.work.glob("*.losses"))
+        steps = [f"{name} has made {len(self.losses(name))} steps" for name in names]
+        return "\n".join((super().everything(), *steps))
+
     def until_stage(self, job_id: str, *stages: str, timeout_s: float = STARTS_S) -> dict[str, Any]:
         """Wait until the newest preemption of the job is in one of these stages. Return its row."""
 
