@@ -7,7 +7,6 @@ what is imported run new processes instead.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib.abc
 import importlib.machinery
@@ -16,13 +15,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tests.forked_program import be_program
 from tests.returning.job import EAGER_TORCH
 from tests.unit.headway_job.agent import Agent, Program
 
@@ -125,25 +123,17 @@ def serve() -> None:
 
 
 def _be(order: dict[str, Any], torch: ModuleType, installed: Sequence[str]) -> NoReturn:
-    """Be the process of a program, and end as a program does; but what the server has loaded is not freed one by one."""
-    code: Any = 1
-    try:
+    """Be the process of a program."""
+
+    def run() -> None:
         _become(order, installed)
         _import_again(torch)
         script = order["argv"][0]
         program = sys.modules["__main__"] = ModuleType("__main__")
         program.__file__ = script
         exec(compile(Path(script).read_text(), script, "exec"), program.__dict__)
-        code = 0
-    except SystemExit as end:
-        code = end.code
-    except BaseException:  # noqa: BLE001 - a program that ends so prints it
-        traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
+
+    be_program(run)
 
 
 def _become(order: dict[str, Any], installed: Sequence[str]) -> None:

@@ -5,13 +5,10 @@ A command has a process, a folder, an environment and a search path of its own, 
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
 import sys
-import threading
-import traceback
 from typing import Any, NoReturn
 
 import gymnasium.vector  # noqa: F401
@@ -22,6 +19,7 @@ import torch.utils.tensorboard  # noqa: F401
 import policies.learned.training.systems  # noqa: F401
 import simulator.runs  # noqa: F401
 from policies.serving.cli.app import main
+from tests.forked_program import be_program
 
 INSTALLED = [path for path in sys.path if path not in ("", *os.environ["PYTHONPATH"].split(os.pathsep))]
 
@@ -38,20 +36,13 @@ def serve() -> None:
 
 
 def run(order: dict[str, Any]) -> NoReturn:
-    """Be the process of the command, and end as a program does; but what the server has loaded is not freed one by one."""
-    code: Any = 1
-    try:
+    """Be the process of the command."""
+
+    def command() -> object:
         become(order)
-        code = main()
-    except SystemExit as end:
-        code = end.code
-    except BaseException:  # noqa: BLE001 - a program that ends so prints it
-        traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
+        return main()
+
+    be_program(command)
 
 
 def become(order: dict[str, Any]) -> None:
