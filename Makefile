@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DOCS_STAMP := $(VENV)/.docs-ready
 PACKAGE_STAMP := $(VENV)/.package-ready
+TYPES_LOG := $(VENV)/types.log
 RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
 .PHONY: setup demo test test-slow test-releases collect check docs man packages hooks bench fidelity proto clean
@@ -42,12 +43,14 @@ demo: setup
 test: setup $(DOCS_STAMP)
 	@$(BIN)/python -m slurm.prerequisites --install-if-root
 	@echo "tests that take minutes will be left out: \`make test-slow\` runs them" >&2
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target collect check
-	# Eight at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
-	# by default those with the fewest tests would come last.
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target collect $(filter-out check-types,$(CHECKS:%=check-%))
+	# Ten at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
+	# by default those with the fewest tests would come last. mypy, which takes more than a minute of a core, runs while they wait.
+	@nice $(BIN)/mypy >$(TYPES_LOG) 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 10 --dist loadfile --no-loadscope-reorder --durations 15; tests=$$?; \
+	wait $$types; typed=$$?; cat $(TYPES_LOG); exit $$((tests || typed))
 
-# Every process of the tests imports all of them. The first import compiles them, which eight processes would do at once.
+# Every process of the tests imports all of them. The first import compiles them, which all processes would do at once.
 collect: setup
 	@found=$$($(BIN)/python -m pytest -m "not slow" --collect-only --quiet --quiet) || { echo "$$found"; exit 1; }
 

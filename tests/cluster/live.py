@@ -21,6 +21,8 @@ USER = "daemon"
 COMES_S = 60.0
 """Longest time for a condition on a busy machine, well below the two minutes after which Slurm starts a requeued job by itself."""
 LEASE_LASTS_S = 300.0
+NO_ESTIMATES = {"start_estimates_every_s": 0.0}
+"""Settings of a controller without the process that estimates when jobs will start, for tests of something else."""
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
 
@@ -158,7 +160,7 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
     skip_unless_possible(accounting=spec.get("accounting", False))
     name = unique_name()
     with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
-        usual = {"stale_after_s": 5.0, "heartbeat_interval_s": 0.5, "log_level": "debug"}
+        usual = {"stale_after_s": 5.0, "heartbeat_interval_s": 0.5, "log_level": "debug"} | NO_ESTIMATES
         headway.configure(cluster, **(usual | settings))
         if policy:
             headway.start_policy(policy)

@@ -113,7 +113,7 @@ def cut_network(cluster: Returning, rng: random.Random) -> None:
         (kill_controller, 1),
         pytest.param(kill_controller, 2, marks=pytest.mark.slow),
         pytest.param(kill_agent, 1, marks=pytest.mark.slow),
-        (kill_agent, 2),
+        pytest.param(kill_agent, 2, marks=pytest.mark.slow),
         (restart_slurmctld, 1),
         pytest.param(restart_slurmctld, 2, marks=pytest.mark.slow),
         pytest.param(crash_slurmctld, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1500)]),

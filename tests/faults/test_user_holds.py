@@ -124,7 +124,7 @@ def test_no_other_user_can_hold_or_release_a_users_job(world: Live) -> None:
 # --- while the controller or the policy is away or slow
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_hold_between_two_controllers_is_kept(world: Live, how: signal.Signals) -> None:
     # given a job that waits
     blocker = fill(world)

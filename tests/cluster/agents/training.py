@@ -18,7 +18,7 @@ from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.cluster.live import USER, Live
+from tests.cluster.live import NO_ESTIMATES, USER, Live
 from tests.returning.job import EAGER_TORCH
 
 WINDOW_S = 6.0
@@ -125,7 +125,7 @@ def training(rate: str, **settings: Any) -> Iterator[Training]:
         headway.configure(
             cluster,
             policy_deadline_s=5.0,
-            **{"agents_report_interval_s": 1.0, "agents_window_s": WINDOW_S} | settings,
+            **{"agents_report_interval_s": 1.0, "agents_window_s": WINDOW_S} | NO_ESTIMATES | settings,
         )
         headway.start_policy("fifo-skip")
         headway.start_controller()

@@ -165,6 +165,7 @@ def test_kill_9_leaves_nothing(name: str, tmp_path: Path) -> None:
     wait_until_nothing_is_left(name)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_sigterm_while_it_boots_leaves_nothing(name: str, tmp_path: Path) -> None:
     with demo(name, tmp_path, *LESS_OF_TORCH) as running:

@@ -116,7 +116,10 @@ def test_status_shows_every_service(trial: Trial) -> None:
     assert f"HEADWAY_CONFIG {trial.folder}/controller.toml" in text
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize(
+    "service",
+    [*SERVICES[:-1], pytest.param(SERVICES[-1], marks=pytest.mark.slow)],  # the second agent is like the first one
+)
 def test_a_service_is_restarted_also_when_it_was_killed(trial: Trial, service: str) -> None:
     before = trial.services()
     for prepare in (lambda _: None, lambda ref: ref.send(signal.SIGKILL) and ref.wait_gone(10)):
@@ -200,8 +203,14 @@ STAGES: dict[str, Callable[[Path], bool]] = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+INTERRUPTED = [(number, stage) for number in (signal.SIGKILL, signal.SIGINT) for stage in STAGES]
+QUICK = {(signal.SIGKILL, "the policy server listens"), (signal.SIGINT, "an agent starts")}
+
+
+@pytest.mark.parametrize(
+    ("number", "stage"),
+    [pytest.param(*each, marks=() if each in QUICK else pytest.mark.slow) for each in INTERRUPTED],
+)
 def test_an_up_that_is_interrupted_leaves_nothing_after_down(name: str, stage: str, number: signal.Signals) -> None:
     argv = [*CLI, "up", "--name", name, "--nodes", "2", "--headway", "srtf", "--agents"]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as boot:

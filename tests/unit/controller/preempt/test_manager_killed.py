@@ -290,7 +290,9 @@ async def test_killed_again_and_again_it_is_moved_once(tmp_path: Path, knife: Ca
             raise AssertionError(f"killed at {moments} ({story.knife.where}): {row}") from error
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.slow if part % 2 else ()) for part in range(PARTS)]
+)
 async def test_killed_at_any_point_a_job_is_signalled_once_at_most(
     tmp_path: Path, knife: Callable[..., Knife], part: int
 ) -> None:

@@ -41,7 +41,13 @@ def test_undamaged_it_has_everything(killed: Path, tmp_path: Path) -> None:
     journal.close()
 
 
-@pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.slow if first >= _SEEDS // 2 else ())
+        for first in range(0, _SEEDS, _AT_ONCE)
+    ],
+)
 def test_damage_of_any_byte_stops_nothing(killed: Path, tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, _SEEDS)):
         path = copy(killed, tmp_path / "copy")

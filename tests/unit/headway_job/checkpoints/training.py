@@ -340,7 +340,7 @@ def compiled(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     class Compiled(OptimizedModule):
         """A class derived from torch's."""
 
-    model = torch.compile(nn.Linear(2, 1))
+    model = torch.compile(nn.Linear(2, 1), backend="eager")  # the default one takes seconds to load
     model.__class__ = Compiled
     run = checkpoint(args["folder"], model=model, every_steps=1)
     run.step()

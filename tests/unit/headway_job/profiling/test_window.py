@@ -239,7 +239,7 @@ print(windows)
     [
         "NSYS_PROFILING_SESSION_ID",
         pytest.param("NSYS_OTHER", marks=pytest.mark.slow),
-        "CUDA_INJECTION64_PATH",
+        pytest.param("CUDA_INJECTION64_PATH", marks=pytest.mark.slow),
         pytest.param("NVTX_INJECTION64_PATH", marks=pytest.mark.slow),
     ],
 )

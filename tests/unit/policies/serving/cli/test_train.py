@@ -138,7 +138,7 @@ def test_jobs_that_cannot_be_submitted_are_reported(
     assert all(word in said for word in words)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_interrupted_training_says_how_to_continue(
     env: dict[str, str], alone: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
