@@ -9,7 +9,7 @@ cdef class ActiveJob:
     cdef public double speed
     cdef public long long stops, moves, resizes, failures, occupied, last_occupied, key
     cdef public list nodes, counts
-    cdef public long long heap_place, running_place
+    cdef public long long heap_place, running_place, only_node
 
     @cython.locals(passed=cython.longlong, served=cython.longlong)
     cpdef settle(self, long long now)

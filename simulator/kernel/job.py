@@ -69,6 +69,8 @@ class ActiveJob:
         """Place in the policy's order."""
         self.nodes: list[int] = []
         self.counts: list[int] = []
+        self.only_node = NOWHERE
+        """The node of a running job that runs on one; the kernel then reads neither list."""
         self.heap_place = NOWHERE
         self.running_place = NOWHERE
 
@@ -156,6 +158,7 @@ class ActiveJob:
         twin.key = self.key
         twin.nodes = self.nodes
         twin.counts = self.counts
+        twin.only_node = self.only_node
         twin.heap_place = self.heap_place
         twin.running_place = self.running_place
         return twin

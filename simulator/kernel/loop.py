@@ -19,6 +19,7 @@ from simulator.kernel.constants import (
     BY_LEVELS,
     BY_QUEUES,
     BY_REMAINING,
+    BY_REMAINING_GPUS,
     FINISH,
     INTERRUPT,
     NEVER,
@@ -170,6 +171,7 @@ class Loop:
         job.nodes = nodes
         job.counts = counts
         job.occupied = occupied
+        job.only_node = nodes[0] if len(nodes) == 1 else NOWHERE
         job.start = self.now
         if job.first_start == NOWHERE:
             job.first_start = self.now
@@ -225,6 +227,7 @@ class Loop:
             self.pool.take(job.nodes[place], -job.counts[place])
         job.last_occupied = job.occupied
         job.occupied = 0
+        job.only_node = NOWHERE
         job.state = WAITING
         self._out_of_running(job)
         self._out_of_heap(job)
@@ -277,10 +280,18 @@ class Loop:
             return job.service + remaining
         return remaining * job.gpus if remaining <= NEVER // job.gpus else NEVER
 
+    def keys_fall(self) -> int:
+        """Return 1 if the key of a running job never rises in this order, so that the job never falls behind a waiting one."""
+        order = self.order
+        return int(order in (BY_ARRIVAL, BY_GPUS, BY_REMAINING, BY_REMAINING_GPUS))
+
     def reorder(self, order: int, threshold: int) -> None:
-        """Change the order of waiting jobs."""
+        """Change the order of jobs."""
         self.order = order
         self.threshold = threshold
+        for job in self.running:
+            job.settle(self.now)
+            job.key = self.key_of(job)
         for queue in self.queues:
             for job in queue:
                 job.key = self.key_of(job)

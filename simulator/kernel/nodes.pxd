@@ -14,8 +14,8 @@ cdef class NodePool:
 
     cdef void _flip(self, long long node, long long level) noexcept
 
-    @cython.locals(before=cython.longlong, after=cython.longlong)
-    cpdef take(self, long long node, long long gpus)
+    @cython.locals(before=cython.longlong, after=cython.longlong, word=cython.longlong, bit=cython.ulonglong)
+    cpdef void take(self, long long node, long long gpus) noexcept
 
     @cython.locals(found=cython.longlong)
     cpdef long long place(self, long long size, long long gpus, long long rule)

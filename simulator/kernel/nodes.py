@@ -84,8 +84,10 @@ class NodePool:
         after = before - gpus
         self.free[node] = after
         if self.up[node]:
-            self._flip(node, before)
-            self._flip(node, after)
+            word = node // 64
+            bit = _bit(node % 64)
+            self.levels[before * self.words + word] ^= bit
+            self.levels[after * self.words + word] ^= bit
             self.population[before] -= 1
             self.population[after] += 1
             self.total -= gpus

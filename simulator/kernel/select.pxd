@@ -1,16 +1,16 @@
 cimport cython
-from simulator.kernel.fill cimport fill, first_waiting
+from simulator.kernel.fill cimport fill
 from simulator.kernel.job cimport ActiveJob
 from simulator.kernel.loop cimport Loop
 from simulator.kernel.nodes cimport NodePool
 
-cdef long long ANYWHERE
+cdef long long ANYWHERE, PASSED, CLOSED
 
 cdef class Selection:
     cdef public long long placement
     cdef public NodePool base, free
     cdef public long long[::1] worst
-    cdef public list newcomers, later
+    cdef public list newcomers, later, fronts
     cdef public long long num_sizes
     cdef public long long[::1] cursors, passed
 
@@ -18,12 +18,29 @@ cdef class Selection:
     cpdef decide(self, Loop loop)
     @cython.locals(queue=list, job=ActiveJob)
     cdef long long _fits_beside_all(self, Loop loop)
-    @cython.locals(base=NodePool, job=ActiveJob, share=cython.longlong)
+    @cython.locals(base=NodePool, share=cython.longlong, size=cython.longlong)
     cdef _begin(self, Loop loop)
-    @cython.locals(first=ActiveJob, job=ActiveJob, sooner=list, later=list, place=cython.longlong)
+    @cython.locals(first=ActiveJob, job=ActiveJob, running=list, later=list, falling=cython.longlong, kept=cython.longlong, place=cython.longlong)
     cdef _set_apart(self, Loop loop)
-    @cython.locals(stopped=list, newcomer=ActiveJob, job=ActiveJob, kept=cython.longlong)
+    @cython.locals(fronts=list, queue=list, size=cython.longlong)
+    cdef _find_fronts(self, Loop loop)
+    @cython.locals(stopped=list, place=cython.longlong)
     cdef list _walk(self, Loop loop)
+    @cython.locals(place=cython.longlong)
+    cdef _give_up(self, long long begin, long long end)
+    @cython.locals(place=cython.longlong)
+    cdef _keep(self, long long begin, long long end)
+    @cython.locals(later=list, fronts=list, front=ActiveJob, place=cython.longlong, best=cython.longlong, best_place=cython.longlong, index=cython.longlong)
+    cdef long long _first_that_fits(self, Loop loop)
+    @cython.locals(found=ActiveJob, only=ActiveJob, following=ActiveJob, end=cython.longlong)
+    cdef long long _walk_with_one(self, Loop loop, long long place, list stopped)
+    @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
+    cdef long long _behind(self, ActiveJob job, long long begin)
+    @cython.locals(base=NodePool, place=cython.longlong, found=cython.longlong)
+    cdef long long _keep_beside(self, ActiveJob only, long long begin, long long end, list stopped)
+    cdef long long _offer_beside_one(self, ActiveJob job)
+    @cython.locals(newcomer=ActiveJob, job=ActiveJob, kept=cython.longlong)
+    cdef _walk_with_several(self, Loop loop, long long place, list stopped)
     @cython.locals(first=ActiveJob, size=cython.longlong, queue=list, place=cython.longlong)
     cdef ActiveJob _next_newcomer(self, Loop loop)
     @cython.locals(size=cython.longlong)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from array import array
 
 from simulator.kernel.constants import ANYWHERE
-from simulator.kernel.fill import fill, first_waiting
+from simulator.kernel.fill import fill
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.kernel.nodes import NodePool
+
+PASSED = 1
+CLOSED = 2
 
 
 class Selection:
@@ -18,9 +21,13 @@ class Selection:
     rule, with the GPUs of running jobs that are not selected counting as free. Running jobs that are not selected are
     stopped, never moved; jobs that must not be stopped are selected before all others.
 
-    Invariants while deciding: `base` are the GPUs that selected running jobs leave free; laying out the newcomers on it in order
-    gives their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of at most
-    g GPUs: only a node that comes before it could have been preferred.
+    Invariants while walking down the order: `base` are the GPUs that selected running jobs leave free; laying out the newcomers on
+    it in order gives their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of
+    at most g GPUs: only a node that comes before it could have been preferred.
+
+    Most decisions select no newcomer, or one. For these the walk is shortened, and its result is the same, because one job fits
+    wherever it fits with fewer GPUs free: running jobs before the first newcomer keep their places, and so do all of those behind
+    a single newcomer that leave room for it together. A size that does not fit beside the running jobs alone is CLOSED.
     """
 
     def __init__(self, pool: NodePool, placement: int) -> None:
@@ -35,7 +42,9 @@ class Selection:
         self.cursors = array("q", bytes(8))
         """First waiting job of each size that was not offered yet."""
         self.passed = array("q", bytes(8))
-        """1 for each size whose last offered job did not fit."""
+        """PASSED for each size whose last offered job did not fit, CLOSED for sizes of which no further job can fit."""
+        self.fronts: list[ActiveJob] = []
+        """First waiting job of each size, in order."""
 
     def decide(self, loop: Loop) -> None:
         """Stop and start jobs by the order."""
@@ -61,47 +70,175 @@ class Selection:
         return 0
 
     def _begin(self, loop: Loop) -> None:
-        """Select the running jobs that come before every newcomer: nothing can conflict with them."""
+        """Find the running jobs that come before every newcomer: nothing can conflict with them."""
         base = self.base
         base.share_division(loop.pool)
         self.free.share_division(loop.pool)
         base.copy_from(loop.pool)
         self.newcomers = []
-        self.num_sizes = base.num_sizes
-        self.cursors = array("q", bytes(8 * base.num_sizes))
-        self.passed = array("q", bytes(8 * base.num_sizes))
+        if self.num_sizes != base.num_sizes:
+            self.num_sizes = base.num_sizes
+            self.cursors = array("q", bytes(8 * base.num_sizes))
+            self.passed = array("q", bytes(8 * base.num_sizes))
+        for size in range(self.num_sizes):
+            self.cursors[size] = 0
+            self.passed[size] = 0
         for share in range(base.top + 1):
             self.worst[share] = 0
         self._set_apart(loop)
-        for job in self.later:
-            self._take(base, job, -1)
-        self.free.copy_from(base)
 
     def _set_apart(self, loop: Loop) -> None:
-        """Set `later` to the running jobs after the first newcomer, in the policy's order."""
-        first = first_waiting(loop, [0] * self.num_sizes)
-        assert first is not None
-        sooner: list[ActiveJob] = []
+        """Set `later` to the running jobs after the first newcomer, in the policy's order; they are the last of `loop.running`."""
+        self._find_fronts(loop)
+        first = self.fronts[0]
+        running = loop.running
         later: list[ActiveJob] = []
-        for job in loop.running:
-            job.settle(loop.now)
-            job.key = loop.key_of(job)
-            if job.fixed or job.before(first):
-                sooner.append(job)
-            else:
-                later.append(job)
+        falling = loop.keys_fall()
+        kept = 0
+        for place in range(len(running)):
+            job = running[place]
+            # The key of its last decision: where keys only fall, a job that came first then comes first now.
+            if not (job.fixed or (falling and job.before(first))):
+                job.settle(loop.now)
+                job.key = loop.key_of(job)
+                if not job.before(first):
+                    later.append(job)
+                    continue
+            if kept != place:
+                running[kept] = job
+                job.running_place = kept
+            kept += 1
         _sort(later)
+        for place in range(len(later)):  # stays nearly sorted: the next sort has little to do
+            job = later[place]
+            if running[kept + place] is not job:
+                running[kept + place] = job
+                job.running_place = kept + place
         self.later = later
-        loop.running = sooner + later  # stays nearly sorted: the next sort has little to do
-        for place in range(len(loop.running)):
-            job = loop.running[place]
-            job.running_place = place
+
+    def _find_fronts(self, loop: Loop) -> None:
+        """Set `fronts` to the first waiting job of each size, in the policy's order."""
+        fronts: list[ActiveJob] = []
+        for size in range(self.num_sizes):
+            queue = loop.queues[size]
+            if len(queue) > 0:
+                fronts.append(queue[0])
+        _sort(fronts)
+        self.fronts = fronts
 
     def _walk(self, loop: Loop) -> list[ActiveJob]:
         """Select in order; return the running jobs that were not selected."""
         stopped: list[ActiveJob] = []
+        place = 0
+        if self.placement == ANYWHERE:
+            self._give_up(0, len(self.later))
+            self.free.copy_from(self.base)
+        else:
+            place = self._first_that_fits(loop)
+            if place < 0:
+                return stopped
+            place = self._walk_with_one(loop, place, stopped)
+        self._walk_with_several(loop, place, stopped)
+        return stopped
+
+    def _give_up(self, begin: int, end: int) -> None:
+        """Count the GPUs of these of the later running jobs as free."""
+        for place in range(begin, end):
+            self._take(self.base, self.later[place], -1)
+
+    def _keep(self, begin: int, end: int) -> None:
+        """Select these of the later running jobs, in their places."""
+        for place in range(begin, end):
+            self._take(self.base, self.later[place], 1)
+
+    def _first_that_fits(self, loop: Loop) -> int:
+        """Go to the first newcomer that fits, and return the place in `later` of the running job behind it; -1: none fits.
+
+        Of each size only the first waiting job needs a look: behind it, there is less. From the last of them to the first, the
+        running jobs behind each are given up.
+        """
+        later = self.later
+        fronts = self.fronts
+        place = len(later)
+        best = -1
+        best_place = -1
+        for index in range(len(fronts) - 1, -1, -1):
+            front = fronts[index]
+            while place > 0 and front.before(later[place - 1]):
+                place -= 1
+                self._take(self.base, later[place], -1)
+            if self.base.place(front.size, front.gpus, self.placement) > 0:
+                best = index
+                best_place = place
+        if best < 0:
+            return -1
+        self._keep(place, best_place)
+        for index in range(best):
+            front = fronts[index]
+            self.passed[front.size] = CLOSED
+        self.free.copy_from(self.base)
+        return best_place
+
+    def _walk_with_one(self, loop: Loop, place: int, stopped: list[ActiveJob]) -> int:
+        """Select the first newcomer, and walk on as long as it is the only one; return the place in `later` that was reached."""
+        found = self._next_newcomer(loop)
+        assert found is not None
+        only = found
+        self._offer_newcomer(only)
+        while True:
+            following = self._next_newcomer(loop)
+            end = self._behind(following, place)
+            while place < end:
+                place = self._keep_beside(only, place, end, stopped)
+            if following is None or not self._offer_beside_one(following):
+                return place
+
+    def _behind(self, job: ActiveJob | None, begin: int) -> int:
+        """Return the place from `begin` on of the first of the later running jobs that comes after that job; None: their number."""
+        if job is None:
+            return len(self.later)
+        low = begin
+        high = len(self.later)
+        while low < high:
+            middle = (low + high) // 2
+            if job.before(self.later[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _keep_beside(self, only: ActiveJob, begin: int, end: int, stopped: list[ActiveJob]) -> int:
+        """Keep these running jobs beside the only newcomer, up to the first that leaves no room for it; return the next place."""
+        base = self.base
+        self._keep(begin, end)
+        place = end
+        found = base.place(only.size, only.gpus, self.placement)
+        while found == 0:
+            place -= 1
+            self._take(base, self.later[place], -1)
+            if self._occupied_up(self.later[place]) > 0:
+                found = base.place(only.size, only.gpus, self.placement)
+        if place < end:
+            stopped.append(self.later[place])
+            place += 1
+        self.free.copy_from(base)
+        self._settle(only, self.free, self.free.place(only.size, only.gpus, self.placement))
+        return place
+
+    def _offer_beside_one(self, job: ActiveJob) -> int:
+        """Offer a job beside the only newcomer; return 1 if its whole size cannot fit any more, 0 if it may have been selected."""
+        if self.base.place(job.size, job.gpus, self.placement) == 0:
+            self.passed[job.size] = CLOSED
+            return 1
+        self._offer_newcomer(job)
+        return 0
+
+    def _walk_with_several(self, loop: Loop, place: int, stopped: list[ActiveJob]) -> None:
+        """Walk on from that place in `later`, one job after the other."""
         newcomer = self._next_newcomer(loop)
-        for job in self.later:
+        while place < len(self.later):
+            job = self.later[place]
+            place += 1
             while newcomer is not None and newcomer.before(job):
                 self._offer_newcomer(newcomer)
                 newcomer = self._next_newcomer(loop)
@@ -117,7 +254,6 @@ class Selection:
         while newcomer is not None:
             self._offer_newcomer(newcomer)
             newcomer = self._next_newcomer(loop)
-        return stopped
 
     def _next_newcomer(self, loop: Loop) -> ActiveJob | None:
         """Return the first waiting job that was not offered yet, of the sizes that may still fit."""
@@ -136,7 +272,7 @@ class Selection:
     def _reopen(self, loop: Loop, last: ActiveJob) -> None:
         """Offer sizes that did not fit again, from after the job that was offered last, because newcomers have moved."""
         for size in range(self.num_sizes):
-            if self.passed[size]:
+            if self.passed[size] == PASSED:
                 self.passed[size] = 0
                 self.cursors[size] = loop.first_behind(loop.queues[size], last.key, last.index)
 
@@ -145,13 +281,13 @@ class Selection:
         free = self.free
         if self.placement == ANYWHERE:
             if job.gpus > free.total:
-                self.passed[job.size] = 1
+                self.passed[job.size] = PASSED
                 return
             free.total -= job.gpus
         else:
             found = free.place(job.size, job.gpus, self.placement)
             if found == 0:
-                self.passed[job.size] = 1
+                self.passed[job.size] = PASSED
                 return
             self._settle(job, free, found)
         self.newcomers.append(job)
@@ -175,6 +311,8 @@ class Selection:
 
     def _occupied_up(self, job: ActiveJob) -> int:
         """Return the running job's GPUs on nodes that take jobs."""
+        if job.only_node >= 0:
+            return job.occupied if self.base.up[job.only_node] else 0
         occupied = 0
         for share in range(len(job.nodes)):
             if self.base.up[job.nodes[share]]:
@@ -202,6 +340,10 @@ class Selection:
         return self._lay_out_around(job)
 
     def _take(self, pool: NodePool, job: ActiveJob, sign: int) -> None:
+        """Take the GPUs of a placed job (1), or return them (-1)."""
+        if job.only_node >= 0:
+            pool.take(job.only_node, sign * job.occupied)
+            return
         for share in range(len(job.nodes)):
             pool.take(job.nodes[share], sign * job.counts[share])
 
