@@ -70,7 +70,7 @@ class _Selection:
     Invariants: `base` is what the selected running jobs leave; laying out the newcomers on it, in the order in which they
     were selected, gives their fits, and leaves `free`. `worst[share]` is at or above the (free GPUs, node) of every fit of
     a share of that size, while there is a running job that may be offered: only a node that comes before it could have been
-    preferred.
+    preferred. `needed[s]` are the slots of s GPUs that the newcomers need (`Capacity.has_slots`).
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
@@ -78,7 +78,11 @@ class _Selection:
         self._base = Capacity(state, staying=fixed)
         self._free = self._base.copy()
         self._worst: dict[int, tuple[int, int]] = {}
+        self._needed = [0] * (int(state.nodes.gpus.max(initial=0)) + 1)
         self._own = present_placements(state, state.running[state.jobs.preemptible[state.running]])
+        self._exclusive: list[bool] = state.jobs.exclusive.tolist()
+        self._any_exclusive = False
+        """True if a newcomer takes whole nodes."""
         self.newcomers: dict[int, Fit] = {}
         """Selected waiting jobs, in the order in which they were selected."""
         self.kept: dict[int, Placement] = {}
@@ -88,8 +92,12 @@ class _Selection:
         """Select each of these waiting jobs that fits behind the newcomers before it."""
         fits = self._free.claim(rows)
         self.newcomers.update(fits)
+        self._any_exclusive = self._any_exclusive or any(map(self._exclusive.__getitem__, fits))
         if self._own:
             self._note_worst(fits.values())
+            for _, share, _ in chain.from_iterable(fits.values()):
+                for gpus in range(1, share + 1):
+                    self._needed[gpus] += share // gpus
 
     def offer_running(self, row: int) -> None:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
@@ -102,7 +110,7 @@ class _Selection:
         if not disturbing:
             self._free.take(row, placement)
         else:
-            fits = self._base.lay_out(self.newcomers)
+            fits = self._base.lay_out(self.newcomers) if self._base.has_slots(self._needed) else None
             if fits is None:
                 self._base.give_back(row, placement)
                 return
@@ -128,9 +136,7 @@ class _Selection:
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
         """Quick test: return False if the GPUs cannot suffice. True where exclusive newcomers take more than they ask for."""
         lost = sum(before - after for _, before, after in changes)
-        if lost <= self._free.total_free():
-            return True
-        return bool(self._state.jobs.exclusive[list(self.newcomers)].any())
+        return self._any_exclusive or lost <= self._free.total_free()
 
     def _disturbs(self, node: int, before: int, after: int) -> bool:
         """Return whether a newcomer could be laid out differently if that node has `after` and not `before` GPUs free for it."""

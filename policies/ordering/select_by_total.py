@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, placement_of
@@ -47,9 +49,17 @@ def select_by_total(
     always = present_placements(state, fixed)
     requests = Requests(state)
     refused: set[int] = set()
+    rows: list[int] = movable.tolist()
+    needed = _needed_gpus(Capacity(state, staying=fixed, requests=requests), own)
     while True:
         base = Capacity(state, staying=fixed, requests=requests)
-        kept, newcomers = _count_off(base, movable.tolist(), own, refused)
+        if needed is None:
+            kept, newcomers = _count_off(base, rows, own, refused)
+        else:
+            kept, newcomers = _count_off_fixed_needs(base.total_free(), rows, own, needed, refused)
+            base = Capacity(
+                state, staying=np.concatenate((fixed, np.array(list(kept), dtype=np.int64))), requests=requests
+            )
         fits = claim(base, always | kept, newcomers)
         if len(fits) == len(newcomers):
             break
@@ -81,4 +91,41 @@ def _count_off(
             left -= needed
             base.take(row, placement)
             kept[row] = placement
+    return kept, newcomers
+
+
+def _needed_gpus(base: Capacity, own: Mapping[int, Placement]) -> list[int] | None:
+    """Return for each job the free GPUs that it takes when it is selected: those that it asks for, or, where it runs, its own on
+    available nodes. None where that depends on the jobs selected before it: beside exclusive jobs, and on nodes whose GPUs do not
+    suffice for all that run there."""
+    jobs, nodes = base.state.jobs, base.state.nodes
+    rows = np.array(list(own), dtype=np.int64)
+    entries = np.repeat(np.isin(np.arange(len(jobs)), rows), np.diff(jobs.placement_offset))
+    node, gpus = jobs.placement_node[entries], jobs.placement_gpus[entries]
+    used = np.bincount(node, weights=gpus, minlength=len(nodes))
+    free = np.array([base.free_gpus(number) for number in range(len(nodes))])
+    if jobs.exclusive[rows].any() or (used > free)[nodes.available].any():
+        return None
+    owner = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))[entries]
+    counted = np.bincount(owner, weights=gpus * nodes.available[node], minlength=len(jobs)).astype(np.int64)
+    needed = jobs.num_gpus.copy()
+    needed[rows] = counted[rows]
+    listed: list[int] = needed.tolist()
+    return listed
+
+
+def _count_off_fixed_needs(
+    left: int, order: list[int], own: dict[int, Placement], needed: list[int], refused: set[int]
+) -> tuple[dict[int, Placement], list[int]]:
+    """Return what `_count_off` returns, where each job takes the same number of GPUs whatever was selected before it."""
+    kept: dict[int, Placement] = {}
+    newcomers: list[int] = []
+    for row in order:
+        if needed[row] > left or row in refused:
+            continue
+        left -= needed[row]
+        if row in own:
+            kept[row] = own[row]
+        else:
+            newcomers.append(row)
     return kept, newcomers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -116,6 +116,18 @@ class Capacity:
         """Return the GPUs that jobs could take, on all available nodes together."""
         return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))
 
+    def has_slots(self, needed: Sequence[int]) -> bool:
+        """Quick test: return False if shares that need so many slots cannot all be placed, however they are laid out.
+
+        A slot of s GPUs is one of the free // s of a node; a share of g GPUs needs g // s of them, for every s.
+        """
+        counts = [(nodes & self._available).bit_count() for nodes in self._levels]
+        return all(
+            wanted <= sum(count * (free // gpus) for free, count in enumerate(counts) if count)
+            for gpus, wanted in enumerate(needed[1:], 1)
+            if wanted
+        )
+
     def changes(self, row: int, placement: Placement) -> list[tuple[int, int, int]]:
         """Return (node, free GPUs now, free GPUs afterwards) for each available node whose free GPUs the placement would change."""
         exclusive = bool(self._state.jobs.exclusive[row])
@@ -202,6 +214,14 @@ class Capacity:
             return found
         rooms = [(node, min(free, self._limit(node, request))) for node, free in found]
         return iter(sorted((entry for entry in rooms if entry[1] > 0), key=lambda entry: (-entry[1], entry[0])))
+
+    def room(self, row: int, node: int) -> int:
+        """Return the GPUs that the job could take on that node."""
+        request = self._requests.of(row)
+        if not request.nodes >> node & 1 or (request.exclusive and not self._empty >> node & 1):
+            return 0
+        free = self.free_gpus(node)
+        return max(min(free, self._limit(node, request)), 0) if request.limited and free else free
 
     def _limit(self, node: int, request: Request) -> int:
         """Return the GPUs for which that node has CPUs and memory."""

@@ -84,10 +84,15 @@ def least_load(state: ClusterState) -> PlacementRule:
     return PlacementRule("least load", loosely(rule), loads.add)
 
 
+def rounded(cost: float) -> float:
+    """Return the cost to the digits that decide."""
+    return round(cost, _DIGITS)
+
+
 def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[int, int], float]) -> Shares | None:
     """Place each GPU on the node where it costs least, lowest index on ties; `cost(node, k)` is that of the job's k-th there."""
     rooms = dict(capacity.rooms(row))
-    queue = [(round(cost(node, 1), _DIGITS), node) for node in rooms]
+    queue = [(rounded(cost(node, 1)), node) for node in rooms]
     heapq.heapify(queue)
     counts: dict[int, int] = {}
     while gpus and queue:
@@ -95,7 +100,7 @@ def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[in
         workers = counts[node] = counts.get(node, 0) + 1
         gpus -= 1
         if workers < rooms[node]:
-            heapq.heapreplace(queue, (round(cost(node, workers + 1), _DIGITS), node))
+            heapq.heapreplace(queue, (rounded(cost(node, workers + 1)), node))
         else:
             heapq.heappop(queue)
     return None if gpus else sorted(counts.items())

@@ -3,7 +3,7 @@ from simulator.kernel.job cimport ActiveJob
 from simulator.kernel.nodes cimport NodePool
 
 cdef long long NO_JOBS, ALL_JOBS, ON_SEVERAL_NODES
-cdef long long NEVER, NOWHERE, WAITING, RUNNING, FINISH, ARRIVAL, INTERRUPT, ROUND, BY_ARRIVAL, BY_GPUS, BY_DURATION, BY_REMAINING, BY_REMAINING_GPUS, BY_ATTAINED, BY_QUEUES, BY_LEVELS
+cdef long long NEVER, NOWHERE, WAITING, RUNNING, FINISH, ARRIVAL, INTERRUPT, ROUND, BY_ARRIVAL, BY_GPUS, BY_DURATION, BY_REMAINING, BY_ATTAINED, BY_QUEUES, BY_LEVELS
 
 cdef class Loop:
     cdef public NodePool pool
@@ -42,8 +42,6 @@ cdef class Loop:
     cpdef dequeue(self, ActiveJob job)
     @cython.locals(order=cython.longlong, remaining=cython.longlong)
     cpdef long long key_of(self, ActiveJob job)
-    @cython.locals(order=cython.longlong)
-    cpdef long long keys_fall(self)
     @cython.locals(queue=list, job=ActiveJob)
     cpdef reorder(self, long long order, long long threshold)
     @cython.locals(last=ActiveJob, place=cython.longlong)

@@ -19,7 +19,6 @@ from simulator.kernel.constants import (
     BY_LEVELS,
     BY_QUEUES,
     BY_REMAINING,
-    BY_REMAINING_GPUS,
     FINISH,
     INTERRUPT,
     NEVER,
@@ -279,11 +278,6 @@ class Loop:
         if order == BY_DURATION:
             return job.service + remaining
         return remaining * job.gpus if remaining <= NEVER // job.gpus else NEVER
-
-    def keys_fall(self) -> int:
-        """Return 1 if the key of a running job never rises in this order, so that the job never falls behind a waiting one."""
-        order = self.order
-        return int(order in (BY_ARRIVAL, BY_GPUS, BY_REMAINING, BY_REMAINING_GPUS))
 
     def reorder(self, order: int, threshold: int) -> None:
         """Change the order of jobs."""

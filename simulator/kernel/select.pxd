@@ -3,13 +3,14 @@ from simulator.kernel.fill cimport fill
 from simulator.kernel.job cimport ActiveJob
 from simulator.kernel.loop cimport Loop
 from simulator.kernel.nodes cimport NodePool
+from simulator.kernel.order cimport fronts_of, set_apart
 
 cdef long long ANYWHERE, PASSED, CLOSED
 
 cdef class Selection:
     cdef public long long placement
     cdef public NodePool base, free
-    cdef public long long[::1] worst
+    cdef public long long[::1] worst, needed
     cdef public list newcomers, later, fronts
     cdef public long long num_sizes
     cdef public long long[::1] cursors, passed
@@ -20,10 +21,6 @@ cdef class Selection:
     cdef long long _fits_beside_all(self, Loop loop)
     @cython.locals(base=NodePool, share=cython.longlong, size=cython.longlong)
     cdef _begin(self, Loop loop)
-    @cython.locals(first=ActiveJob, job=ActiveJob, running=list, later=list, falling=cython.longlong, kept=cython.longlong, place=cython.longlong)
-    cdef _set_apart(self, Loop loop)
-    @cython.locals(fronts=list, queue=list, size=cython.longlong)
-    cdef _find_fronts(self, Loop loop)
     @cython.locals(stopped=list, place=cython.longlong)
     cdef list _walk(self, Loop loop)
     @cython.locals(place=cython.longlong)
@@ -31,7 +28,7 @@ cdef class Selection:
     @cython.locals(place=cython.longlong)
     cdef _keep(self, long long begin, long long end)
     @cython.locals(later=list, fronts=list, front=ActiveJob, place=cython.longlong, best=cython.longlong, best_place=cython.longlong, index=cython.longlong)
-    cdef long long _first_that_fits(self, Loop loop)
+    cdef long long _first_that_fits(self)
     @cython.locals(found=ActiveJob, only=ActiveJob, following=ActiveJob, end=cython.longlong)
     cdef long long _walk_with_one(self, Loop loop, long long place, list stopped)
     @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
@@ -47,6 +44,10 @@ cdef class Selection:
     cdef _reopen(self, Loop loop, ActiveJob last)
     @cython.locals(free=NodePool, found=cython.longlong)
     cdef _offer_newcomer(self, ActiveJob job)
+    @cython.locals(place=cython.longlong, share=cython.longlong, gpus=cython.longlong)
+    cdef _need(self, ActiveJob job)
+    @cython.locals(base=NodePool, gpus=cython.longlong, free=cython.longlong, slots=cython.longlong)
+    cdef bint _has_slots(self)
     @cython.locals(nodes=list, counts=list, place=cython.longlong, node=cython.longlong, share=cython.longlong, rank=cython.longlong, gpus=cython.longlong)
     cdef _settle(self, ActiveJob job, NodePool pool, long long found)
     @cython.locals(occupied=cython.longlong, share=cython.longlong)
@@ -63,6 +64,3 @@ cdef class Selection:
     cdef _lay_out_as_before(self, list former)
     @cython.locals(job=ActiveJob, found=cython.longlong)
     cdef _lay_out_anywhere(self)
-
-@cython.locals(budget=cython.longlong, place=cython.longlong, hole=cython.longlong, job=ActiveJob, above=ActiveJob)
-cdef _sort(list jobs)

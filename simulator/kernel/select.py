@@ -9,6 +9,7 @@ from simulator.kernel.fill import fill
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.kernel.nodes import NodePool
+from simulator.kernel.order import fronts_of, set_apart
 
 PASSED = 1
 CLOSED = 2
@@ -22,8 +23,9 @@ class Selection:
     stopped, never moved; jobs that must not be stopped are selected before all others.
 
     Invariants while walking down the order: `base` are the GPUs that selected running jobs leave free; laying out the newcomers on
-    it in order gives their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of
-    at most g GPUs: only a node that comes before it could have been preferred.
+    it in order gives their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share
+    of at most g GPUs: only a node that comes before it could have been preferred. `needed[s]` are the slots of s GPUs that the
+    newcomers need: free // s are on a node, and a share of g GPUs takes g // s of them at least.
 
     Most decisions select no newcomer, or one. For these the walk is shortened, and its result is the same, because one job fits
     wherever it fits with fewer GPUs free: running jobs before the first newcomer keep their places, and so do all of those behind
@@ -36,6 +38,7 @@ class Selection:
         self.base = pool.copy()
         self.free = pool.copy()
         self.worst = array("q", bytes(8 * (pool.top + 1)))
+        self.needed = array("q", bytes(8 * (pool.top + 1)))
         self.newcomers: list[ActiveJob] = []
         self.later: list[ActiveJob] = []
         self.num_sizes = 0
@@ -85,46 +88,9 @@ class Selection:
             self.passed[size] = 0
         for share in range(base.top + 1):
             self.worst[share] = 0
-        self._set_apart(loop)
-
-    def _set_apart(self, loop: Loop) -> None:
-        """Set `later` to the running jobs after the first newcomer, in the policy's order; they are the last of `loop.running`."""
-        self._find_fronts(loop)
-        first = self.fronts[0]
-        running = loop.running
-        later: list[ActiveJob] = []
-        falling = loop.keys_fall()
-        kept = 0
-        for place in range(len(running)):
-            job = running[place]
-            # The key of its last decision: where keys only fall, a job that came first then comes first now.
-            if not (job.fixed or (falling and job.before(first))):
-                job.settle(loop.now)
-                job.key = loop.key_of(job)
-                if not job.before(first):
-                    later.append(job)
-                    continue
-            if kept != place:
-                running[kept] = job
-                job.running_place = kept
-            kept += 1
-        _sort(later)
-        for place in range(len(later)):  # stays nearly sorted: the next sort has little to do
-            job = later[place]
-            if running[kept + place] is not job:
-                running[kept + place] = job
-                job.running_place = kept + place
-        self.later = later
-
-    def _find_fronts(self, loop: Loop) -> None:
-        """Set `fronts` to the first waiting job of each size, in the policy's order."""
-        fronts: list[ActiveJob] = []
-        for size in range(self.num_sizes):
-            queue = loop.queues[size]
-            if len(queue) > 0:
-                fronts.append(queue[0])
-        _sort(fronts)
-        self.fronts = fronts
+            self.needed[share] = 0
+        self.fronts = fronts_of(loop)
+        self.later = set_apart(loop, self.fronts[0])
 
     def _walk(self, loop: Loop) -> list[ActiveJob]:
         """Select in order; return the running jobs that were not selected."""
@@ -134,7 +100,7 @@ class Selection:
             self._give_up(0, len(self.later))
             self.free.copy_from(self.base)
         else:
-            place = self._first_that_fits(loop)
+            place = self._first_that_fits()
             if place < 0:
                 return stopped
             place = self._walk_with_one(loop, place, stopped)
@@ -151,7 +117,7 @@ class Selection:
         for place in range(begin, end):
             self._take(self.base, self.later[place], 1)
 
-    def _first_that_fits(self, loop: Loop) -> int:
+    def _first_that_fits(self) -> int:
         """Go to the first newcomer that fits, and return the place in `later` of the running job behind it; -1: none fits.
 
         Of each size only the first waiting job needs a look: behind it, there is less. From the last of them to the first, the
@@ -290,8 +256,29 @@ class Selection:
                 self.passed[job.size] = PASSED
                 return
             self._settle(job, free, found)
+            self._need(job)
         self.newcomers.append(job)
         self.cursors[job.size] += 1
+
+    def _need(self, job: ActiveJob) -> None:
+        """Count the slots of a new newcomer."""
+        for place in range(len(job.counts)):
+            share = job.counts[place]
+            for gpus in range(1, share + 1):
+                self.needed[gpus] += share // gpus
+
+    def _has_slots(self) -> int:
+        """Quick test: return 0 if the newcomers cannot all be laid out on `base`, whatever their nodes."""
+        base = self.base
+        for gpus in range(1, base.top + 1):
+            if self.needed[gpus] == 0:
+                break
+            slots = 0
+            for free in range(gpus, base.top + 1):
+                slots += base.population[free] * (free // gpus)
+            if slots < self.needed[gpus]:
+                return 0
+        return 1
 
     def _settle(self, job: ActiveJob, pool: NodePool, found: int) -> None:
         """Place the newcomer on the pool's last choice."""
@@ -364,6 +351,10 @@ class Selection:
         """Keep the running job and lay out the newcomers anew; return 0, with nothing changed, if one does not fit."""
         free = self.free
         newcomers = self.newcomers
+        self._take(self.base, job, 1)
+        if not self._has_slots():
+            self._take(self.base, job, -1)
+            return 0
         for place in range(len(newcomers)):
             self._take(free, newcomers[place], -1)
         self._take(free, job, 1)
@@ -373,11 +364,11 @@ class Selection:
             found = free.place(newcomer.size, newcomer.gpus, self.placement)
             if found == 0:
                 self._take(free, job, -1)
+                self._take(self.base, job, -1)
                 self._lay_out_as_before(former)
                 return 0
             former.append((newcomer.nodes, newcomer.counts))
             self._settle(newcomer, free, found)
-        self._take(self.base, job, 1)
         return 2
 
     def _lay_out_as_before(self, former: list[tuple[list[int], list[int]]]) -> None:
@@ -396,26 +387,3 @@ class Selection:
         for job in self.newcomers:
             found = self.free.place(job.size, job.gpus, self.placement)
             self._settle(job, self.free, found)
-
-
-def _sort(jobs: list[ActiveJob]) -> None:
-    """Sort by the policy's order. The jobs are nearly sorted: keys change little between decisions."""
-    budget = 8 * len(jobs) + 64
-    for place in range(1, len(jobs)):
-        job = jobs[place]
-        hole = place
-        while hole > 0:
-            above = jobs[hole - 1]
-            if not job.before(above):
-                break
-            jobs[hole] = above
-            hole -= 1
-        jobs[hole] = job
-        budget -= place - hole
-        if budget < 0:
-            jobs.sort(key=_order)
-            return
-
-
-def _order(job: ActiveJob) -> tuple[int, int]:
-    return job.key, job.index

@@ -48,6 +48,10 @@ class Case:
     policy: str
     target_s: float | None = None
     slowdown: str = "locality"
+    load: float = CURVE_LOAD
+    """Load of a generated trace."""
+    most_gb: float = MEMORY_GB
+    """Target of the memory, where there is one of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Measured:
     runs: int
     avg_jct_s: float
     missed: bool
-    """The best wall time is above the target, or the memory above 1 GB."""
+    """The best wall time or the memory is above its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,16 @@ LARGE = (
     Case("Philly", PHILLY_JOBS, PHILLY_CLUSTER, "fifo", 6.0),
     Case("Philly", PHILLY_JOBS, PHILLY_CLUSTER, "srtf", 25.0),
     Case("Philly", PHILLY_JOBS, PHILLY_CLUSTER, "las", 25.0),
+    Case("Philly", PHILLY_JOBS, "200x8", "srtf", 5.0),
+    Case("Philly", PHILLY_JOBS, "150x8", "srtf", 5.0),
     Case("Philly, max-min", PHILLY_JOBS, PHILLY_CLUSTER, "srtf", 90.0, "max-min"),
 )
+LONGEST = tuple(
+    Case(f"1,000,000 jobs, load {load:g}", 1_000_000, CURVE_CLUSTER, policy, 600.0, load=load, most_gb=2.0)
+    for load in (0.95, 1.1)
+    for policy in ("srtf", "las")
+)
+"""Runs that may take minutes each; not part of `quick`."""
 
 
 def bench(quick: bool, philly: Path | None, repeat: int, say: Say) -> Report:
@@ -111,9 +123,9 @@ def bench(quick: bool, philly: Path | None, repeat: int, say: Say) -> Report:
         traces = _Traces(Path(folder), philly)
         installed = as_installed(Path(folder) / "bytecode")
         _timed(_words(SMALL[0], traces.of(SMALL[0])), installed)
-        for case in SMALL if quick else (*SMALL, *LARGE):
+        for case in SMALL if quick else (*SMALL, *LARGE, *LONGEST):
             say(f"{case.name}, {case.cluster}, {case.policy}")
-            times = repeat if case in SMALL else min(repeat, 2)
+            times = repeat if case in SMALL else 1 if case in LONGEST else min(repeat, 2)
             report.speed.append(measure(case, traces.of(case), times, installed))
         for case in curve_cases(quick):
             say(f"{case.name}, {case.cluster}, {case.policy}")
@@ -142,13 +154,13 @@ class _Traces:
         """Return the trace of a case."""
         if self._philly is not None and case in LARGE:
             return self._philly
-        path = self._folder / f"{case.jobs}-{case.cluster}.csv"
+        path = self._folder / f"{case.jobs}-{case.cluster}-{case.load:g}.csv"
         if not path.exists():
             from simulator.traces.generators import from_text, generate
             from simulator.traces.write import write_trace
 
             nodes, _, gpus = case.cluster.partition("x")
-            load = {"load": str(CURVE_LOAD), "cluster_gpus": str(int(nodes) * int(gpus))}
+            load = {"load": str(case.load), "cluster_gpus": str(int(nodes) * int(gpus))}
             write_trace(generate("philly", from_text("philly", {"jobs": str(case.jobs), "seed": "0", **load})), path)
         return path
 
@@ -180,7 +192,7 @@ def measure(case: Case, trace: Path, times: int, environment: Mapping[str, str] 
         peak_gb=peak_gb,
         runs=times,
         avg_jct_s=best.figures["avg_jct_s"],
-        missed=slow or (case.target_s is not None and peak_gb > MEMORY_GB),
+        missed=slow or (case.target_s is not None and peak_gb > case.most_gb),
     )
 
 

@@ -30,11 +30,12 @@ ALL = (
     "web",
     "marl",
     "estimates",
+    "decisions",
 )
 """Modules of `cases`, each with `run(quick=...) -> Findings`."""
 LONG = ("size", "backlog", "starts")
 """Others that take long, and run only when they are named."""
-_NO_SLURM = frozenset({"cycle", "jobside", "marl", "web", "estimates"})
+_NO_SLURM = frozenset({"cycle", "jobside", "marl", "web", "estimates", "decisions"})
 RESULTS = Path("bench-results")
 
 

@@ -25,6 +25,7 @@ Links that two jobs share lose nothing, so eta is 0 and the threshold 1/2. Other
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -37,7 +38,7 @@ from policies.ordering.run_rule import order_keys
 from policies.ordering.select_by_total import select_by_total
 from policies.placement.best_fit import Capacity, Fit
 from policies.placement.dividing import Shares, in_order
-from policies.placement.paper_rules import loosely, worker_by_worker
+from policies.placement.paper_rules import loosely, rounded, worker_by_worker
 from policies.placement.rules import PlacementRule
 from policies.rule import Discipline, Order, Rule
 from policies.selection import active, by
@@ -68,7 +69,7 @@ class AdaSrsf:
         """Select down the order by GPUs; place the newcomers where their links allow it."""
         remaining_s = _with_estimates(state)
         network = NetworkLinks(state)
-        unsent = _unsent_bytes(state, network)
+        unsent = _UnsentBytes(state, network)
         waits: dict[int, str] = {}
 
         def claim(base: Capacity, kept: Mapping[int, Placement], newcomers: list[int]) -> dict[int, Fit]:
@@ -104,31 +105,39 @@ def _with_estimates(state: ClusterState) -> list[float]:
     return filled
 
 
-def _unsent_bytes(state: ClusterState, network: NetworkLinks) -> list[float]:
-    """Return the bytes that each job has still to reduce: bytes of a step x steps left at its best placement, alone."""
-    models = StepModels(state)
-    rates: dict[tuple[int, int], float] = {}
-    unsent = []
-    for row, (gpus, left_s) in enumerate(zip(state.jobs.num_gpus.tolist(), state.remaining_s.tolist(), strict=True)):
-        kind = models.ident(row), gpus
-        if kind not in rates:
-            model = models.of(row)
-            reduce_s = network.best_reduce_s(model, gpus, len(state.nodes), models.ring)
-            rates[kind] = model.bytes / model.step_s(reduce_s)
-        unsent.append(rates[kind] * left_s)
-    return unsent
+class _UnsentBytes:
+    """Bytes that each job has still to reduce, worked out when asked for: bytes of a step x steps left at its best placement."""
+
+    def __init__(self, state: ClusterState, network: NetworkLinks) -> None:
+        self._gpus = state.jobs.num_gpus
+        self._left_s = state.remaining_s
+        self._racks = len(state.nodes)
+        self._network = network
+        self._models = StepModels(state)
+        self._rates: dict[tuple[int, int], float] = {}
+
+    def __getitem__(self, row: int) -> float:
+        gpus = int(self._gpus[row])
+        kind = self._models.ident(row), gpus
+        if kind not in self._rates:
+            model = self._models.of(row)
+            reduce_s = self._network.best_reduce_s(model, gpus, self._racks, self._models.ring)
+            self._rates[kind] = model.bytes / model.step_s(reduce_s)
+        return self._rates[kind] * float(self._left_s[row])
 
 
 class _LeastWork:
-    """LWF-k for one decision.
+    """LWF-k for one decision, while capacity only shrinks.
 
-    Invariant: `_work[n]` is the remaining seconds x GPUs on node n of all jobs that stay or were placed.
+    Invariant: `_work[n]` is the remaining seconds x GPUs on node n of all jobs that stay or were placed. `_least` has, for each
+    class of jobs, a heap with every node that has room for a GPU of one, by its work or less: work only grows.
     """
 
     def __init__(self, state: ClusterState, remaining_s: list[float], k: int, staying: Mapping[int, Placement]) -> None:
         self._work = [0.0] * len(state.nodes)
         self._remaining_s = remaining_s
         self._k = k
+        self._least: dict[int, list[tuple[float, int]]] = {}
         for row, placement in staying.items():
             self._add(row, placement)
         self.rule = PlacementRule("least work", loosely(self._shares), self._add)
@@ -138,6 +147,8 @@ class _LeastWork:
             self._work[node] += gpus * self._remaining_s[row]
 
     def _shares(self, capacity: Capacity, row: int, gpus: int) -> Shares | None:
+        if gpus == 1 and self._k:
+            return self._one_gpu(capacity, row)
         if gpus <= self._k:
             own = self._remaining_s[row]
             return worker_by_worker(capacity, row, gpus, lambda node, worker: self._work[node] + (worker - 1) * own)
@@ -146,6 +157,24 @@ class _LeastWork:
         )  # ties keep their order: the freest first
         whole_job = next((node for node, room in rooms if room >= gpus), None)
         return [(whole_job, gpus)] if whole_job is not None else in_order(rooms, gpus, 0, gpus)
+
+    def _one_gpu(self, capacity: Capacity, row: int) -> Shares | None:
+        """Return what `worker_by_worker` would, without a look at every node."""
+        key = capacity.requests.keys[row]
+        heap = self._least.get(key)
+        if heap is None:
+            heap = self._least[key] = [(rounded(self._work[node]), node) for node, _ in capacity.rooms(row)]
+            heapq.heapify(heap)
+        while heap:
+            work, node = heap[0]
+            now = rounded(self._work[node])
+            if not capacity.room(row, node):
+                heapq.heappop(heap)
+            elif work != now:
+                heapq.heapreplace(heap, (now, node))
+            else:
+                return [(node, 1)]
+        return None
 
 
 @dataclass
@@ -156,7 +185,7 @@ class _AdaDual:
     """
 
     network: NetworkLinks
-    unsent: list[float]
+    unsent: _UnsentBytes
     """Bytes that each job has still to send."""
     threshold: float
     staying: Mapping[int, Placement]
@@ -164,7 +193,8 @@ class _AdaDual:
 
     def __post_init__(self) -> None:
         for row, placement in self.staying.items():
-            self.add(row, placement)
+            if len(placement.nodes) > 1:
+                self.add(row, placement)
 
     def add(self, row: int, placement: Placement) -> None:
         """Let that job use the links between its nodes."""

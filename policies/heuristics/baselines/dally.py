@@ -130,7 +130,8 @@ class _Selection:
     def __init__(self, state: ClusterState, order: list[int], idle: Capacity) -> None:
         self._state = state
         self.order = order
-        self.queue = [row for row in order if state.jobs.state[row] == JobState.PENDING]
+        waits = (state.jobs.state == JobState.PENDING).tolist()
+        self.queue = [row for row in order if waits[row]]
         self._selected = idle
         self._beside = Capacity(state, requests=idle.requests)
         self._own = present_placements(state, state.running)
@@ -156,9 +157,11 @@ class _Selection:
     def start(self, row: int, nearest: Level, farthest: Level, left_s: float, *, stop_for_near: bool) -> None:
         """Select a waiting job if it fits at one of these levels: the nearest first, and free GPUs before those of other jobs;
         without `stop_for_near`, free GPUs at any of the levels come before."""
-        levels = [level for level in Level if nearest <= level <= farthest]
         kind = self._selected.requests.keys[row], farthest, stop_for_near
-        found = None if kind in self._failed else self._find(row, levels, stop_for_near=stop_for_near)
+        found = None
+        if kind not in self._failed:
+            levels = [level for level in Level if nearest <= level <= farthest]
+            found = self._find(row, levels, stop_for_near=stop_for_near)
         if found is None:
             self._failed.add(kind)
             if left_s:

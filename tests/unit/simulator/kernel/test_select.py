@@ -11,7 +11,12 @@ from simulator.engine.simulation import Simulation
 from simulator.traces.trace import Trace
 from tests.unit.simulator.engine.build import Asked, Sharing, baseline, outcomes, trace_of
 
-CHANGES = (NodeChange(900.0, 1, "drain"), NodeChange(1500.0, 4, "down"), NodeChange(4000.0, 1, "up"), NodeChange(5000.0, 4, "up"))
+CHANGES = (
+    NodeChange(900.0, 1, "drain"),
+    NodeChange(1500.0, 4, "down"),
+    NodeChange(4000.0, 1, "up"),
+    NodeChange(5000.0, 4, "up"),
+)
 SIZES = ([1, 2, 3, 4, 8, 12, 16], [0.45, 0.15, 0.05, 0.1, 0.15, 0.05, 0.05])
 
 
