@@ -6,7 +6,8 @@ the mean of its links' scores; a placement whose graph has a loop is discarded.
 
 Choices: links that cannot be full count as fit. A link whose jobs are all on another that is no wider, and send no less there, is
 left out: what fits the other fits it. Most loops are of this kind, such as two jobs on both uplinks of the same two racks. All
-links of jobs that are connected share one unified circle, so that each job has one paced period.
+links of jobs that are connected share one unified circle, so that each job has one paced period. A job that sends for less than a
+twentieth of its time is left out: its period need not fit the others, and it disturbs them little.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from policies.speeds.interleaving.rotation import best_rotations
 TOLERANCE = 0.05
 """Share of its period that a job may wait in each step so that it keeps its place on the circle: the drift at which the paper's
 agents correct a job."""
+_LITTLE = 0.05
+"""Share of its time up to which a job's sending does not count."""
 _FULL = 1.0 + 1e-9
 
 
@@ -65,25 +68,29 @@ def interleave(
 
     The jobs should be connected by links: they share one circle.
     """
-    shared = contested(links)
+    counts = [pattern.send_s >= _LITTLE * pattern.period_s for pattern in patterns]
+    shared = contested([Link(link.gbyte_s, tuple(each for each in link.sends if counts[each[0]])) for link in links])
+    shifts, periods = [0.0] * len(patterns), [pattern.period_s for pattern in patterns]
     if not shared:
-        return Interleaving((), (0.0,) * len(patterns), tuple(pattern.period_s for pattern in patterns))
-    circle = unified_circle([pattern.period_s for pattern in patterns], tolerance)
+        return Interleaving((), tuple(shifts), tuple(periods))
+    members = [job for job, count in enumerate(counts) if count]
+    circle = unified_circle([periods[job] for job in members], tolerance)
     if circle is None:
         return None
+    place_of = {job: place for place, job in enumerate(members)}
     scores, weights = [], []
     for link in shared:
-        jobs = [job for job, _ in link.sends]
-        demands = [circle.demand(job, patterns[job], gbyte_s) for job, gbyte_s in link.sends]
-        score, rotations = best_rotations(demands, [circle.turns[job] for job in jobs], link.gbyte_s)
+        places = [place_of[job] for job, _ in link.sends]
+        demands = [circle.demand(place_of[job], patterns[job], gbyte_s) for job, gbyte_s in link.sends]
+        score, rotations = best_rotations(demands, [circle.turns[place] for place in places], link.gbyte_s)
         scores.append(score)
-        weights.append({job: circle.shift_s(by) for job, by in zip(jobs, rotations, strict=True)})
-    periods = {job: circle.period_s(job) for job in range(len(patterns))}
-    shifts = time_shifts(weights, periods)
-    if shifts is None:
+        weights.append({place: circle.shift_s(by) for place, by in zip(places, rotations, strict=True)})
+    found = time_shifts(weights, {place: circle.period_s(place) for place in place_of.values()})
+    if found is None:
         return None
-    in_order = range(len(patterns))
-    return Interleaving(tuple(scores), tuple(shifts[job] for job in in_order), tuple(periods[job] for job in in_order))
+    for job, place in place_of.items():
+        shifts[job], periods[job] = found[place], circle.period_s(place)
+    return Interleaving(tuple(scores), tuple(shifts), tuple(periods))
 
 
 def contested(links: Sequence[Link]) -> list[Link]:

@@ -102,6 +102,12 @@ def test_links_that_cannot_be_full_need_no_shifts_and_no_common_circle() -> None
     assert interleave((HALF, strange), (link(19.0, 0, 1),)) is None
 
 
+def test_a_job_that_hardly_sends_needs_no_place_on_the_circle() -> None:
+    rare = Pattern(0.0123, 0.0005)
+    order = interleave((HALF, rare, HALF), (link(10.0, 0, 1, 2),))
+    assert order == Interleaving((1.0,), (0.0, 0.0, 0.5), (1.0, 0.0123, 1.0))
+
+
 def test_both_uplinks_of_the_same_racks_are_no_loop() -> None:
     same = link(10.0, 0, 1)
     assert contested((same, same, link(12.0, 0, 1), link(12.0, 1))) == [same]
