@@ -26,6 +26,7 @@ agents correct a job."""
 _LITTLE = 0.05
 """Share of its time up to which a job's sending does not count."""
 _FULL = 1.0 + 1e-9
+_SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,11 @@ class Interleaving:
     def least(self) -> float:
         """The least of the links' scores; 1 where there are none."""
         return min(self.scores, default=1.0)
+
+    @property
+    def fits(self) -> bool:
+        """True if no link is exceeded while the jobs keep their shifts."""
+        return self.least > 1.0 - _SAME
 
 
 @lru_cache(maxsize=4096)

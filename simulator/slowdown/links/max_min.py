@@ -16,9 +16,9 @@ shares are found together by a fixed number of rounds from there. Jobs' steps ar
 
 `sharing=phases`: jobs compute and send in turns, and only those that send at the same time share (phases.py). Each job begins
 at a phase of its own, which follows from its row, so that jobs meet as they come. `sharing=shifts`: the same, but jobs are
-shifted as CASSINI does (`policies.speeds.interleaving`): by one shift for each job, and paced so that they keep it. Jobs for which
-there are no shifts (no common circle, a loop among the links) begin as with `phases`. With both, a step on its
-own nodes is as long as by the law above, and a job's factor is that of its mean step.
+shifted as CASSINI does (`policies.speeds.interleaving`): by one shift for each job, and, where they fit beside each other, paced
+so that they keep it; where they do not fit, pacing would only leave a full link idle. Jobs for which there are no shifts (no
+common circle, a loop among the links) begin as with `phases`. With both, a job's factor is that of its mean step.
 
 A job on one node has no flow: its factor is 1, it affects no other job, and costs a set insertion. The cost of an event is that of
 the component of flows that share links with the job's flow, counting only links that could be full.
@@ -268,14 +268,11 @@ class MaxMin:
         """Return the factor of every flow, from the mean of its steps beside the others."""
         uses, capacity = self._contested(flows)
         order = _interleaving(flows, uses, capacity) if self._sharing == "shifts" else None
-        senders = {
-            job: _sender(
-                flow,
-                _phase_s(job, flow) if order is None else order.shifts_s[place],
-                0.0 if order is None else order.periods_s[place],
-            )
-            for place, (job, flow) in enumerate(flows.items())
-        }
+        senders = {}
+        for place, (job, flow) in enumerate(flows.items()):
+            begin_s = _phase_s(job, flow) if order is None else order.shifts_s[place]
+            pace_s = order.periods_s[place] if order is not None and order.fits else 0.0
+            senders[job] = _sender(flow, begin_s, pace_s)
         steps = step_seconds(senders, uses, capacity)
         return {job: min(1.0, flow.reference_s / steps[job]) for job, flow in flows.items()}
 

@@ -86,14 +86,15 @@ def test_jobs_that_keep_their_shifts_exceed_no_link_by_more_than_its_score_says(
 def test_two_jobs_that_send_half_of_their_time_are_half_a_step_apart() -> None:
     order = interleave((HALF, HALF), (link(10.0, 0, 1),))
     assert order == Interleaving((1.0,), (0.0, 0.5), (1.0, 1.0))
-    assert order.mean == order.least == 1.0
+    assert order.mean == order.least == 1.0 and order.fits
 
 
 def test_scores_of_several_links_have_a_mean_and_a_least() -> None:
     order = interleave((HALF, HALF, Pattern(1.0, 1.0)), (link(10.0, 0, 1), link(10.0, 1, 2)))
     assert order is not None
     assert list(order.scores) == pytest.approx([1.0, 0.5])
-    assert (order.mean, order.least) == (pytest.approx(0.75), pytest.approx(0.5))
+    assert [order.mean, order.least] == pytest.approx([0.75, 0.5])
+    assert not order.fits
 
 
 def test_links_that_cannot_be_full_need_no_shifts_and_no_common_circle() -> None:

@@ -130,3 +130,16 @@ def test_jobs_without_a_common_circle_are_not_shifted() -> None:
         for job, name in enumerate(("half", "quick")):
             model.enter(Resident(job, name, -1, 8, (0, 1), (4, 4)))
         assert model.factor(0) < 0.9
+
+
+def test_jobs_of_nearly_equal_steps_are_paced_so_that_they_keep_out_of_step() -> None:
+    """Steps of 2 and 2.04 s: one job waits 0.04 s in each of its steps, and neither meets the other."""
+    models = {"half": KNOWN["half"], "longer": replace(KNOWN["half"], compute_s=1.04)}
+    found = {}
+    for sharing in ("phases", "shifts"):
+        model = MaxMin(NODES, replace(PROFILES, models=models), reference="alone", sharing=sharing)
+        for job, name in enumerate(models):
+            model.enter(Resident(job, name, -1, 8, (0, 1), (4, 4)))
+        found[sharing] = [model.factor(0), model.factor(1)]
+    assert found["shifts"] == pytest.approx([2 / 2.04, 1.0])
+    assert min(found["phases"]) < 2 / 2.04 - 0.01
