@@ -74,7 +74,7 @@ MODELS: dict[str, Entry] = {
     "max-min": Entry(
         "links are shared max-min fairly",
         MaxMin,
-        {"reference": _one_of("best", "alone"), "sharing": _one_of("always", "duty")},
+        {"reference": _one_of("best", "alone"), "sharing": _one_of("always", "duty", "phases", "shifts")},
     ),
     "link-sharing": Entry(
         "links are shared by the number of jobs on them (RL-TAPS)", LinkSharing, {"reference": _one_of("best", "alone")}

@@ -14,6 +14,12 @@ counts by the share d = t / step of time in which it communicates, so that on ev
 a_j x_j + sum of d_k a_k min(x_k, x_j) over the others k <= capacity, which is max-min fairness where all d are 1; rates and
 shares are found together by a fixed number of rounds from there. Jobs' steps are taken to be out of phase.
 
+`sharing=phases`: jobs compute and send in turns, and only those that send at the same time share (phases.py). Each job begins
+at a phase of its own, which follows from its row, so that jobs meet as they come. `sharing=shifts`: the same, but jobs are
+shifted as CASSINI does (`policies.speeds.interleaving`): by one shift for each job, and, where they fit beside each other, paced
+so that they keep it; where they do not fit, pacing would only leave a full link idle. Jobs for which there are no shifts (no
+common circle, a loop among the links) begin as with `phases`. With both, a job's factor is that of its mean step.
+
 A job on one node has no flow: its factor is 1, it affects no other job, and costs a set insertion. The cost of an event is that of
 the component of flows that share links with the job's flow, counting only links that could be full.
 """
@@ -25,15 +31,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from policies.speeds.interleaving.circle import Pattern
+from policies.speeds.interleaving.interleave import Interleaving, Link, interleave
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.links.link_use import LinkUse
+from simulator.slowdown.links.phases import Sender, step_seconds
 from simulator.slowdown.links.progressive_filling import level, max_min
 from simulator.slowdown.links.ring import GB, BestRing, ring_gbs, sent_bytes
 from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles
 
 _ROUNDS = 12
 """Rounds of `sharing=duty`; more rounds change no factor by a thousandth."""
+_GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it are spread evenly around a circle, whatever their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class MaxMin:
         self._topology = topology
         self._profiles = profiles
         self._reference = reference
-        self._duty = sharing == "duty"
+        self._sharing = sharing
         self._best = BestRing(topology)
         self._use = LinkUse()
         self._flows: dict[int, Flow] = {}
@@ -193,9 +204,13 @@ class MaxMin:
     def _settle(self, component: list[int]) -> None:
         """Set new factors for a component."""
         flows = {job: self._flows[job] for job in component}
-        rates = {job: flow.alone_gbs for job, flow in flows.items()} if len(flows) == 1 else self._rates(flows)
-        for job, gbs in rates.items():
-            factor = flows[job].factor(gbs)
+        if len(flows) == 1:
+            factors = {job: flow.factor(flow.alone_gbs) for job, flow in flows.items()}
+        elif self._sharing in {"phases", "shifts"}:
+            factors = self._in_turns(flows)
+        else:
+            factors = {job: flows[job].factor(gbs) for job, gbs in self._rates(flows).items()}
+        for job, factor in factors.items():
             if factor != self._factors[job]:
                 self._factors[job] = factor
                 self._news.add(job)
@@ -224,7 +239,7 @@ class MaxMin:
         """Return the GB/s of every flow."""
         uses, capacity = self._contested(flows)
         rates = max_min(uses, capacity, {job: flow.alone_gbs for job, flow in flows.items()})
-        if self._duty:
+        if self._sharing == "duty":
             for _ in range(_ROUNDS):
                 duty = {job: flow.duty(rates[job]) for job, flow in flows.items()}
                 found = {job: self._beside(job, flows[job], uses, capacity, rates, duty) for job in flows}
@@ -246,3 +261,50 @@ class MaxMin:
             others = [(rates[other], uses[other][link] * duty[other]) for other in self._use.jobs[link] if other != job]
             gbs = min(gbs, level(capacity[link], share, others))
         return gbs
+
+    # Sending in turns
+
+    def _in_turns(self, flows: Mapping[int, Flow]) -> dict[int, float]:
+        """Return the factor of every flow, from the mean of its steps beside the others."""
+        uses, capacity = self._contested(flows)
+        order = _interleaving(flows, uses, capacity) if self._sharing == "shifts" else None
+        senders = {}
+        for place, (job, flow) in enumerate(flows.items()):
+            begin_s = _phase_s(job, flow) if order is None else order.shifts_s[place]
+            pace_s = order.periods_s[place] if order is not None and order.fits else 0.0
+            senders[job] = _sender(flow, begin_s, pace_s)
+        steps = step_seconds(senders, uses, capacity)
+        return {job: min(1.0, flow.reference_s / steps[job]) for job, flow in flows.items()}
+
+
+def _interleaving(
+    flows: Mapping[int, Flow], uses: Mapping[int, Mapping[int, float]], capacity: Mapping[int, float]
+) -> Interleaving | None:
+    """Return CASSINI's shifts of these flows, in their order."""
+    patterns = tuple(
+        Pattern(flow.step_s(flow.alone_gbs), flow.communicate_s(flow.alone_gbs)) for flow in flows.values()
+    )
+    links = tuple(
+        Link(
+            gbs,
+            tuple(
+                (place, uses[job][link] * flow.alone_gbs)
+                for place, (job, flow) in enumerate(flows.items())
+                if link in uses[job]
+            ),
+        )
+        for link, gbs in capacity.items()
+    )
+    return interleave(patterns, links)
+
+
+def _phase_s(job: int, flow: Flow) -> float:
+    """Return the begin of the first send of a job that is not shifted: anywhere in its step."""
+    return job * _GOLDEN % 1.0 * flow.step_s(flow.alone_gbs)
+
+
+def _sender(flow: Flow, begin_s: float, pace_s: float) -> Sender:
+    def step_s(send_s: float) -> float:
+        return flow.profile.step_s(send_s, flow.batch_size)
+
+    return Sender(flow.communicate_s(flow.alone_gbs), flow.alone_gbs, step_s, begin_s, pace_s)

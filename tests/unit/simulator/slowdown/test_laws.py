@@ -39,6 +39,12 @@ def test_every_model_keeps_the_laws(spec: str, kind: str, seed: int) -> None:
         pass
 
 
+@pytest.mark.parametrize("sharing", ["phases", "shifts"])
+def test_sending_in_turns_keeps_the_laws(sharing: str) -> None:
+    for _ in check_laws(maker(f"max-min:sharing={sharing}"), TOPOLOGIES["mixed"](), 5):
+        pass
+
+
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_a_composite_keeps_the_laws(seed: int) -> None:
