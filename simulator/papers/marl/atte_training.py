@@ -66,7 +66,8 @@ class Learner:
         among = (hidden @ of["query"]) @ (hidden @ of["key"]).transpose(1, 2) / WIDTH**0.5
         hidden = hidden + torch.softmax(among, 2) @ (hidden @ of["value"])
         asked = torch.relu(task @ of["task"] + of["task_bias"]) @ of["out"]
-        return ((hidden @ of["importance"]) @ asked.unsqueeze(2)).squeeze(2) / WIDTH**0.5
+        found: torch.Tensor = ((hidden @ of["importance"]) @ asked.unsqueeze(2)).squeeze(2) / WIDTH**0.5
+        return found
 
     def step(self, servers: Floats, tasks: Floats, room: Flags, chosen: Floats, advantage: Floats) -> None:
         """Make a gradient step on some decisions."""

@@ -64,7 +64,8 @@ class Sample:
 
 def runnable(window_s: float = _FOREIGN_WINDOW_S, stat: Path = Path("/proc/stat")) -> float:
     """Return the mean number of runnable processes of the machine without this one."""
-    counts, end = [], time.perf_counter() + window_s
+    counts: list[int] = []
+    end = time.perf_counter() + window_s
     while not counts or time.perf_counter() < end:
         lines = stat.read_text(encoding="ascii").splitlines()
         counts.append(next(int(line.split()[1]) for line in lines if line.startswith("procs_running ")) - 1)

@@ -144,7 +144,8 @@ class Atte(Rule):
 def _first(world: World, scheduler: int) -> Ints:
     """Return the server of each group of a scheduler, counted from the scheduler's first one."""
     servers = world.center.group_server[world.center.groups_of(scheduler)]
-    return servers - servers[0]
+    found: Ints = servers - servers[0]
+    return found
 
 
 def _free_and_all_gpus(world: World, groups: slice) -> tuple[Floats, Floats]:
