@@ -77,6 +77,8 @@ class Setting:
     slowdown: tuple[str, ...]
     """Slowdown models, written as for `--slowdown`."""
     profiles: ModelProfiles
+    metrics: tuple[str, ...] = ()
+    """Metrics that its table shows; empty: those of the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class Experiment:
     contenders: Mapping[str, tuple[Contender, ...]]
     """Contenders of each setting."""
     metrics: tuple[str, ...]
-    """Metrics that the table of each setting shows; the JSON has all."""
+    """Metrics that the table of each setting shows, if the setting names none; the JSON has all."""
     measures: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
     more_tables: tuple[MoreFigures, ...] = ()
     claims: tuple[Claim, ...] = ()

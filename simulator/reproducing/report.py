@@ -109,7 +109,7 @@ def _tables(results: ExperimentResults) -> Iterator[tuple[str, str, tuple[str, .
     """Yield setting, description and metrics of every table, those of one setting after each other."""
     experiment = results.experiment
     for setting in experiment.settings:
-        yield setting.name, setting.says, experiment.metrics
+        yield setting.name, setting.says, setting.metrics or experiment.metrics
         yield from (
             (table.setting, table.says, table.metrics)
             for table in experiment.more_tables

@@ -34,6 +34,8 @@ from policies.learned.weights import weights
 from policies.learned.weights.card import ModelCard, settings_of
 
 NAME = "marl"
+SINGLE = "marl-single"
+"""Weights of one agent that was trained to manage all servers (section VI-E)."""
 ENCODER = "marl/1"
 ENVIRONMENT = "headway/Marl-v0"
 _SERVERS = 100
@@ -115,17 +117,18 @@ def options_of(recipe: Recipe) -> dict[str, Any]:
     return {"k": recipe.k, "single": recipe.single, "shows": shows, "others": recipe.teacher, "reward": recipe.reward}
 
 
-def agent(folder: str) -> AgentInEnvironment:
-    """Return the trained agent in the environment of its training. Raises WeightsError."""
-    place, name = weights.located(folder, NAME, NAME)
+def agent(folder: str, shipped: str = NAME) -> AgentInEnvironment:
+    """Return the trained agent in the environment of its training; without a folder, the one that comes with Headway by that name.
+    Raises WeightsError."""
+    place, name = weights.located(folder, NAME, shipped)
     arrays, card = weights.load(place, name, system=NAME, encoder=ENCODER)
     recipe = recipe_of(card)
     return AgentInEnvironment(SchedulersAgent(recipe, arrays), ENVIRONMENT, options_of(recipe), needs=("shows",))
 
 
-def is_shipped() -> bool:
-    """Return whether weights come with Headway."""
-    return (weights.pretrained() / f"{NAME}.json").is_file()
+def is_shipped(name: str = NAME) -> bool:
+    """Return whether weights of that name come with Headway."""
+    return (weights.pretrained() / f"{name}.json").is_file()
 
 
 def recipe_of(card: ModelCard) -> Recipe:

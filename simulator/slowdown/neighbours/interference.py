@@ -13,13 +13,15 @@ where U_c = U_p = 0, which the paper's constants leave open. gpu_groups.py says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import exp
+from typing import TypeAlias
 
 import numpy as np
 
+from policies.model import FloatColumn
 from policies.speeds.host_interference import slowdown as host_slowdown
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
@@ -74,6 +76,10 @@ def slowdown(by: MeasuredInterference, others_cpu: float, own_cpu: float, others
     return host_slowdown(by.alpha, by.beta, *cpu, *pcie, constant=by.constant, most_exponent=_MOST_EXPONENT)
 
 
+Exponents: TypeAlias = tuple[float, float]
+"""Exponents of the cores of others, and of the job's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class InterferenceRow:
     """One measurement of a worker beside others."""
@@ -88,28 +94,17 @@ class InterferenceRow:
     """(time - time alone) / time alone."""
 
 
+Terms: TypeAlias = Callable[[Sequence[InterferenceRow], Exponents], Matrix]
+"""Terms of a model of S that is linear in them: a row of the matrix for each measurement, at given exponents."""
+
+
 def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[MeasuredInterference, FitReport]:
     """Fit all coefficients by least squares: the exponents on a grid that is refined, the linear rest at each point.
 
     The report is about time, 1 + S, so that rows without a slowdown count.
     """
     fitted, held_out = split(rows, lambda row: 1 + row.slowdown, seed)
-    target = np.array([row.slowdown for row in fitted])
-    most_others = max(row.others_cpu for row in fitted) or 1.0
-    most_own = max(row.own_cpu for row in fitted) or 1.0
-    middle, width = (3.0 / most_others, 0.0), (3.0 / most_others, 3.0 / most_own)
-    best, least = (0.0, 0.0), float("inf")
-    for _ in range(12):
-        steps = [at / 3 for at in range(-3, 4)]
-        for first, second in product(steps, steps):
-            exponents = (max(0.0, middle[0] + first * width[0]), middle[1] + second * width[1])
-            matrix = _linear(fitted, exponents)
-            found = np.linalg.lstsq(matrix, target, rcond=None)[0]
-            error = float(np.sum((matrix @ found - target) ** 2))
-            if error < least:
-                best, least = exponents, error
-        middle, width = best, (width[0] / 2, width[1] / 2)
-    found = np.linalg.lstsq(_linear(fitted, best), target, rcond=None)[0]
+    best, found = fit_terms(fitted, _linear)
     scale, others, own, constant = (float(value) for value in found)
     result = MeasuredInterference((scale, *best), (others, own), constant)
     seen = report(
@@ -122,7 +117,28 @@ def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[MeasuredInterfe
     return result, seen
 
 
-def _linear(rows: Sequence[InterferenceRow], exponents: tuple[float, float]) -> Matrix:
+def fit_terms(rows: Sequence[InterferenceRow], terms: Terms) -> tuple[Exponents, FloatColumn]:
+    """Return the exponents of the cores of others and of the job's own, and the coefficients of the terms, with the least sum of
+    squared errors of S."""
+    target = np.array([row.slowdown for row in rows])
+    most_others = max(row.others_cpu for row in rows) or 1.0
+    most_own = max(row.own_cpu for row in rows) or 1.0
+    middle, width = (3.0 / most_others, 0.0), (3.0 / most_others, 3.0 / most_own)
+    best, least = (0.0, 0.0), float("inf")
+    for _ in range(12):
+        steps = [at / 3 for at in range(-3, 4)]
+        for first, second in product(steps, steps):
+            exponents = (max(0.0, middle[0] + first * width[0]), middle[1] + second * width[1])
+            matrix = terms(rows, exponents)
+            found = np.linalg.lstsq(matrix, target, rcond=None)[0]
+            error = float(np.sum((matrix @ found - target) ** 2))
+            if error < least:
+                best, least = exponents, error
+        middle, width = best, (width[0] / 2, width[1] / 2)
+    return best, np.linalg.lstsq(terms(rows, best), target, rcond=None)[0]
+
+
+def _linear(rows: Sequence[InterferenceRow], exponents: Exponents) -> Matrix:
     """Return the terms in which S is linear, for those exponents."""
     others, own = exponents
     return np.array(

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from policies.learned.marl.system import SINGLE
+from simulator.papers.marl.interference_fit.models import (
+    CONSTANT,
+    INTERFERENCE,
+    LINEAR,
+    QUADRATIC,
+    WITHOUT_CPU,
+    WITHOUT_PCIE,
+)
 from simulator.papers.marl.reproduction.contenders import (
     ALWAYS,
     BASELINES,
@@ -14,6 +25,8 @@ from simulator.papers.marl.reproduction.contenders import (
     RANDOM,
     TRAININGS,
 )
+from simulator.papers.marl.reproduction.curves import CONVERGENCE
+from simulator.papers.marl.reproduction.fits import FITS
 from simulator.papers.marl.reproduction.settings import (
     ARRIVALS,
     BUSY,
@@ -21,7 +34,9 @@ from simulator.papers.marl.reproduction.settings import (
     JCT,
     NETWORKS,
     POISSON,
+    ROUNDS,
     SERVERS,
+    SLOWDOWN_ERROR,
     TRAINED,
     UNIFORM,
 )
@@ -38,6 +53,11 @@ _PAPER = {
 """The paper's least improvement on all its baselines: figures 7, 8 and 9."""
 
 
+_ERROR = 0.131
+"""Error of the paper's interference model (table III)."""
+_ERRORS = {LINEAR: 0.246, QUADRATIC: 0.229, WITHOUT_PCIE: 0.275, WITHOUT_CPU: 0.363}
+
+
 def claims() -> list[Claim]:
     """Return all claims."""
     found = []
@@ -51,9 +71,30 @@ def claims() -> list[Claim]:
     found += [_claim(DAILY.name, (name,), name, -0.243, -0.243) for name in BASELINES]
     for where in (DAILY, BUSY):
         found.append(_claim(where.name, (ONE,), "one scheduler (figure 10)", None, 0.0))
+    for where in (DAILY, BUSY):
+        found.append(_claim(where.name, (SINGLE,), "an agent trained as the only one (figure 10)", None, 0.0))
     for name in TRAININGS:
         found.append(_claim(TRAINED.name, (name,), name, None, 0.0))
-    return [*found, _claim(BUSY.name, (ALWAYS, NEVER), "other forwarding", None, 0.0)]
+    found.append(_claim(BUSY.name, (ALWAYS, NEVER), "other forwarding", None, 0.0))
+    return [*found, _convergence(), *_fits()]
+
+
+def _convergence() -> Claim:
+    """Return the claim of figure 10a: 200 epochs, where one agent takes more than 400. A training has one seed, so no interval."""
+    name = "rounds of training against one agent (figure 10)"
+    shared: dict[str, Any] = {"setting": CONVERGENCE.name, "metric": ROUNDS, "paper": -0.5, "goal": -0.5}
+    return Claim(name=name, ours=OURS, against=(SINGLE,), **shared)
+
+
+def _fits() -> list[Claim]:
+    """Return the claims of table III: the error of the interference model, and against each other fit."""
+    shared: dict[str, Any] = {"setting": FITS.name, "metric": SLOWDOWN_ERROR, "ours": INTERFERENCE}
+    error = "error of the interference model"
+    found = [Claim(name=error, against=(), paper=_ERROR, goal=_ERROR, **shared)]
+    for other, paper in _ERRORS.items():
+        gain = _ERROR / paper - 1.0
+        found.append(Claim(name=f"{error} against {other}", against=(other,), paper=gain, goal=gain, **shared))
+    return [*found, Claim(name=f"{error} against {CONSTANT}", against=(CONSTANT,), paper=None, goal=0.0, **shared)]
 
 
 def _claim(setting: str, against: tuple[str, ...], what: str, paper: float | None, goal: float) -> Claim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from policies.learned.marl.system import NAME, agent, is_shipped
+from policies.learned.marl.system import NAME, SINGLE, agent, is_shipped
 from simulator.papers.marl.reproduction.settings import BUSY, DAILY, TRAINED, run_agent, run_bound, run_rule
 from simulator.papers.marl.rules.named import RULES
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
@@ -17,11 +17,12 @@ ALONE, PAPERS = "marl-alone", "marl-paper"
 TRAININGS: dict[str, tuple[str, ...]] = {
     ALONE: ("preset=alone", "jobs=15"),
     PAPERS: ("preset=paper",),
+    SINGLE: ("single=true",),
 }
 """Other trainings by name, and what differs from the default recipe, as for `--set`. They act in the data center of their training,
-and their runs are stored."""
-TETRIS, LB, LIF, DEEPSYS = "tetris", "lb", "lif", "deepsys"
-BASELINES = (TETRIS, LB, LIF, DEEPSYS)
+and their runs are stored. The weights of `marl-single` come with Headway; it acts in three settings."""
+TETRIS, LB, LIF, DEEPSYS, ATTE = "tetris", "lb", "lif", "deepsys", "atte"
+BASELINES = (TETRIS, LB, LIF, DEEPSYS, ATTE)
 INTERFERENCE_GREEDY, CONTENTION_GREEDY = "interference-greedy", "contention-greedy"
 LOOKAHEAD_GREEDY, RANDOM = "lookahead-greedy", "random"
 CONTROLS = (INTERFERENCE_GREEDY, CONTENTION_GREEDY, LOOKAHEAD_GREEDY, RANDOM)
@@ -39,21 +40,23 @@ def contenders(setting: Setting, trained: Path | None = None) -> tuple[Contender
     """Return all contenders of a setting; with a folder of trainings, those of `TRAININGS` too that are there."""
     rules = [_rule(name, Kind.BASELINE) for name in BASELINES] + [_rule(name, Kind.CONTROL) for name in CONTROLS]
     variants = [
-        Contender(name, Kind.OURS, _acting("", options))
+        Contender(name, Kind.OURS, _acting("", NAME, options))
         for name, options in _VARIANTS.items()
         if is_shipped() and (setting.name == BUSY.name or (setting.name == DAILY.name and name == ONE))
     ]
     if variants:
         rules.append(_rule(CONTENTION_GREEDY, Kind.CONTROL, GREEDY_ONE, single=True))
-    ours = [Contender(OURS, Kind.OURS, _acting("", {}))] if is_shipped() else []
+    ours = [Contender(OURS, Kind.OURS, _acting("", NAME, {}))] if is_shipped() else []
+    if is_shipped(SINGLE) and setting.name in {DAILY.name, BUSY.name, TRAINED.name}:
+        ours.append(Contender(SINGLE, Kind.OURS, _acting("", SINGLE, {"single": True})))
     return (*ours, *variants, *_others(setting, trained), *rules, Contender(BOUND, Kind.BOUND, _bound))
 
 
 def _others(setting: Setting, trained: Path | None) -> list[Contender]:
     if trained is None or setting.name != TRAINED.name:
         return []
-    there = [name for name in TRAININGS if (trained / name / "best").is_dir()]
-    return [Contender(name, Kind.OURS, _acting(str(trained / name), {})) for name in there]
+    there = [name for name in TRAININGS if not is_shipped(name) and (trained / name / "best").is_dir()]
+    return [Contender(name, Kind.OURS, _acting(str(trained / name), NAME, {})) for name in there]
 
 
 def _rule(name: str, kind: Kind, title: str = "", **options: Any) -> Contender:
@@ -63,9 +66,9 @@ def _rule(name: str, kind: Kind, title: str = "", **options: Any) -> Contender:
     return Contender(title or name, kind, run)
 
 
-def _acting(folder: str, options: dict[str, Any]) -> Any:
+def _acting(folder: str, shipped: str, options: dict[str, Any]) -> Any:
     def run(where: Setting, seed: int, _report: OnProgress | None) -> Run:
-        return run_agent(agent(folder), where, seed, **options)
+        return run_agent(agent(folder, shipped), where, seed, **options)
 
     return run
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from policies.learned.marl.system import is_shipped
 from simulator.errors import SettingError
 from simulator.papers.marl.reproduction.claims import claims
 from simulator.papers.marl.reproduction.contenders import BOUND, OURS, TRAININGS, contenders
-from simulator.papers.marl.reproduction.curves import progress
+from simulator.papers.marl.reproduction.curves import CONVERGENCE, progress, trainings
+from simulator.papers.marl.reproduction.fits import FITS, fits
 from simulator.papers.marl.reproduction.settings import ARRIVALS, JCT, MEASURES, NETWORKS, SERVERS, SHOWN, TRAINED
 from simulator.papers.marl.reproduction.stored import RUNS, STORE
 from simulator.reproducing.experiment import Contender, Experiment, ExperimentResults, Kind, Run, Setting
@@ -39,6 +41,8 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
     if profiles is not None:
         settings = tuple(replace(setting, profiles=profiles) for setting in settings)
     found = {setting.name: _contenders(setting, quick=quick, stored=profiles is None) for setting in settings}
+    settings = (*settings, CONVERGENCE, FITS)
+    found |= {CONVERGENCE.name: trainings(), FITS.name: fits()}
     names = {setting: {each.name for each in of} for setting, of in found.items()}
     return Experiment(
         name="marl",
@@ -50,7 +54,7 @@ def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) ->
         claims=tuple(claim for claim in claims() if {claim.ours, *claim.against} <= names[claim.setting]),
         notes=(
             f"{OURS} was trained on 16 servers, and acts in all settings without further training.",
-            f"{BOUND}: no scheduler can be better. DeepSys is simplified, and the paper's Atte is not here.",
+            f"{BOUND}: no scheduler can be better. DeepSys and Atte are simplified.",
             f"Stored runs were made by: {STORE}",
         ),
     )
@@ -60,7 +64,8 @@ def _contenders(setting: Setting, *, quick: bool, stored: bool) -> tuple[Contend
     anew = contenders(setting)
     if quick:
         anew = tuple(RUNS.of(each) for each in anew if RUNS.has(setting.name, each.name))
-    others = [Contender(name, Kind.OURS, _untrained) for name in TRAININGS] if stored else []
+    trained = [name for name in TRAININGS if not is_shipped(name)]
+    others = [Contender(name, Kind.OURS, _untrained) for name in trained] if stored else []
     return (*anew, *(RUNS.of(each) for each in others if RUNS.has(setting.name, each.name)))
 
 

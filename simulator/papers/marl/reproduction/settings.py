@@ -38,7 +38,13 @@ _LABELS = {
     "put_off": "times that a job was put off",
 }
 SHOWN = tuple(_LABELS)
-MEASURES = {name: Metric(lambda _result: None, says) for name, says in _LABELS.items()}
+ROUNDS, SLOWDOWN_ERROR, TIME_ERROR = "rounds", "slowdown_error", "time_error"
+_MORE = {
+    ROUNDS: "rounds until 1 % above its best validation",
+    SLOWDOWN_ERROR: "error of the slowdown, as a share of the mean",
+    TIME_ERROR: "error of the time",
+}
+MEASURES = {name: Metric(lambda _result: None, says) for name, says in {**_LABELS, **_MORE}.items()}
 """Names of the figures. Episodes have no `Result`, so `figures` computes the values."""
 
 
@@ -65,6 +71,12 @@ def setting(name: str, says: str, **options: Any) -> MarlSetting:
         profiles=paper_profiles("marl"),
         options=options,
     )
+
+
+def with_other_figures(like: Setting, name: str, says: str, metrics: tuple[str, ...]) -> Setting:
+    """Return a setting in which no jobs run: its contenders have other figures. It has the cluster of `like`, for form's sake."""
+    shared: dict[str, Any] = {"trace": like.trace, "cluster": like.cluster, "profiles": like.profiles}
+    return Setting(name=name, says=says, slowdown=(), metrics=metrics, **shared)
 
 
 def _trace(asked: MarlOptions, seed: int) -> Trace:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulator.papers.marl.rules.atte import Atte
 from simulator.papers.marl.rules.baselines import LeastInterference, LoadBalancing, Random, Tetris
 from simulator.papers.marl.rules.controls import ContentionGreedy, InterferenceGreedy, LookaheadGreedy
 from simulator.papers.marl.rules.deepsys import DeepSys
 from simulator.papers.marl.rules.rule import Rule
 
 BASELINES: Mapping[str, type[Rule]] = {
-    "tetris": Tetris, "lb": LoadBalancing, "lif": LeastInterference, "deepsys": DeepSys,
+    "tetris": Tetris, "lb": LoadBalancing, "lif": LeastInterference, "deepsys": DeepSys, "atte": Atte,
 }  # fmt: skip
 """Baselines of the paper."""
 RULES: Mapping[str, type[Rule]] = {

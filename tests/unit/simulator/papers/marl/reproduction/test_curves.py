@@ -9,9 +9,12 @@ import pytest
 
 from policies.learned.marl.system import NAME
 from policies.learned.training.run.figures import Figures
+from policies.learned.training.systems import TEST_SEEDS
 from simulator.papers.marl.reproduction import stored
 from simulator.papers.marl.reproduction.contenders import ALONE, PAPERS
-from simulator.papers.marl.reproduction.curves import curve_of, stored_curves
+from simulator.papers.marl.reproduction.curves import CONVERGENCE, converged, curve_of, stored_curves
+from simulator.papers.marl.reproduction.experiment import experiment
+from simulator.reproducing.experiment import perform
 
 PAGE = Path(__file__).parents[6] / "docs/policies/marl.md"
 
@@ -43,6 +46,17 @@ def test_trainings_that_are_there_replace_stored_curves(tmp_path: Path, monkeypa
     written = json.loads((tmp_path / "curves.json").read_text())
     assert written[ALONE] == [[0, 12_000]]
     assert written[NAME] == stored_curves()[NAME]
+
+
+def test_a_training_has_converged_when_it_is_within_one_percent_of_its_best() -> None:
+    assert converged([(0, 1_200), (10, 1_011), (20, 1_010), (30, 1_000), (40, 1_200)]) == 20
+
+
+def test_the_rounds_of_trainings_are_rows_without_an_interval() -> None:
+    results = perform(experiment(quick=True).only(CONVERGENCE.name), TEST_SEEDS[:2], lambda _share: None)
+    rows = {row["policy"]: row for row in results.rows()}
+    assert set(rows) == set(stored_curves())
+    assert rows[NAME]["value"] == 50.0 and rows[NAME]["ci95"] is None
 
 
 def test_the_stored_curves_are_those_of_the_documents() -> None:

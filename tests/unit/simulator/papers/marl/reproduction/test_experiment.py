@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from policies.learned.marl.system import SYSTEM, is_shipped
+from policies.learned.marl.system import SINGLE, SYSTEM, is_shipped
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import TEST_SEEDS, VALIDATION_SEEDS
 from simulator.errors import SettingError
+from simulator.papers.marl.interference_fit.models import MODELS
 from simulator.papers.marl.reproduction import large, settings, stored
 from simulator.papers.marl.reproduction.contenders import BASELINES, BOUND, CONTROLS, OURS, TRAININGS
+from simulator.papers.marl.reproduction.curves import CONVERGENCE, stored_curves
 from simulator.papers.marl.reproduction.experiment import experiment, pictures
-from simulator.papers.marl.reproduction.settings import BUSY, DAILY, JCT, TRAINED
+from simulator.papers.marl.reproduction.fits import AGAIN, FITS
+from simulator.papers.marl.reproduction.settings import BUSY, DAILY, JCT, SLOWDOWN_ERROR, TIME_ERROR, TRAINED
 from simulator.reproducing.experiment import Experiment, perform
 from simulator.reproducing.pictures import svg
 from simulator.reproducing.registry import reproduction_of
@@ -33,11 +36,13 @@ def test_claims_are_about_contenders_of_their_setting() -> None:
     for whole in (experiment(), experiment(quick=True)):
         for setting in whole.settings:
             names = {each.name for each in whole.contenders[setting.name]}
-            assert names >= {*BASELINES, *CONTROLS, BOUND}
+            assert setting.metrics or names >= {*BASELINES, *CONTROLS, BOUND}
             claims = [claim for claim in whole.claims if claim.setting == setting.name]
             assert all({claim.ours, *claim.against} <= names and claim.metric in whole.measures for claim in claims)
         assert len({claim.name for claim in whole.claims}) == len(whole.claims)
-    assert is_shipped() and {claim.setting for claim in whole.claims} == {each.name for each in whole.settings}
+    with_claims = {claim.setting for claim in whole.claims} | {CONVERGENCE.name}
+    assert is_shipped() and with_claims == {each.name for each in whole.settings}
+    assert (CONVERGENCE.name in {claim.setting for claim in whole.claims}) == (SINGLE in stored_curves())
     assert reproduction_of("marl").experiment(None, quick=True).name == "marl"
 
 
@@ -59,8 +64,9 @@ def test_one_scheduler_has_the_same_jobs_as_several() -> None:
 def test_stored_runs_are_those_of_all_contenders_and_seeds() -> None:
     runs = stored.RUNS.read()
     whole = experiment()
-    assert set(runs) == {each.name for each in whole.settings}
-    for setting in whole.settings:
+    with_jobs = [each for each in whole.settings if not each.metrics]
+    assert set(runs) == {each.name for each in with_jobs}
+    for setting in with_jobs:
         assert {each.name for each in whole.contenders[setting.name]} <= set(runs[setting.name])
         assert all(len(values) == len(stored.SEEDS) for of in runs[setting.name].values() for values in of.values())
     assert runs[DAILY.name] != runs[BUSY.name]
@@ -73,10 +79,26 @@ def test_stored_runs_are_those_of_all_contenders_and_seeds() -> None:
 def test_a_stored_run_is_what_its_contender_does() -> None:
     whole = experiment().only(TRAINED.name)
     for contender in whole.contenders[TRAINED.name]:
-        if contender.name not in TRAININGS:
+        if contender.name not in TRAININGS or is_shipped(contender.name):
             found = contender.run(whole.settings[0], TEST_SEEDS[0], None).figures
             saved = stored.RUNS.read()[TRAINED.name][contender.name]
             assert {name: values[0] for name, values in saved.items()} == pytest.approx(found, rel=1e-3)
+
+
+def test_the_fits_of_slowdowns_have_rows_and_claims() -> None:
+    whole = experiment(quick=True).only(FITS.name)
+    results = perform(whole, TEST_SEEDS[:2], lambda _share: None)
+    rows = {(row["policy"], row["metric"]): row for row in results.rows()}
+    assert {name for name, _ in rows} == {*MODELS, AGAIN} and {metric for _, metric in rows} == {
+        SLOWDOWN_ERROR,
+        TIME_ERROR,
+    }
+    assert all(0.0 < float(str(row["value"])) < 3.0 for row in rows.values())
+    assert rows[AGAIN, TIME_ERROR]["ci95"] is None, "nothing is drawn"
+    found = {finding.claim.name: finding for finding in results.findings()}
+    assert found["error of the interference model"].claim.paper == 0.131
+    assert found["error of the interference model against linear model"].claim.paper == pytest.approx(0.131 / 0.246 - 1)
+    assert len(found) == 6
 
 
 def test_storing_writes_the_rows_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
