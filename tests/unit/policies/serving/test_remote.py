@@ -45,10 +45,14 @@ def test_a_fallback_decides_while_the_server_hangs(server: int, address: str) ->
         assert policy.spec.name == "fifo-skip"
         os.kill(server, signal.SIGSTOP)
         assert policy.decide(STATE).allocation == BOTH
-        os.kill(server, signal.SIGCONT)
-        assert policy.decide(STATE).allocation == BOTH
-        assert (policy.decisions, policy.fallback_decisions) == (2, 1)
+        assert (policy.decisions, policy.fallback_decisions) == (1, 1)
         assert "deadline" in policy.first_problem
+        os.kill(server, signal.SIGCONT)
+        for _ in range(50):  # a busy machine may need more than the deadline for the first ones
+            assert policy.decide(STATE).allocation == BOTH
+            if policy.fallback_decisions < policy.decisions - 1:
+                return
+        raise AssertionError("the server goes on, and decides nothing")
 
 
 def test_without_a_fallback_a_server_that_dies_is_an_error(server: int, address: str) -> None:
