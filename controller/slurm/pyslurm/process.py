@@ -151,6 +151,7 @@ def serve(answers: int) -> None:
     with os.fdopen(answers, "wb") as out:
         while header := sys.stdin.buffer.read(_LENGTH.size):
             method, arguments = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))  # noqa: S301 - our own parent's
+            answer: tuple[str, Any, int | None]
             try:
                 answer = ("done", getattr(calls, method)(*arguments), None)
             except Exception as error:  # noqa: BLE001 - the parent must get an answer in any case
