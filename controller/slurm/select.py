@@ -16,7 +16,8 @@ from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.clockface import Clockface
-from controller.slurm.scontrol.run import ProcessRunner
+from controller.slurm.scontrol.run import ProcessRunner, Sieve
+from controller.slurm.scontrol.sieve import MarkedJobs
 
 log = structlog.get_logger(__name__)
 
@@ -76,17 +77,21 @@ async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) 
     return None
 
 
-def command_line_client(settings: ControllerSettings) -> CommandLineClient:
-    """Return the command-line client over real processes."""
+def command_line_client(settings: ControllerSettings, *, only_marked: bool = False) -> CommandLineClient:
+    """Return the command-line client over real processes.
+
+    `only_marked`: readings of all jobs leave out those without a mark of ours, so that a queue of any size can be read.
+    """
     clock = Clockface.secret()
-    return CommandLineClient(
-        ProcessRunner(
-            bin_dir=settings.slurm_bin,
-            environment=slurm_environment(settings, clock),
-            timeout_s=settings.slurm_timeout_s,
-        ),
-        clock,
-    )
+    environment = slurm_environment(settings, clock)
+
+    def runner(sieve: Callable[[], Sieve] | None = None) -> ProcessRunner:
+        return ProcessRunner(
+            bin_dir=settings.slurm_bin, environment=environment, timeout_s=settings.slurm_timeout_s, sieve=sieve
+        )
+
+    bulk = runner(lambda: MarkedJobs(clock)) if only_marked else None
+    return CommandLineClient(runner(), clock, bulk=bulk)
 
 
 def open_accounting(settings: ControllerSettings) -> Accounting | None:

@@ -233,12 +233,13 @@ class Capacity:
         return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
 
     def can_place_again(self, row: int, placement: Placement) -> bool:
-        """Return whether a job that is there now could stay beside those that occupy the rest; its nodes need not be available."""
+        """Return whether a job that is there now could stay beside those that occupy the rest; its nodes need not be available, nor
+        be ones where it could start: so their CPUs and memory count even if those of the others do not limit it."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             if gpus > self.free_gpus(node) or (request.exclusive and self._occupants[node]):
                 return False
-            if request.limited and gpus > self._limit(node, request):
+            if gpus > self._limit(node, request):
                 return False
         return True
 

@@ -28,6 +28,7 @@ from tests.campaign.plot import operations
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Promise, Violation
 from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.journal_disk import set_version
 from tests.campaign.world.processes import Process
 from tests.campaign.world.virtual_loop import VirtualLoop
 
@@ -219,7 +220,7 @@ class _Months:
                 cluster.process.kill()
             case _:
                 cluster.process.kill()
-                cluster.set_journal_version(3)
+                set_version(cluster.settings.journal_path, 3)
 
     def _midnight(self, number: int, jobs: int) -> Day:
         cluster, model = self._cluster, self._cluster.model

@@ -153,6 +153,7 @@ def _check_tasks(cluster: Cluster) -> None:
 def _mend(cluster: Cluster) -> None:
     cluster.process.cont()
     cluster.limit_journal(full=False)
+    cluster.slow_journal(0.0)
     cluster.restart_in(0.0)
     for server in cluster.servers.values():
         server.mood = "well"

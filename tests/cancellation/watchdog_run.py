@@ -59,7 +59,7 @@ class _World:
         self.holds.write(_USERS, SUBMIT_S + 50.0)
         self.originals: Mapping[JobKey, ResourceRequest] = {}
 
-    def client(self, _settings: object) -> CommandLineClient:
+    def client(self, _settings: object, *, only_marked: bool = True) -> CommandLineClient:
         """As `command_line_client` makes one."""
         return CommandLineClient(_Runner(self.slurm), CLOCK, now=lambda: SUBMIT_S + 100.0)
 

@@ -20,6 +20,8 @@ USER = "daemon"
 """A plain user who exists on every Debian."""
 COMES_S = 60.0
 """Longest time for a condition on a busy machine, well below the two minutes after which Slurm starts a requeued job by itself."""
+ENDED_BADLY = frozenset(["FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"])
+"""States that a job does not leave."""
 LEASE_LASTS_S = 300.0
 NO_ESTIMATES = {"start_estimates_every_s": 0.0}
 """Settings of a controller without the process that estimates when jobs will start, for tests of something else."""
@@ -115,10 +117,17 @@ class Live:
         return found
 
     def until_state(self, job_id: str, *states: str, timeout_s: float = COMES_S) -> str:
-        """Wait until the job is in one of these states. Return the state."""
-        found: str = self.until(
-            lambda: state if (state := self.state(job_id)) in states else "", f"{job_id} {states}", timeout_s
-        )
+        """Wait until the job is in one of these states. Return the state. A job that has ended badly is not waited for."""
+
+        def there() -> str:
+            state = self.state(job_id)
+            if state in ENDED_BADLY and state not in states:
+                raise AssertionError(
+                    f"{job_id} is {state}, and never {states}\n{self.show(job_id)}\n{self.everything()}"
+                )
+            return state if state in states else ""
+
+        found: str = self.until(there, f"{job_id} {states}", timeout_s)
         return found
 
     def until_known(self, job_id: str) -> None:

@@ -81,8 +81,8 @@ def _slurmctld(settings: ControllerSettings, seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "max-job-count",
             Level.WARNING,
-            f"MaxJobCount is {jobs}; Headway cannot read a queue of many more than {MOST_JOBS:,} jobs, and then neither the "
-            "controller nor the watchdog releases jobs that are held",
+            f"MaxJobCount is {jobs}; Headway cannot read a queue of many more than {MOST_JOBS:,} jobs: then the "
+            "controller stops, and the watchdog gives all held jobs to Slurm",
             f"set MaxJobCount to at most {MOST_JOBS} in slurm.conf, then restart slurmctld",
         )
 

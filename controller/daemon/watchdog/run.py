@@ -66,7 +66,8 @@ async def _check(settings: ControllerSettings) -> int:
     patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
     clock = RealClock()
     turn = watchdog_turn(settings.runtime_dir, settings.slurm_timeout_s, clock)
-    client = command_line_client(patient)  # the only client that needs nothing except Slurm itself
+    # The only client that needs nothing except Slurm itself.
+    client = command_line_client(patient, only_marked=True)
     client.before_change = turn.check
     watchdog = Watchdog(
         client=client,

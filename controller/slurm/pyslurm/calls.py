@@ -31,6 +31,7 @@ from controller.slurm.client import (
     SlurmReservation,
 )
 from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.pyslurm.errors import is_unknown_job
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.parse import phase_of
@@ -104,7 +105,7 @@ class PySlurmCalls:
             try:
                 record = job_record(self._pyslurm.Job.load(raw_id))
             except self._pyslurm.RPCError as error:
-                if not is_unknown_job(str(error)):
+                if not is_unknown_job(error):
                     raise
             else:
                 # For the first task of an array slurmctld returns all tasks, and pyslurm keeps any one of them.
@@ -140,11 +141,6 @@ class PySlurmCalls:
             complaint = str(error)
         after = self.read([raw_id])
         return (before[0] if before else None, after[0] if after else None, complaint)
-
-
-def is_unknown_job(message: str) -> bool:
-    """Return whether slurmctld's message says that there is no such job."""
-    return "invalid job id" in message.lower()
 
 
 def job_record(job: Any) -> JobRecord:

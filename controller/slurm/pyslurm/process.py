@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
-from controller.slurm.scontrol.scontrol import means_away
+from controller.slurm.pyslurm.errors import is_away, number_of
 from policies.serving.runtime.tasks.single_thread import Worker as SingleThread
 
 _LENGTH: Final = struct.Struct("!Q")
@@ -58,10 +58,10 @@ class WorkerProcess:
 
     async def call(self, method: str, *arguments: object) -> Any:
         """See Worker."""
-        outcome, result = await self._thread.run(partial(self._exchange, (method, arguments)))
+        outcome, result, number = await self._thread.run(partial(self._exchange, (method, arguments)))
         if outcome == "done":
             return result
-        if means_away(result):
+        if is_away(number, result):
             raise SlurmUnavailableError(
                 f"pyslurm {method}: {clip(result)}; is slurmctld running? `scontrol ping` shows it"
             )
@@ -83,7 +83,8 @@ class WorkerProcess:
         os.close(self._answers)
         child.wait()
 
-    def _exchange(self, request: object) -> tuple[str, Any]:
+    def _exchange(self, request: object) -> tuple[str, Any, int | None]:
+        """Return the outcome, its result or message, and Slurm's number of an error."""
         deadline = time.monotonic() + self._timeout_s
         if self._child is None or self._child.poll() is not None:
             self._end_child()
@@ -91,7 +92,7 @@ class WorkerProcess:
         try:
             self._write(pickle.dumps(request), deadline)
             (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
-            answer: tuple[str, Any] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
+            answer: tuple[str, Any, int | None] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
         except (OSError, EOFError) as error:
             self._end_child()
             raise SlurmUnavailableError(
@@ -150,10 +151,11 @@ def serve(answers: int) -> None:
     with os.fdopen(answers, "wb") as out:
         while header := sys.stdin.buffer.read(_LENGTH.size):
             method, arguments = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))  # noqa: S301 - our own parent's
+            answer: tuple[str, Any, int | None]
             try:
-                answer = ("done", getattr(calls, method)(*arguments))
+                answer = ("done", getattr(calls, method)(*arguments), None)
             except Exception as error:  # noqa: BLE001 - the parent must get an answer in any case
-                answer = ("failed", str(error) or type(error).__name__)
+                answer = ("failed", str(error) or type(error).__name__, number_of(error))
             frame = pickle.dumps(answer)
             out.write(_LENGTH.pack(len(frame)) + frame)
             out.flush()

@@ -68,10 +68,18 @@ class CommandLineClient(Verbs):
     reading to the next.
     """
 
-    def __init__(self, runner: CommandRunner, clock: Clockface, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        runner: CommandRunner,
+        clock: Clockface,
+        now: Callable[[], float] = time.time,
+        bulk: CommandRunner | None = None,
+    ) -> None:
+        """`bulk`: runs the queries about all jobs, if not `runner`; it may leave out jobs, which then seem to be gone."""
         super().__init__(now)
         self._runner = runner
         self._scontrol = Scontrol(runner)
+        self._bulk = self._scontrol if bulk is None else Scontrol(bulk)
         self._clock = clock
         self._jobs = JobTable(clock)
         self._alone: dict[int, JobRecord | None] = {}
@@ -141,7 +149,7 @@ class CommandLineClient(Verbs):
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
         time_s = self._now()
-        answers = await self._scontrol.query(_BULK)
+        answers = await self._bulk.query(_BULK)
         if answers.completed.status != 0:
             raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
         jobs, nodes, partitions, reservations = answers.sections
@@ -194,7 +202,7 @@ class CommandLineClient(Verbs):
         ids = list(dict.fromkeys(key.job_id for key in keys))
         commands = [words for command in first for words in command.lines]
         if self._reads_all(keys):
-            answers = await self._scontrol.query(["show job"], first=commands)
+            answers = await self._bulk.query(["show job"], first=commands)
             await self._take_jobs(answers.sections[0])
         else:
             self._memory.add(await self._read_records(ids, commands))

@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
@@ -36,6 +36,18 @@ class Completed:
     status: int
     stdout: bytes
     stderr: str
+
+
+class Sieve(Protocol):
+    """Drops parts of one program's output while it is read, so that the rest is small."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what is to be kept of everything up to the end of the chunk."""
+        ...
+
+    def end(self) -> bytes:
+        """Return what is to be kept of the rest, at the end of the output."""
+        ...
 
 
 class CommandRunner(Protocol):
@@ -63,7 +75,10 @@ class ProcessRunner:
         environment: Mapping[str, str],
         timeout_s: float,
         max_output_bytes: int = 1 << 28,
+        sieve: Callable[[], Sieve] | None = None,
     ) -> None:
+        """`max_output_bytes` counts what is kept. `sieve` makes one for each run; without one all output is kept."""
+        self._sieve = sieve
         self._bin_dir = bin_dir
         self._environment = dict(environment)
         self._timeout_s = timeout_s
@@ -73,6 +88,7 @@ class ProcessRunner:
         """See CommandRunner. A cancelled call ends the program at once."""
         argv = (str(self._bin_dir / program) if self._bin_dir else program, *arguments)
         call = _Call(argv, self._environment, stdin, self._timeout_s, self._max_output_bytes)
+        call.sieve = self._sieve() if self._sieve is not None else None
         work = asyncio.get_running_loop().run_in_executor(None, call.run)
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may not wait for it
         try:
@@ -98,6 +114,7 @@ class _Call:
         self._errors: list[bytes] = []
         self._size = 0
         self._error_size = 0
+        self.sieve: Sieve | None = None
         self.stopped = False
 
     def run(self) -> Completed:
@@ -179,14 +196,22 @@ class _Call:
             if self._error_size <= _KEPT_ERROR_BYTES:
                 self._errors.append(chunk)
         else:
-            self._size += len(chunk)
-            self._chunks.append(chunk)
+            self._keep(chunk)
         if self._size + self._error_size > self._max_bytes:
             raise SlurmReplyError(
                 f"{self._describe()}: more than {self._max_bytes >> 20} MiB of output, beginning "
                 f"{clip((self._chunks or self._errors)[0])}; is this Slurm's own program?"
             )
         return not chunk
+
+    def _keep(self, chunk: bytes) -> None:
+        """Keep a piece of the output; an empty one is its end."""
+        kept = chunk
+        if self.sieve is not None:
+            kept = self.sieve.feed(chunk) if chunk else self.sieve.end()
+        if kept:
+            self._size += len(kept)
+            self._chunks.append(kept)
 
     def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> int:
         """Wait for the program's end after both outputs were closed: it ends at once or never."""

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 
 from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.journal_disk import damage_rows, set_version
+from tests.campaign.world.lies import lie
 
 Fault = Callable[..., None]
 
@@ -136,6 +138,25 @@ def disk_full(cluster: Cluster, seconds: float) -> None:
     asyncio.get_running_loop().call_later(seconds, lambda: cluster.limit_journal(full=False))
 
 
+def disk_slow(cluster: Cluster, by_s: float, seconds: float) -> None:
+    """Let each write of the journal take `by_s` seconds for a while, in which the controller stands still."""
+    cluster.slow_journal(by_s)
+    asyncio.get_running_loop().call_later(seconds, lambda: cluster.slow_journal(0.0))
+
+
+def agent_lies(cluster: Cluster, node: str, seed: int, every_s: float, seconds: float) -> None:
+    """Let the agent of a node send reports that are not true for a while, among its true ones."""
+    chance, loop = random.Random(seed), asyncio.get_running_loop()
+    until_s = loop.time() + seconds
+
+    def tell() -> None:
+        cluster.fleet.lies(node, lambda runs, now_s: lie(chance, node, runs, now_s))
+        if loop.time() < until_s:
+            loop.call_later(every_s, tell)
+
+    tell()
+
+
 def journal_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
     """Kill the controller, and overwrite bytes of its journal before it starts again."""
     cluster.process.kill()
@@ -152,14 +173,14 @@ def journal_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
 def journal_of_another_version(cluster: Cluster, version: int, back_in_s: float) -> None:
     """Kill the controller, and give its journal the number of another version."""
     cluster.process.kill()
-    cluster.set_journal_version(version)
+    set_version(cluster.settings.journal_path, version)
     cluster.restart_in(back_in_s)
 
 
 def journal_rows_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
     """The controller is killed, and values in its journal can no longer be read when it starts again."""
     cluster.process.kill()
-    cluster.damage_journal_rows(seed)
+    damage_rows(cluster.settings.journal_path, seed)
     cluster.restart_in(back_in_s)
 
 
@@ -169,6 +190,6 @@ FAULTS: dict[str, Fault] = {
         kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes,
         request_lost, reply_lost, cut_short, refused, slow, task_fails, policy_fails, agent_killed, node_crashes,
         clock_jumps, disk_full, journal_damaged, journal_of_another_version,
-        journal_rows_damaged,
+        journal_rows_damaged, disk_slow, agent_lies,
     )
 }  # fmt: skip

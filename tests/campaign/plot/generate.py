@@ -44,9 +44,20 @@ def make_story(seed: int) -> Story:
     chance.shuffle(middle)
     steps = [maker.submit() for _ in range(4)]
     steps += [step for kind in [*middle, "scene"] for step in makers[kind]()]
-    # A generator of its own: stories of earlier versions keep their steps.
+    # Generators of their own: stories of earlier versions keep their steps.
+    steps = _with_later_faults(random.Random(f"headway later faults {seed}"), nodes, steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
     return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
+
+
+def _with_later_faults(chance: random.Random, nodes: int, steps: list[Step]) -> list[Step]:
+    """Return the steps with one to three faults more, of the kinds that stories have had since, at random places."""
+    steps = list(steps)
+    for _ in range(chance.randint(1, 3)):
+        maker = _Maker(chance, nodes, 1)
+        verb = chance.choice(sorted(_LATER_ARGUMENTS))
+        steps.insert(chance.randint(4, len(steps)), Step(0.0, verb, _LATER_ARGUMENTS[verb](maker, chance)))
+    return steps
 
 
 class _Maker:
@@ -352,6 +363,15 @@ _ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
     "journal_rows_damaged": lambda _, c: {"seed": c.randrange(1 << 30), "back_in_s": _seconds(c, 20)},
     "journal_of_another_version": lambda _, c: {"version": c.choice((1, 2, 3, 999)), "back_in_s": _seconds(c, 20)},
 }
+_LATER_ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
+    "agent_lies": lambda m, c: {
+        "node": m._node(),
+        "seed": c.randrange(1 << 30),
+        "every_s": c.choice((0.1, 0.5, 2.0)),
+        "seconds": _seconds(c, 90),
+    },
+    "disk_slow": lambda _, c: {"by_s": c.choice((0.05, 0.3, 1.0, 4.0)), "seconds": _seconds(c, 60)},
+}
 _JOURNAL_FAULTS = ("journal_damaged", "journal_rows_damaged", "journal_of_another_version")
 _WEIGHTS = {"kill_controller": 5.0, "stop_controller": 2.0, "reply_lost": 2.0, "cut_short": 2.0}
-assert _ARGUMENTS.keys() == FAULTS.keys()
+assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() == FAULTS.keys()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from controller.agents.reports.allocations import Allocations
+from controller.agents.reports.report_screen import ReportScreen
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
@@ -22,6 +22,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
+from controller.profiles.sightings import Arrival
 from controller.slurm.client import ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
@@ -37,9 +38,11 @@ from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.journal_salvage import read_originals
 from policies.serving.runtime.sdnotify import Notifier
+from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
 from tests.campaign.world.fleet import Fleet
+from tests.campaign.world.journal_disk import limit, stand_still_at_writes
 from tests.campaign.world.orders import Orders
 from tests.campaign.world.policy import StoryEndpoint, StoryServer, make_policy
 from tests.campaign.world.processes import Process
@@ -136,6 +139,8 @@ class Cluster:
         self._gone = asyncio.Event()
         """The controller has died or ended."""
         self._restart_at_s = 0.0
+        self._write_s = 0.0
+        """Time that a write of the journal takes."""
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
 
@@ -192,28 +197,18 @@ class Cluster:
 
     def limit_journal(self, *, full: bool) -> None:
         """Fill the disk that holds the controller's journal, or free it again. A newly started process has no limit."""
-        journal: Journal | None = next(iter(self.process.resources), None)
-        if journal is not None and self.process.alive and not self.process.ended:
-            with suppress(sqlite3.Error):
-                pages = journal._file.db.execute("PRAGMA page_count").fetchone()[0]
-                journal._file.db.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
+        if (journal := self._open_journal()) is not None:
+            limit(journal, full=full)
 
-    def set_journal_version(self, version: int) -> None:
-        """Set the schema version of the journal, as another version of Headway would have. Only while no controller runs."""
-        with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(self.settings.journal_path)) as db:
-            db.execute(f"PRAGMA user_version = {version}")
+    def slow_journal(self, by_s: float) -> None:
+        """Let each write of the journal take so long, in this controller and in those that are started; 0: as usual."""
+        self._write_s = by_s
+        if (journal := self._open_journal()) is not None:
+            stand_still_at_writes(journal, self.process, by_s)
 
-    def damage_journal_rows(self, seed: int) -> None:
-        """Make some values of the journal unreadable, in a file that is sound. Only while no controller runs."""
-        chance = random.Random(seed)
-        # After `journal_damaged` even a message of SQLite need not be UTF-8.
-        broken = (sqlite3.Error, UnicodeDecodeError)
-        with suppress(*broken), closing(sqlite3.connect(self.settings.journal_path)) as db, db:
-            db.text_factory = partial(str, encoding="utf-8", errors="replace")
-            for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
-                for column, value in zip(("original", "pin", "refusal"), values, strict=True):
-                    if value is not None and chance.random() < 0.5:
-                        db.execute(f"UPDATE job SET {column} = ? WHERE rowid = ?", (value[: len(value) // 2], rowid))
+    def _open_journal(self) -> Journal | None:
+        there = self.process.alive and not self.process.ended
+        return next(iter(self.process.resources), None) if there else None
 
     def start_watchdog(self) -> None:
         """Start it as its timer would."""
@@ -229,6 +224,7 @@ class Cluster:
             wake = WakePipe(self.settings.wake_path)
             stack.callback(wake.close)
             process.resources = (journal, wake)
+            stand_still_at_writes(journal, process, self._write_s)
             decider = Decider(
                 StoryEndpoint(self.servers[self.current_policy]),
                 make_policy("fifo-skip"),
@@ -245,8 +241,15 @@ class Cluster:
             await stack.enter_async_context(controller.tasks.running("reports", lambda: _take_in(reports)))
             controller.preemptions.serve(self.fleet)
             manager = controller.preemptions
+            screen = ReportScreen(Allocations(lambda: controller.newest_snapshot), self.clock.monotonic)
+
+            def take(node: str, report: agent_pb2.AgentReport) -> None:
+                # As the server of agents does, before anything else sees a report.
+                screen.screen(Arrival(node, "run", report, self.clock.now()))
+                manager.on_report(node, report)
+
             self.fleet.attach(
-                lambda node, report: reports.put_nowait(lambda: manager.on_report(node, report)),
+                lambda node, report: reports.put_nowait(partial(take, node, _copy(report))),
                 lambda node: reports.put_nowait(lambda: manager.on_connected(node)),
             )
             stack.callback(self.fleet.detach)
@@ -358,6 +361,10 @@ class Cluster:
     def jobs_of(self, label: int) -> list[str]:
         """Return the ids of the jobs of a submission that the model knows."""
         return [job_id for job_id in self.ids.get(label, ()) if job_id in self.model.jobs]
+
+
+def _copy(report: agent_pb2.AgentReport) -> agent_pb2.AgentReport:
+    return agent_pb2.AgentReport.FromString(report.SerializeToString())
 
 
 async def _take_in(reports: asyncio.Queue[Callable[[], None]]) -> None:

@@ -107,6 +107,10 @@ class Fleet:
         if self._greet is not None:
             self._greet(node)
 
+    def lies(self, node: str, tell: Callable[[list[Training], float], agent_pb2.AgentReport]) -> None:
+        """Let the agent of the node send a report that `tell` makes of all runs and the time."""
+        self._say(node, tell(list(self.runs.values()), self._now()))
+
     def silent_since(self, time_s: float) -> frozenset[str]:
         """Return the nodes whose agents have been away since then; none if no agent is there."""
         away = {node for node, there in self._connected.items() if not there}

@@ -590,7 +590,7 @@ async def test_a_controller_that_hangs_in_its_turn_delays_the_watchdog_no_longer
 
         before_change: object = None
 
-        def __init__(self, settings: ControllerSettings) -> None:
+        def __init__(self, settings: ControllerSettings, *, only_marked: bool) -> None:
             looked.append(settings.slurm_timeout_s)
 
         async def snapshot(self) -> NoReturn:
@@ -617,7 +617,7 @@ async def test_the_watchdog_stands_by_where_slurmctld_does(
     settings = ControllerSettings(partitions=("dl",), slurm_conf=conf, runtime_dir=tmp_path, stand_by=True)
     looks: list[Path] = []
 
-    def client(settings: ControllerSettings) -> NoReturn:
+    def client(settings: ControllerSettings, *, only_marked: bool) -> NoReturn:
         looks.append(settings.runtime_dir)
         raise SlurmUnavailableError("enough for this test")
 

@@ -14,8 +14,16 @@ _DESCRIPTION = frozenset(
 _RELEASED = 4_294_901_000
 
 
+INVALID_JOB_ID = 2017
+"""ESLURM_INVALID_JOB_ID."""
+
+
 class RPCError(Exception):
-    """pyslurm.RPCError."""
+    """pyslurm.RPCError: `errno` is Slurm's number; -1 with a message of pyslurm's own."""
+
+    def __init__(self, message: str, errno: int = -1) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 @dataclass
@@ -167,7 +175,7 @@ class FakePySlurm:
 
     def find(self, job_id: int) -> JobRow:
         if job_id not in self.rows:
-            raise RPCError("Invalid job id specified")
+            raise RPCError("Invalid job id specified", INVALID_JOB_ID)
         return self.rows[job_id]
 
     def modify(self, job_id: int, changes: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
+from controller.slurm.pyslurm.errors import is_unknown_job
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
 from tests.unit.controller.slurm.pyslurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
@@ -344,7 +345,10 @@ def module_at(folder: Path, body: str) -> Path:
     (package / "__init__.py").write_text(
         "import time, sys\n"
         "from types import SimpleNamespace\n"
-        "class RPCError(Exception): pass\n"
+        "class RPCError(Exception):\n"
+        "    def __init__(self, message, errno=-1):\n"
+        "        super().__init__(message)\n"
+        "        self.errno = errno\n"
         "def load():\n"
         f"    {body}\n"
         "    return {}\n"
@@ -374,11 +378,39 @@ async def test_a_refusal_of_slurmctld_is_reported(worker: WorkerProcess) -> None
 
 
 @pytest.mark.parametrize(
-    "worker", ["raise RPCError('Unable to contact slurm controller (connect failure)')"], indirect=True
+    "worker",
+    [
+        "raise RPCError('Unable to contact slurm controller (connect failure)')",
+        "raise RPCError('a text of another release', 1800)",
+        "raise RPCError('another one', 5004)",
+    ],
+    indirect=True,
 )
 async def test_a_slurmctld_that_is_away_is_reported(worker: WorkerProcess) -> None:
     with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
         await worker.call("changes")
+
+
+@pytest.mark.parametrize(
+    "worker", ["raise RPCError('socket timed out, which cannot be said of this one', 2002)"], indirect=True
+)
+async def test_a_refusal_whose_text_looks_like_a_slurmctld_that_is_away(worker: WorkerProcess) -> None:
+    with pytest.raises(SlurmReplyError, match="which cannot be said"):
+        await worker.call("changes")
+
+
+@pytest.mark.parametrize(
+    ("error", "unknown"),
+    [
+        (RPCError("Invalid job id specified", 2017), True),
+        (RPCError("some other text", 2017), True),
+        (RPCError("Invalid job id specified"), True),
+        (RPCError("Invalid job id specified for that dependency", 2040), False),
+        (RPCError("Socket timed out", 5004), False),
+    ],
+)
+def test_an_unknown_job_is_known_by_slurms_number(error: RPCError, unknown: bool) -> None:
+    assert is_unknown_job(error) is unknown
 
 
 @pytest.mark.parametrize("worker", ["sys.exit(3)"], indirect=True)

@@ -179,6 +179,17 @@ def test_a_node_on_which_more_is_used_than_there_is_keeps_its_jobs() -> None:
     assert beginner().decide(state).allocation == {0: Placement((0,), (8,))}
 
 
+def test_no_job_goes_back_to_cpus_that_a_job_before_it_has_got() -> None:
+    """The running job may only start on the node whose CPUs are not limited; where it is now, they are."""
+    runs = Job(gpus=4, occupied={0: 4}, cpus_per_gpu=4.0, nodes=frozenset({1}), estimate_s=9000.0)
+    waits = Job(gpus=4, cpus_per_gpu=4.0, nodes=frozenset({0}), estimate_s=300.0)
+    state = state_of([Node(gpus=8, cpus=16.0), Node(gpus=8)], [(runs, QUIET), (waits, QUIET)])
+    policy = HeadwayRl(network(**SOON))
+    decision = policy.decide(state)
+    check(state, decision, policy.spec, moves=True)
+    assert decision.allocation[1] == Placement((0,), (4,))
+
+
 @pytest.mark.parametrize(
     "options", [{"preempt": 1}, {"patience_s": -1}, {"stretch": -1}, {"settle_s": math.nan}, {"effort": 0.5}]
 )

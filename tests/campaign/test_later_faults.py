@@ -1,0 +1,79 @@
+"""Lying agents and a slow disk in stories: what they do, and that stories have them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from controller.state.journal import Journal
+from tests.campaign.play import play
+from tests.campaign.plot.generate import make_story
+from tests.campaign.plot.story import JobSpec, Step, Story
+from tests.campaign.world.journal_disk import stand_still_at_writes
+from tests.campaign.world.lies import lie
+from tests.campaign.world.processes import Process
+from tests.campaign.world.virtual_loop import VirtualLoop
+
+
+def test_most_stories_have_a_lying_agent_or_a_slow_disk() -> None:
+    kinds = Counter(step.verb for seed in range(40) for step in make_story(seed).steps)
+    assert kinds["agent_lies"] > 20
+    assert kinds["disk_slow"] > 20
+
+
+def test_a_lying_agent_claims_everything_but_saves() -> None:
+    chance = random.Random(1)
+    lies = [lie(chance, "n1", [], 5.0) for _ in range(200)]
+    assert {report.WhichOneof("kind") for report in lies} == {"job", "ended", "answer"}
+    assert len({report.job.job.restart for report in lies if report.WhichOneof("kind") == "job"}) > 3
+    assert sum(report.time_s == 5.0 for report in lies) > 100
+
+
+def test_a_job_is_saved_and_stopped_and_ends_beside_a_lying_agent_and_a_slow_disk() -> None:
+    job = JobSpec(0, 40.0, gpus_per_node=1, trains=True)
+    steps = (
+        Step(0.0, "submit", vars_of(job)),
+        Step(1.0, "agent_lies", {"node": "n2", "seed": 3, "every_s": 0.1, "seconds": 60.0}),
+        Step(0.0, "disk_slow", {"by_s": 0.3, "seconds": 60.0}),
+        Step(15.0, "preempt", {"pick": 0}),
+    )
+    story = Story(0, 2, 2, "fifo-skip", True, steps)
+    played = play(story)
+    assert list(map(str, played.violations)) == []
+    assert played.starts == 2, "it was stopped, and started again"
+    slower = play(replace(story, steps=(*steps[:2], replace(steps[2], args={"by_s": 2.0, "seconds": 60.0}), steps[3])))
+    assert slower.violations == []
+
+
+def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
+    loop = VirtualLoop()
+    loop.set_task_factory(Process.factory)
+    times: list[float] = []
+
+    async def work() -> None:
+        journal = Journal(tmp_path / "journal.sqlite")
+        stand_still_at_writes(journal, process, 2.0)
+        for _ in range(3):
+            journal.settle(1, "done", 0.0)
+            await asyncio.sleep(0.0)
+            times.append(loop.time())
+        journal.close()
+
+    process = Process("controller")
+
+    async def main() -> None:
+        process.start(work())
+        assert process.main is not None
+        await process.main
+
+    loop.run_until_complete(main())
+    loop.close()
+    first, second, third = times
+    assert (round(second - first, 3), round(third - second, 3)) == (2.0, 2.0)
+
+
+def vars_of(spec: JobSpec) -> dict[str, object]:
+    return {name: getattr(spec, name) for name in JobSpec.__slots__}

@@ -1,0 +1,52 @@
+"""What happens to the file of a controller's journal: a full disk, a slow one, another version, and damage."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+from controller.state.journal import Journal
+from tests.campaign.world.processes import Process
+
+
+def limit(journal: Journal, *, full: bool) -> None:
+    """Fill the disk that holds the journal, or free it again."""
+    with suppress(sqlite3.Error):
+        pages = journal._file.db.execute("PRAGMA page_count").fetchone()[0]
+        journal._file.db.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
+
+
+def stand_still_at_writes(journal: Journal, process: Process, by_s: float) -> None:
+    """Let the process stand still for so long at its next await after each write, as one that waits for a disk; 0: no longer."""
+    loop = asyncio.get_running_loop()
+
+    def seen(statement: str) -> None:
+        if statement == "COMMIT" and process.alive and not process.stopped:
+            process.stop()
+            loop.call_later(by_s, process.cont)
+
+    with suppress(sqlite3.Error):
+        journal._file.db.set_trace_callback(seen if by_s else None)
+
+
+def set_version(path: Path, version: int) -> None:
+    """Set the schema version of a journal, as another version of Headway would have. Only while no controller runs."""
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+
+
+def damage_rows(path: Path, seed: int) -> None:
+    """Make some values of a journal unreadable, in a file that is sound. Only while no controller runs."""
+    chance = random.Random(seed)
+    # After `journal_damaged` even a message of SQLite need not be UTF-8.
+    broken = (sqlite3.Error, UnicodeDecodeError)
+    with suppress(*broken), closing(sqlite3.connect(path)) as db, db:
+        db.text_factory = partial(str, encoding="utf-8", errors="replace")
+        for rowid, *values in db.execute("SELECT rowid, original, pin, refusal FROM job").fetchall():
+            for column, value in zip(("original", "pin", "refusal"), values, strict=True):
+                if value is not None and chance.random() < 0.5:
+                    db.execute(f"UPDATE job SET {column} = ? WHERE rowid = ?", (value[: len(value) // 2], rowid))
