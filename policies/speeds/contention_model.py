@@ -3,7 +3,7 @@
 **Links** (RL-TAPS, equations 12 to 15): a step computes for c and reduces for r s, where r is the time of the reduction with all
 links for itself, s = min bandwidth / min bandwidth as shared, and a link is shared by the number of jobs on it. The links of a job
 on several nodes are their NICs, and the uplinks of their racks if there are several. Speed = step in the fewest racks, alone / step
-now. r follows the measured ring (`ProfileTable.ring`); without one, bytes and bandwidth.
+now. r follows the measured ring (`ProfileTable.ring`), and is longer over slow links; without one, bytes and bandwidth.
 
 **Pairs** (contention_rl, section III): speed = the worst measured ratio beside a job on one of its nodes.
 
@@ -182,7 +182,7 @@ class ContentionModel:
     def at_stake(self, row: int, gpus: int) -> float:
         """Return the speed that such a job would lose with half of its links, on the fewest nodes, at least two."""
         nodes = max(2, self._network.fewest_nodes(gpus))
-        timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s)
+        timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s(1, self._step_models.ring))
         return timing.undisturbed - timing.speed(2.0)
 
     def effect(self, row: int, placement: Placement) -> Effect:
@@ -281,22 +281,24 @@ class ContentionModel:
         nodes, network = placement.nodes, self._network
         links = network.links(nodes) if self._links else ()
         gpus, racks = placement.num_gpus, network.racks(nodes)
-        alone = min([network.widest, *(network.capacity[link] for link in links)])
+        narrowest = min([network.capacity[link] for link in links], default=math.inf)
+        alone = min(network.widest, narrowest)
+        gbyte_s = alone if self._step_models.ring is None else narrowest
         key = ""
         if self._ratios is not None:
             key = f"{self._step_models.name(row)},{gpus},{len(nodes)}"
-        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, alone), alone)
+        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, gbyte_s), alone)
         return run
 
-    def _timing(self, row: int, gpus: int, nodes: int, racks: int, alone: float) -> _Timing:
+    def _timing(self, row: int, gpus: int, nodes: int, racks: int, gbyte_s: float) -> _Timing:
         ring = self._step_models.ring
-        key = self._step_models.ident(row), gpus, nodes << 20 | racks, 0.0 if ring else alone
+        key = self._step_models.ident(row), gpus, nodes << 20 | racks, gbyte_s
         timing = self._timings.get(key)
         if timing is None:
             step_model = self._step_models.of(row)
-            ideal_s = step_model.step_s(self._network.best_reduce_s(step_model, gpus, racks, ring))
-            reduce_s = self._network.reduce_s(step_model, gpus, nodes, racks, alone, ring)
-            timing = self._timings[key] = _Timing(step_model, ideal_s, reduce_s)
+            reduce_s = self._network.reduce_s(step_model, gpus, nodes, racks, gbyte_s, ring)
+            best_s = min(reduce_s, self._network.best_reduce_s(step_model, gpus, racks, ring))
+            timing = self._timings[key] = _Timing(step_model, step_model.step_s(best_s), reduce_s)
         return timing
 
 

@@ -45,10 +45,13 @@ class NetworkLinks:
         self._largest_rack = max(Counter(self._rack).values(), default=1)
         self._count = count
 
-    @property
-    def usual_gbyte_s(self) -> float:
-        """GB/s that a job on several nodes of one rack has, alone."""
-        return min(self.widest, self._typical_nic)
+    def usual_gbyte_s(self, racks: int, ring: RingTime | None) -> float:
+        """Return the GB/s that a job on several nodes of so many racks usually has, alone.
+
+        A measured ring includes what limits it inside nodes.
+        """
+        links = [self._typical_nic, *([self._narrowest_uplink] if racks > 1 else [])]
+        return min(links if ring is not None else [self.widest, *links])
 
     @property
     def num_racks(self) -> int:
@@ -73,23 +76,25 @@ class NetworkLinks:
     def reduce_s(
         self, step_model: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
     ) -> float:
-        """Return the seconds of one reduction with all links for itself, the narrowest of `gbyte_s`."""
+        """Return the seconds of one reduction with all links for itself, the narrowest of `gbyte_s`.
+
+        With a measured ring: the time that was measured, longer where links are slow (`RingTime.seconds_over`).
+        """
+        sent = 2 * (nodes - 1) / nodes * step_model.bytes if nodes > 1 else 0.0
         if ring is not None:
-            return ring.seconds(gpus, step_model.bytes, racks)
-        return 2 * (nodes - 1) / nodes * step_model.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
+            return ring.seconds_over(gpus, step_model.bytes, racks, sent, gbyte_s)
+        return sent / (gbyte_s * GB)
 
     def best_reduce_s(self, step_model: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
         """Return the same on the fewest nodes in the fewest racks (with a measured ring: never more racks than the job has)."""
         nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)
-        if ring is not None:
-            return ring.seconds(gpus, step_model.bytes, min(racks, fewest))
-        links = [self.widest, self._typical_nic, *([self._narrowest_uplink] if fewest > 1 else [])]
-        return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, min(links), None)
+        gbyte_s = self.usual_gbyte_s(fewest, ring)
+        fewest = fewest if ring is None else min(racks, fewest)
+        return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, gbyte_s, ring)
 
     def far_reduce_s(self, step_model: StepModel, gpus: int, ring: RingTime | None) -> float:
         """Return the same on two racks (one, where there is no other) and on at least two nodes."""
         racks = min(2, self.num_racks)
         nodes = min(max(2, self.fewest_nodes(gpus)), self._count)
-        links = [self.widest, self._typical_nic, *([self._narrowest_uplink] if racks > 1 else [])]
-        return self.reduce_s(step_model, gpus, nodes, racks, min(links), ring)
+        return self.reduce_s(step_model, gpus, nodes, racks, self.usual_gbyte_s(racks, ring), ring)

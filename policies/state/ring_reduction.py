@@ -33,6 +33,22 @@ class RingTime:
         small, large = self.parts(size)
         return (small * self.small_s + large * self.large_s) * sqrt(gpus) * (1 + (racks - 1) * self.per_rack)
 
+    def seconds_over(self, gpus: int, size: float, racks: int, sent: float, gbyte_s: float) -> float:
+        """Return the same over links whose narrowest has `gbyte_s`, where each node sends `sent` bytes (one node: 0).
 
+        The published curves hold for the network of the paper. Where links are slower, the bytes take so much longer than there.
+        A ring that was fitted to measurements holds for their network; it takes at least the time of the bytes.
+        """
+        alone_s, per_gbyte_s = self.seconds(gpus, size, racks), 1 / gbyte_s
+        if self != RL_TAPS_RING:
+            return max(alone_s, sent / GB * per_gbyte_s)
+        return alone_s + sent / GB * max(0.0, per_gbyte_s - 1 / (NIC_GBYTE_S if racks == 1 else UPLINK_GBYTE_S))
+
+
+GB = 1e9
+NIC_GBYTE_S = 12.5
+"""Links in a rack of RL-TAPS (table 1): InfiniBand EDR."""
+UPLINK_GBYTE_S = 6.25
+"""Links between its racks, whose cost the factor for racks includes."""
 RL_TAPS_RING = RingTime()
 """As published."""

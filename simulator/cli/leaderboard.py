@@ -59,6 +59,14 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of all random draws.
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Only the first N jobs of each trace.", metavar="N", show_default="all")
 ]
+Models = Annotated[
+    str | None,
+    typer.Option(
+        help="Draw models for jobs that name none from a mix of contention RL: normal, heavy, medium or low.",
+        metavar="MIX",
+        show_default="the median of all models",
+    ),
+]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at once.", metavar="N", show_default="as many as there are cores")
 ]
@@ -81,6 +89,7 @@ def leaderboard(
     warm_up: WarmUp = "srtf",
     slowdown: Slowdown = None,
     profiles: shared.ProfilesFile = None,
+    models: Models = None,
     preempt_cost: PreemptCost = None,
     seed: Seed = None,
     limit: Limit = None,
@@ -109,6 +118,7 @@ def leaderboard(
         warm_up=warm_up,
         slowdown=tuple(slowdown or ("locality",)),
         profiles=profiles,
+        models=models,
         preempt_cost_s=preempt_cost,
         seed=seed,
         limit=limit,

@@ -74,6 +74,11 @@ class RunningSpeeds:
         for index in self._composite.changed():
             loop.set_speed(self._running[index], self._composite.speed(index))
 
+    @property
+    def sharers(self) -> set[int] | None:
+        """Rows of the jobs that have shared a link with another job; None without a model of shared links."""
+        return self._composite.sharers
+
     def _resident(self, job: ActiveJob) -> Resident:
         jobs, index = self._jobs, job.index
         batch = batch_per_gpu(int(jobs.batch_size[index]), job.gpus)

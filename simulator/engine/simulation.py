@@ -131,6 +131,11 @@ class Simulation:
         return self._loop
 
     @property
+    def sharers(self) -> set[int] | None:
+        """Rows of the jobs that have shared a link with another job so far; None without a model of shared links."""
+        return None if self._speeds is None else self._speeds.sharers
+
+    @property
     def unfinished(self) -> list[str]:
         """Jobs that have arrived and not finished. At the end of a run, they do not fit on the remaining nodes."""
         return [self.trace.job_ids[job.index] for job in self._view().active(self._loop)]

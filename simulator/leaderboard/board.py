@@ -34,6 +34,7 @@ class Board:
         return (
             f"{runs}, from a cluster as full as {rule} has left it by then (the first tenth of the jobs, or all that were "
             f"submitted before a window) until every job has finished; slowdown {', '.join(self.options.slowdown)}"
+            + (f"; models drawn from the mix {self.options.models}" if self.options.models else "")
         )
 
     def notes(self) -> list[str]:

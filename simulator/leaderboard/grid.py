@@ -46,6 +46,8 @@ class GridOptions:
     """Policy that runs the jobs before a part."""
     slowdown: tuple[str, ...] = ("locality",)
     profiles: Path | None = None
+    models: str | None = None
+    """Mix from which the models of jobs are drawn that name none; None: they have the median of all profiles."""
     preempt_cost_s: float | None = None
     seed: int | None = None
     limit: int | None = None
@@ -105,6 +107,7 @@ def _cells(options: GridOptions) -> Iterator[Cell]:
                         seed=options.seed,
                         estimates=estimates,
                         profiles=options.profiles,
+                        models=options.models,
                     )
                     yield Cell(
                         trace=name,

@@ -20,6 +20,8 @@ from simulator.leaderboard.perform import Run
 
 RATIOS = ("avg_jct_s", "p90_jct_s", "p99_jct_s", "makespan_s")
 """Figures that are compared in pairs; less is better."""
+CONTENTION = ("slowed_share", "slowed_by", "shared_links_share", "shared_links_gpu_share")
+"""Figures of contention, by their names in `simulator.results.metrics`."""
 METHOD = (
     "Times are geometric means over runs. A ratio is that of two policies in the same run; its 95 % interval is Student's t over "
     "blocks (a part of a trace; its clusters, loads and estimates are averaged first), on logarithms. Intervals are not "
@@ -63,6 +65,8 @@ class Standing:
     """Share of the decisions that a guard made, mean over runs."""
     most_guarded_share: float
     """The same in the run where it is largest."""
+    contention: Mapping[str, float | None]
+    """Means over runs of the figures in `CONTENTION`; None where no run has the figure."""
 
 
 class Standings:
@@ -129,6 +133,7 @@ class Standings:
             worst_fairness=max(_number(run, "worst_fairness") for run in mine),
             guarded_share=fmean(guarded),
             most_guarded_share=max(guarded),
+            contention={name: _mean_of(mine, name) for name in CONTENTION},
         )
 
 
@@ -143,6 +148,12 @@ def _left(run: Run) -> int:
 
 def _number(run: Run, name: str) -> float:
     return float(run.figures[name] or 0)
+
+
+def _mean_of(runs: Sequence[Run], name: str) -> float | None:
+    """Return the mean of a figure over the runs that have it; None if none has."""
+    known = [value for run in runs if (value := run.figures.get(name)) is not None]
+    return fmean(known) if known else None
 
 
 def _geometric(values: Sequence[float]) -> float:

@@ -18,6 +18,8 @@ from simulator.traces.trace import NS_PER_S
 
 Figure = int | float | None
 NS_PER_MS = 1_000_000
+SLOWED = 0.01
+"""Minimum loss of a job that counts as slowed down: it takes 1 % longer than alone and well placed."""
 
 
 def average_jct_s(result: Result) -> float | None:
@@ -82,6 +84,31 @@ def contention_sensitivity(result: Result) -> FloatColumn:
     done = result.done
     worked = (result.service_ns - result.overhead_ns)[done].astype(np.float64)
     return worked / (result.duration_ns + result.lost_ns)[done]
+
+
+def slowed(result: Result) -> FloatColumn:
+    """Return the contention sensitivity of the finished jobs that were slowed down: of those by `SLOWED` or more."""
+    found = contention_sensitivity(result)
+    return found[found >= 1 + SLOWED]
+
+
+def slowed_share(result: Result) -> float | None:
+    """Return the share of the finished jobs that were slowed down by `SLOWED` or more, over their runs."""
+    done = int(result.done.sum())
+    return len(slowed(result)) / done if done else None
+
+
+def shared_links_share(result: Result) -> float | None:
+    """Return the share of the finished jobs that shared a link with another job at some time; None without such a model."""
+    return None if result.shared_links is None else _mean(result.shared_links[result.done].astype(np.float64))
+
+
+def shared_links_gpu_share(result: Result) -> float | None:
+    """Return the share of the GPU time of finished jobs that these jobs have; None without a model of shared links."""
+    if result.shared_links is None:
+        return None
+    gpu_ns = result.attained_gpu_ns.astype(np.float64) * result.done
+    return float((gpu_ns * result.shared_links).sum() / gpu_ns.sum()) if gpu_ns.sum() else None
 
 
 def finish_time_fairness(result: Result) -> FloatColumn:
@@ -180,6 +207,10 @@ def summary(result: Result) -> dict[str, Figure]:
         "fragmentation": fragmentation(result),
         "avg_contention_sensitivity": _mean(sensitivity),
         "worst_contention_sensitivity": _worst(sensitivity),
+        "slowed_share": slowed_share(own),
+        "slowed_by": _mean(slowed(own) - 1),
+        "shared_links_share": shared_links_share(own),
+        "shared_links_gpu_share": shared_links_gpu_share(own),
         "avg_fairness": _mean(fairness),
         "worst_fairness": _worst(fairness),
         "moves": int(result.moves.sum()),

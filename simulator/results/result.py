@@ -121,6 +121,8 @@ class Result:
     carried: int = 0
     """Number of jobs, the first rows, that waited or ran when the run began. They count as submitted then, with the work that was
     left, and their other columns begin then too."""
+    shared_links: BoolColumn | None = None
+    """True for jobs that shared a link with another job at some time; None without a model of shared links."""
     series: Series | None = None
     spans: Spans | None = None
     assumptions: Mapping[str, object] = field(default_factory=dict)
@@ -162,6 +164,7 @@ class Result:
             wall_s=wall_s,
             dropped=dropped,
             carried=0,
+            shared_links=_shared_links(simulation),
             series=_series(simulation),
             spans=_spans(simulation),
             assumptions=assumptions or {},
@@ -188,6 +191,7 @@ class Result:
             placement_node=self.placement_node[parts],
             placement_gpus=self.placement_gpus[parts],
             carried=0,
+            shared_links=None if self.shared_links is None else self.shared_links[rows],
             series=None,
             spans=None,
         )
@@ -264,6 +268,15 @@ def _active(simulation: Simulation) -> Iterator[ActiveJob]:
     yield from loop.running
     for queue in loop.queues:
         yield from queue
+
+
+def _shared_links(simulation: Simulation) -> BoolColumn | None:
+    rows = simulation.sharers
+    if rows is None:
+        return None
+    shared = np.zeros(len(simulation.trace), dtype=np.bool_)
+    shared[list(rows)] = True
+    return shared
 
 
 def _series(simulation: Simulation) -> Series | None:

@@ -102,6 +102,16 @@ class RunOptions:
         ),
     )
 
+    models: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--models",
+            "Draw models for jobs that name none from a mix of contention RL: normal, heavy, medium or low.",
+            metavar="MIX",
+            shown="the median of all models",
+        ),
+    )
+
     def __post_init__(self) -> None:
         _check(self)
 

@@ -47,7 +47,7 @@ class Scenario:
         cluster = parse_cluster(options.cluster)
         models_of(options.slowdown, options, cluster)
         begin = time.perf_counter()
-        trace = read_trace(options.trace, options.limit)
+        trace = _with_models(read_trace(options.trace, options.limit), options)
         read_s = time.perf_counter() - begin
         return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
 
@@ -55,6 +55,7 @@ class Scenario:
     def on(cls, options: RunOptions, trace: Trace, cluster: Cluster) -> Scenario:
         """Return the scenario of a trace that has been read, on that cluster; the options say the rest. Raises SimulatorError."""
         models_of(options.slowdown, options, cluster)
+        trace = _with_models(trace, options)
         return cls(options, trace, cluster, _settings(options, cluster, trace, record=False), 0.0)
 
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
@@ -111,6 +112,7 @@ class Scenario:
             "placement": "the policy's own" if rule is None else _PLACEMENT_OF[rule.layout],
             "round_s": policy.spec.round_s,
             "slowdown": list(self.slowdown(policy)),
+            "models": options.models or "as named; others have the median of all profiles",
             "profiles": str(options.profiles) if options.profiles else "built in",
             "preempt_cost_s": "by model" if settings.preempt_cost_s is None else settings.preempt_cost_s,
             "preemptible_share": settings.preemptible_share,
@@ -232,6 +234,14 @@ def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> 
     from simulator.slowdown.registry import build
 
     return build(names, topology=cluster.topology, profiles=_profiles(options.profiles))
+
+
+def _with_models(trace: Trace, options: RunOptions) -> Trace:
+    if options.models is None:
+        return trace
+    from simulator.traces.generators.drawn_models import with_models
+
+    return with_models(trace, options.models, options.seed or 0)
 
 
 def _profiles(path: Path | None) -> ModelProfiles:

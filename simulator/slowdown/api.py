@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +60,12 @@ class SlowdownModel(Protocol):
 
     def fork(self) -> Self:
         """Return an independent copy, in time proportional to the running jobs."""
+
+
+@runtime_checkable
+class SharesLinks(Protocol):
+    """A slowdown model of shared links, which knows which jobs have shared one."""
+
+    @property
+    def sharers(self) -> set[int]:
+        """Rows of the jobs that have used a link together with another job since the run began."""

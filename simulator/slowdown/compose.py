@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.api import Resident, SharesLinks, SlowdownModel
 
 
 class Composite:
@@ -45,6 +45,12 @@ class Composite:
         for model in self.models:
             product *= model.factor(job)
         return product
+
+    @property
+    def sharers(self) -> set[int] | None:
+        """Rows of the jobs that have shared a link with another job; None without a model of shared links."""
+        found = [model.sharers for model in self.models if isinstance(model, SharesLinks)]
+        return set().union(*found) if found else None
 
     def factor(self, job: int) -> float:
         """Return the speed of the job: this makes a composite a model itself."""

@@ -8,7 +8,12 @@ where sr is the ring reduction measured on one rack, a function of GPUs and grad
 over the links on the paths between the job's GPUs (14, 15); and a link's run-time bandwidth is its default bandwidth over
 the number of jobs that use it. factor = (tt + rt of the reference) / (tt + rt).
 
-`reference=best`: in the fewest racks, alone. `reference=alone`: in its own racks, alone; the default beside `locality`.
+The paper measured sr on one network, so that its rt does not depend on how fast links are. Here the bytes of a ring over links that
+are slower than the paper's take longer by what that costs (`RingTime.seconds_over`); on its own cluster, and on faster links, rt is
+the paper's.
+
+`reference=best`: alone in the fewest racks, and where the rate counts on the fewest nodes. `reference=alone`: alone where it is;
+the default beside `locality`.
 
 The links are those between sockets, the NIC of every group that the job has GPUs in, and the uplinks of the switches between its
 nodes. The link of a GPU to its socket carries no other job. gpu_groups.py says which groups a job has on a node.
@@ -19,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -30,7 +35,8 @@ from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
 from simulator.slowdown.gpu_groups import groups_of
 from simulator.slowdown.links.link_use import LinkUse
-from simulator.slowdown.links.ring import BestRing
+from simulator.slowdown.links.ring import BestRing, ring_gbs, sent_bytes
+from simulator.slowdown.links.sharers import Sharers
 from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, RingTime
 
 Links = frozenset[int]
@@ -51,6 +57,7 @@ class LinkSharing(Model):
         self._links_of_jobs = _LinksOfJobs(topology)
         self._times = _Times(topology, profiles, reference)
         self._links = LinkUse()
+        self._sharers = Sharers()
         self._on_node: dict[int, tuple[tuple[int, int], ...]] = {}
         self._edges: dict[int, Links] = {}
         self._inside: dict[tuple[int, int], Links] = {}
@@ -60,7 +67,14 @@ class LinkSharing(Model):
         """Return an independent copy, in time proportional to the running jobs."""
         twin = super().fork()
         twin._links = self._links.copy()
+        twin._sharers = self._sharers.fork()
         return twin
+
+    @property
+    def sharers(self) -> set[int]:
+        """Rows of the jobs that have shared a link, inside a node or between nodes."""
+        self._refresh()
+        return self._sharers.rows()
 
     def _entered(self, resident: Resident) -> None:
         job, nodes = resident.job, resident.nodes
@@ -77,6 +91,7 @@ class LinkSharing(Model):
 
     def _left(self, resident: Resident) -> None:
         job = resident.job
+        self._sharers.leave(job)
         self._links.remove(job, self._edges[job])
         for link in self._edges.pop(job):
             self._stale.update(self._links.jobs.get(link, ()))
@@ -118,10 +133,14 @@ class LinkSharing(Model):
     def _computed(self, resident: Resident) -> float:
         capacity, users = self._capacity, self._links.jobs
         single = multi = self._widest
+        most = 1
         for link in self._edges[resident.job]:
-            gbs = capacity[link]
+            gbs, jobs = capacity[link], len(users[link])
             single = min(single, gbs)
-            multi = min(multi, gbs / len(users[link]))
+            multi = min(multi, gbs / jobs)
+            most = max(most, jobs)
+        if most > 1:
+            self._sharers.add(resident.job)
         return self._alone[resident.job].factor(single / multi)
 
 
@@ -181,27 +200,32 @@ class _Times:
     """Times of jobs without other jobs. Only its cache changes; copies of a model share it."""
 
     def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str) -> None:
-        self._racks = topology.racks
+        self._topology = topology
         self._best = BestRing(topology) if reference == "best" else None
         self._profiles = profiles
-        self._known: dict[tuple[str, float, int, int], _Alone] = {}
+        self._known: dict[tuple[str, float, int, int, int, float], _Alone] = {}
 
     def alone(self, resident: Resident) -> _Alone:
         """Return the times of that job as placed."""
-        racks = len({self._racks[node] for node in resident.nodes})
-        key = resident.model, resident.batch_size, sum(resident.counts), racks
+        racks = len({self._topology.racks[node] for node in resident.nodes})
+        nodes, gbs = len(resident.nodes), inf
+        if nodes > 1:
+            gbs = ring_gbs(self._topology.capacity, self._topology.ring(resident.nodes))
+        key = resident.model, resident.batch_size, sum(resident.counts), racks, nodes, gbs
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._computed(*key)
         return known
 
-    def _computed(self, model: str, batch: float, gpus: int, racks: int) -> _Alone:
+    def _computed(self, model: str, batch: float, gpus: int, racks: int, nodes: int, gbs: float) -> _Alone:
         profile, ring = self._profiles.of(model), self._profiles.ring
-        reference = racks
+        reduce_s = best_s = ring.seconds_over(gpus, profile.bytes, racks, sent_bytes(profile, nodes), gbs)
         if self._best is not None:
-            reference = min(racks, -(-self._best.nodes(gpus) // self._best.largest_rack))
-        ideal_s = profile.step_s(ring.seconds(gpus, profile.bytes, reference), batch)
-        return _Alone(profile, batch, ideal_s, ring.seconds(gpus, profile.bytes, racks))
+            fewest = min(racks, -(-self._best.nodes(gpus) // self._best.largest_rack))
+            best_s = min(
+                reduce_s, ring.seconds_over(gpus, profile.bytes, fewest, *self._best.sent_bytes(profile, gpus))
+            )
+        return _Alone(profile, batch, profile.step_s(best_s, batch), reduce_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from simulator.slowdown.links.link_use import LinkUse
 from simulator.slowdown.links.phases import Sender, step_seconds
 from simulator.slowdown.links.progressive_filling import level, max_min
 from simulator.slowdown.links.ring import GB, BestRing, ring_gbs, sent_bytes
+from simulator.slowdown.links.sharers import Sharers
 from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles
 
 _ROUNDS = 12
@@ -95,6 +96,7 @@ class MaxMin:
         self._sharing = sharing
         self._best = BestRing(topology)
         self._use = LinkUse()
+        self._sharers = Sharers()
         self._flows: dict[int, Flow] = {}
         self._factors: dict[int, float] = {}
         self._touched: set[int] = set()
@@ -124,6 +126,7 @@ class MaxMin:
     def leave(self, job: int) -> None:
         """Remove a job, which occupies no GPUs any more."""
         self._news.discard(job)
+        self._sharers.leave(job)
         flow = self._flows.pop(job, None)
         if flow is not None:
             del self._factors[job]
@@ -148,11 +151,19 @@ class MaxMin:
         """Return an independent copy, in time proportional to the running jobs."""
         twin = copy.copy(self)
         twin._use = self._use.copy()
+        twin._sharers = self._sharers.fork()
         twin._flows = self._flows.copy()
         twin._factors = self._factors.copy()
         twin._touched = self._touched.copy()
         twin._news = self._news.copy()
         return twin
+
+    @property
+    def sharers(self) -> set[int]:
+        """Rows of the jobs that have shared a link between nodes."""
+        if self._touched:
+            self._refresh()
+        return self._sharers.rows()
 
     def _flow(self, resident: Resident) -> Flow:
         profile = self._profiles.of(resident.model)
@@ -173,6 +184,8 @@ class MaxMin:
         seen: set[int] = set()
         for link in touched:
             for job in self._use.jobs.get(link, ()):
+                if len(self._use.jobs[link]) > 1:
+                    self._sharers.add(job)
                 if job not in seen:
                     component = self._component(job)
                     seen.update(component)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
@@ -48,13 +49,18 @@ class BestRing:
 
     def seconds(self, profile: ModelProfile, gpus: int) -> float:
         """Return the seconds of one step's reduction over so many GPUs at best, without other jobs."""
+        sent, gbs = self.sent_bytes(profile, gpus)
+        return sent / (gbs * GB)
+
+    def sent_bytes(self, profile: ModelProfile, gpus: int) -> tuple[float, float]:
+        """Return the bytes that each node sends for this reduction, and the GB/s of the ring: 0 and infinite on one node."""
         nodes = min(self.nodes(gpus), self._topology.num_nodes)
         if nodes < 2:
-            return 0.0
+            return 0.0, inf
         gbs = self._gbs.get(nodes)
         if gbs is None:
             gbs = self._gbs[nodes] = ring_gbs(self._topology.capacity, self._topology.ring(self._order[:nodes]))
-        return sent_bytes(profile, nodes) / (gbs * GB)
+        return sent_bytes(profile, nodes), gbs
 
 
 def alone_s(topology: Topology, profile: ModelProfile, resident: Resident) -> float:

@@ -39,8 +39,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
             "nodes": [{"count": nodes, "gpus": gpus, "rack": name} for name in "abc"[: draw(st.integers(1, 3))]],
             "network": {
                 "kind": "racks",
-                "nic_gbs": draw(st.sampled_from([5.0, 12.5, 25.0])),
-                "uplink_gbs": draw(st.sampled_from([5.0, 6.25, 25.0])),
+                "nic_gbs": draw(st.sampled_from([0.5, 5.0, 12.5, 25.0])),
+                "uplink_gbs": draw(st.sampled_from([0.25, 5.0, 6.25, 25.0])),
                 "pcie_gbs": draw(st.sampled_from([8.0, 16.0])),
             },
         }

@@ -102,6 +102,25 @@ def test_one_table_and_one_page(
     assert json.loads((tmp_path / "out" / "leaderboard.json").read_text())["blocks"] == 2
 
 
+def test_contention_stands_beside_a_published_figure(
+    traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unnamed = tmp_path / "log.csv"
+    rows = [f"{job},{100 * job},{1 + job % 7},{300 + job}" for job in range(60)]
+    unnamed.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s", *rows]) + "\n")
+    given = ("leaderboard", "--traces", str(unnamed), "--cluster", "3x4", "--policies", "fifo-skip,srtf")
+    more = ("--slowdown", "link-sharing", "--models", "heavy", "--out", str(tmp_path / "out"))
+    code, out, _ = call(monkeypatch, capsys, *given, *more)
+    assert code == 0
+    assert "36.3 %" in out and "models drawn from the mix heavy" in out
+    found = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    for policy in found["policies"]:
+        share, by, sharing, gpu_time = policy["contention"].values()
+        assert 0 < share <= 1 and by > 0.01 and 0 < sharing < gpu_time <= 1
+    code, _, err = call(monkeypatch, capsys, *words(traces, "--models", "heaviest"))
+    assert (code, "--models 'heaviest': give one of normal" in err) == (2, True)
+
+
 def test_a_part_of_a_trace_can_be_a_virtual_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

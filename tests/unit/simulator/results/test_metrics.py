@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulator.cluster.topology import flat
 from simulator.engine.settings import NodeChange, Settings
 from simulator.results import metrics
 from simulator.results.fragmentation import Fragmentation
 from simulator.results.result import Spans
 from simulator.slowdown.api import Resident
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
 from tests.unit.simulator.commands import run
 
@@ -89,6 +92,33 @@ def test_contention_sensitivity_is_ideal_over_observed_throughput() -> None:
     figures = metrics.summary(result)
     assert figures["avg_contention_sensitivity"] == pytest.approx(1.625)
     assert figures["worst_contention_sensitivity"] == pytest.approx(2.0)
+
+
+def test_the_share_of_slowed_jobs_and_by_how_much() -> None:
+    # Two of three jobs are slowed down, to 25 / 20 and 2 times their ideal; the third runs alone afterwards.
+    result = run([(0.0, 2, 20.0), (0.0, 2, 5.0), (100.0, 2, 8.0)], slowdown=[Half()])
+
+    figures = metrics.summary(result)
+    assert figures["slowed_share"] == pytest.approx(2 / 3)
+    assert figures["slowed_by"] == pytest.approx((0.25 + 1.0) / 2)
+    # No model of shared links: nothing is known of them
+    assert figures["shared_links_share"] is figures["shared_links_gpu_share"] is None
+
+
+def test_the_share_of_jobs_that_shared_links_and_of_their_gpu_time() -> None:
+    # The first two are on two of three nodes each and meet on the NICs of one; the third fits on one node.
+    rows = [(0.0, 6, 100.0), (0.0, 5, 100.0), (500.0, 4, 50.0)]
+    result = run(
+        rows, "3x4", slowdown=build(["link-sharing"], topology=flat([4] * 3, [1] * 3), profiles=paper_profiles())
+    )
+
+    assert result.shared_links is not None
+    assert result.shared_links.tolist() == [True, True, False]
+    figures = metrics.summary(result)
+    assert figures["shared_links_share"] == pytest.approx(2 / 3)
+    attained = result.attained_gpu_ns
+    assert figures["shared_links_gpu_share"] == pytest.approx((attained[0] + attained[1]) / attained.sum())
+    assert metrics.summary(result.take(np.array([2])))["shared_links_share"] == 0.0
 
 
 def test_work_lost_with_a_node_is_no_contention() -> None:

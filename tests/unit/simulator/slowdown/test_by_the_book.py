@@ -14,7 +14,7 @@ from simulator.cluster.topology import Topology, TreeRoutes, rl_taps
 from simulator.slowdown.api import Resident
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.neighbours.pair_table import PairTable, Ratios
-from simulator.slowdown.profiles.model_profiles import key_of
+from simulator.slowdown.profiles.model_profiles import ModelProfile, key_of
 from simulator.slowdown.profiles.papers import paper_profiles
 from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, World
 
@@ -57,12 +57,22 @@ def links_of(topology: Topology, resident: Resident, groups: Groups) -> set[int]
     return links
 
 
+def reduce_s(topology: Topology, nodes: Sequence[int], profile: ModelProfile, gpus: int, racks: int) -> float:
+    """Equation 12 without other jobs, and what the bytes take longer than over links of 12.5 GB/s (6.25 between racks)."""
+    measured = PROFILES.ring.seconds(gpus, profile.bytes, racks)
+    if len(nodes) < 2:
+        return measured
+    gbs = min(topology.capacity[link] / times for link, times in topology.ring(nodes).items())
+    sent_gb = 2 * (len(nodes) - 1) / len(nodes) * profile.bytes / 1e9
+    return measured + sent_gb * max(0.0, 1 / gbs - 1 / (12.5 if racks == 1 else 6.25))
+
+
 def shared(topology: Topology, residents: Sequence[Resident], reference: str) -> dict[int, float]:
     """Equations 12 to 15."""
     groups = groups_of(topology, residents)
     links = {each.job: links_of(topology, each, groups) for each in residents}
     users = Counter(link for of_job in links.values() for link in of_job)
-    rack_sizes = Counter(topology.racks)
+    racks_of, rack_sizes = topology.racks, Counter(topology.racks)
     factors = {}
     for each in residents:
         profile, gpus = PROFILES.of(each.model), sum(each.counts)
@@ -72,9 +82,12 @@ def shared(topology: Topology, residents: Sequence[Resident], reference: str) ->
         single = [topology.capacity[link] for link in links[each.job]]
         multi = [topology.capacity[link] / users[link] for link in links[each.job]]
         scale = min([*single, topology.inside.pcie_gbs]) / min([*multi, topology.inside.pcie_gbs])
-        ideal = PROFILES.ring.seconds(gpus, profile.bytes, min(racks, fewest_racks) if reference == "best" else racks)
-        now = PROFILES.ring.seconds(gpus, profile.bytes, racks) * scale
-        step_s = profile.step_s(now, each.batch_size)
+        alone = ideal = reduce_s(topology, each.nodes, profile, gpus, racks)
+        if reference == "best":
+            ordered = sorted(range(topology.num_nodes), key=lambda node: (-rack_sizes[racks_of[node]], racks_of[node]))
+            best_s = reduce_s(topology, ordered[:fewest_nodes], profile, gpus, min(racks, fewest_racks))
+            ideal = min(alone, best_s)
+        step_s = profile.step_s(alone * scale, each.batch_size)
         factors[each.job] = min(1.0, profile.step_s(ideal, each.batch_size) / step_s)
     return factors
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 
 import pytest
 
-from simulator.cluster.topology import rl_taps
+from policies.state.ring_reduction import RingTime
+from simulator.cluster.topology import flat, rl_taps
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.parameter_server import ParameterServer, transfer
@@ -107,6 +110,66 @@ def test_equations_12_to_15_on_the_papers_cluster() -> None:
     assert list(model.changed()) == [0, 1]
     model.leave(1)
     assert list(model.changed()) == [0]
+
+
+LINKS = (partial(LinkSharing, reference="alone"), partial(MaxMin, reference="alone"))
+
+
+@pytest.mark.parametrize("make", LINKS, ids=["link-sharing", "max-min"])
+def test_sharing_a_nic_that_is_ten_times_slower_costs_more(make: Callable[..., LinkSharing | MaxMin]) -> None:
+    # 300 MB between two nodes take 0.024 s at 12.5 GB/s, and 0.24 s at 1.25 GB/s.
+    known = ModelProfiles({"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}, {}, PROFILES.interference, default="vgg")
+    usual, slow = (make(flat([8] * 2, [1] * 2, nic_gbs=gbs), known) for gbs in (12.5, 1.25))
+    both = at(0, "vgg", {0: 2, 1: 2}), at(1, "vgg", {0: 2, 1: 2})
+    fast = factors_of(usual, *both)
+    alone_s = ring_s(4, 300) if isinstance(usual, LinkSharing) else 0.024
+    assert fast == [pytest.approx((0.5 + alone_s) / (0.5 + 2 * alone_s))] * 2
+    slow_s = alone_s + 0.24 - 0.024
+    assert factors_of(slow, *both) == [pytest.approx((0.5 + slow_s) / (0.5 + 2 * slow_s))] * 2
+    assert fast[0] > slow.factor(0) + 0.1
+
+
+def test_a_spread_job_on_slow_nics_is_slow_also_alone() -> None:
+    known = ModelProfiles({"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}, {}, PROFILES.interference, default="vgg")
+    usual, slow = (LinkSharing(flat([8] * 2, [1] * 2, nic_gbs=gbs), known) for gbs in (12.5, 1.25))
+    spread = at(0, "vgg", {0: 2, 1: 2})
+    assert factors_of(usual, spread) == [1.0]
+    ideal_s = 0.5 + ring_s(4, 300)
+    assert factors_of(slow, spread) == [pytest.approx(ideal_s / (ideal_s + 0.24 - 0.024))]
+
+
+def test_a_ring_that_was_fitted_holds_for_the_network_on_which_it_was_measured() -> None:
+    fitted = RingTime(small_s=0.1, large_s=0.5, per_rack=0.0)
+    assert fitted.seconds_over(4, 100e6, 1, 150e6, 1.25) == pytest.approx(0.2)
+    assert fitted.seconds_over(4, 100e6, 1, 150e6, 0.125) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("make", LINKS, ids=["link-sharing", "max-min"])
+def test_jobs_that_shared_a_link_are_known_after_they_have_ended_and_in_copies(
+    make: Callable[..., LinkSharing | MaxMin],
+) -> None:
+    model = make(RACKS, PROFILES)
+    for resident in (at(0, "even", {0: 4, 1: 4}), at(1, "even", {2: 4}), at(2, "even", {3: 4, 4: 4})):
+        model.enter(resident)
+    assert model.sharers == set()
+    model.enter(at(3, "even", {1: 4, 2: 4}))
+    assert model.sharers == {0, 3}
+    model.leave(0)
+    twin = model.fork()
+    twin.enter(at(4, "even", {4: 4, 5: 4}))
+    twin.leave(3)
+    third = twin.fork()
+    model.enter(at(5, "even", {0: 4, 1: 4}))
+    assert (model.sharers, twin.sharers, third.sharers) == ({0, 3, 5}, {0, 2, 3, 4}, {0, 2, 3, 4})
+
+
+def test_jobs_that_do_not_meet_in_an_instant_share_nothing() -> None:
+    model = MaxMin(RACKS, PROFILES)
+    model.enter(at(0, "even", {0: 4, 1: 4}))
+    list(model.changed())
+    model.leave(0)
+    model.enter(at(1, "even", {0: 4, 1: 4}))
+    assert model.sharers == set()
 
 
 def test_cards_of_different_sockets_are_not_shared() -> None:
