@@ -143,6 +143,7 @@ def test_the_page_shows_the_cluster_until_enter(name: str, tmp_path: Path) -> No
         request = urllib.request.Request(f"{found[1]}queue", headers={"Authorization": f"Bearer {found[2]}"})
         with urllib.request.urlopen(request, timeout=30) as answer:
             queue = answer.read().decode()
+        assert running.process.stdin is not None
         running.process.stdin.write(b"\n")
         running.process.stdin.flush()
         status = running.wait(ENDS_S)
