@@ -140,15 +140,15 @@ def test_the_page_shows_the_cluster_until_enter(name: str, tmp_path: Path) -> No
         running.wait_for("Press Enter")
         found = re.search(r"is at (http://127\.0\.0\.1:\d+/)\. Sign in with the token (\S+)", running.text())
         assert found is not None, running.text()
-        request = urllib.request.Request(f"{found[1]}queue", headers={"Authorization": f"Bearer {found[2]}"})
+        request = urllib.request.Request(found[1], headers={"Authorization": f"Bearer {found[2]}"})
         with urllib.request.urlopen(request, timeout=30) as answer:
-            queue = answer.read().decode()
+            overview = answer.read().decode()
         assert running.process.stdin is not None
         running.process.stdin.write(b"\n")
         running.process.stdin.flush()
         status = running.wait(ENDS_S)
 
-    assert "srtf" in queue
+    assert "srtf" in overview
     assert status == 0, running.text()
     assert left_behind(name) == []
 
