@@ -35,9 +35,9 @@ $(PACKAGE_STAMP): $(STAMP)
 	@./setup.sh $(VENV) package
 	@touch $@
 
-## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside
+## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside (PAGE=1: and its web page at the end)
 demo: setup
-	@$(BIN)/python -m slurm.demo
+	@$(BIN)/python -m slurm.demo $(if $(PAGE),--page)
 
 ## make test       every check and every test; it says first which tests will be skipped, and why
 test: setup $(DOCS_STAMP)

@@ -45,6 +45,8 @@ class Known:
     kind: IntColumn
     """Number of its user, job name and GPUs."""
     limit_s: Sequence[float | None]
+    ending: BoolColumn
+    """True for a job whose work is done, and that Slurm still ends."""
     order: Sequence[int]
     """Rows of waiting jobs in the order in which the policy considers them; others come behind these."""
 
@@ -161,5 +163,6 @@ def _jobs(
         estimate_s=jobs.duration_estimate_s[rows],
         limit_s=np.array(limits, dtype=np.float64),
         fixed=~jobs.preemptible[rows],
+        ending=known.ending[rows],
         places=places,
     )

@@ -11,6 +11,8 @@ from controller.forecast.past_runs import StoredKey
 from policies.model import ClusterState
 from policies.wire.messages import parse_state, serialize_state
 
+_LISTS = ("keys", "users", "names", "limits_s", "ending", "order", "free_s", "start_s")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -27,14 +29,19 @@ class Request:
     names: Sequence[str]
     """Users, and names of jobs."""
     limits_s: Sequence[float | None]
+    ending: Sequence[int]
+    """Rows of jobs whose work is done, and that Slurm still ends."""
     order: Sequence[int]
     """Rows of waiting jobs in the policy's order."""
     cpu_s: float
     """CPU time of the process after which no further sample begins, seconds."""
+    free_s: Sequence[float] = ()
+    start_s: Sequence[float] = ()
+    """Measured times of changeovers, in any number (`simulator.forecast.changeover`)."""
 
     def encode(self) -> bytes:
         """Return a line of JSON, and the state's message behind it."""
-        lists = {name: list(getattr(self, name)) for name in ("keys", "users", "names", "limits_s", "order")}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
         head = {"policy": self.policy, "journal": self.journal, "tracks": self.tracks, "cpu_s": self.cpu_s, **lists}
         return json.dumps(head).encode() + b"\n" + serialize_state(self.state)
 

@@ -14,10 +14,11 @@ from controller.base.clock import Clock
 from controller.base.errors import HeadwayError
 from controller.cycle.view.controller_view import ControllerView
 from controller.cycle.view.result import CycleResult
+from controller.forecast.changeover import Changeovers
 from controller.forecast.estimate import StartEstimate
 from controller.forecast.process import Forecaster, ForecastProcess
 from controller.forecast.request import Answer, Request
-from controller.slurm.client import JobKey
+from controller.slurm.client import JobKey, Phase
 from controller.state.decided_by import DecidedBy
 from controller.state.journal_rows import encode_key
 
@@ -41,6 +42,7 @@ class StartForecasts:
         """`tracks`: file in which the process keeps earlier ranges."""
         self._forecaster, self._clock = forecaster, clock
         self._journal, self._tracks = journal, tracks
+        self.changeovers = Changeovers()
         self._estimates: Mapping[JobKey, StartEstimate] = {}
         self._known: frozenset[JobKey] = frozenset()
         """Jobs that waited at the last forecast."""
@@ -94,8 +96,11 @@ class StartForecasts:
             users=[job.user for job in rows],
             names=[job.name for job in rows],
             limits_s=[job.time_limit_s for job in rows],
+            ending=[row for row, job in enumerate(rows) if job.phase is Phase.COMPLETING],
             order=_order(result),
             cpu_s=CPU_S,
+            free_s=self.changeovers.free_s,
+            start_s=self.changeovers.start_s,
         )
 
 
@@ -125,6 +130,8 @@ async def forecast_starts(
     forecasts = StartForecasts(
         forecaster or ForecastProcess(), controller.clock, settings.journal_path, settings.state_dir / TRACKS_FILE
     )
+
+    controller.listeners.append(forecasts.changeovers.on_cycle)
 
     async def run() -> None:
         while True:

@@ -13,6 +13,7 @@ from controller.forecast.request import Answer, Request, Waits
 from controller.forecast.tracks import Tracks
 from policies.model import FloatColumn, IntColumn
 from simulator.forecast.calibration import Calibration, Track, horizon_class
+from simulator.forecast.changeover import Changeover
 from simulator.forecast.forecast import Effort, forecast
 from simulator.forecast.queue import PastJobs
 from simulator.forecast.sample_starts import UNTIL_S
@@ -34,12 +35,16 @@ def answer(request: Request, runs: Sequence[PastRun], tracks: Tracks) -> Answer:
     )
     calibration = Calibration(tracks.all(), state.time_s)
     known, numbers = _known(request)
+    changeover = Changeover(np.array(request.free_s, dtype=np.float64), np.array(request.start_s, dtype=np.float64))
     found: list[Waits] = []
     pools = list(pools_of(state, deciding.rule, known, sorted({run.num_gpus for run in runs})))
     for place, pool in enumerate(pools):
         past = _past(request, pools, place, runs, numbers)
         effort = Effort(cpu_s=request.cpu_s * len(pool.waiting) / max(len(waiting), 1))
-        raw_s = forecast(pool.queue, past, deciding.rule, round_s=deciding.round_s, seed=state.sequence, effort=effort)
+        raw_s = forecast(
+            pool.queue, past, deciding.rule,
+            round_s=deciding.round_s, seed=state.sequence, effort=effort, changeover=changeover,
+        )  # fmt: skip
         shown_s = calibration.correct(raw_s)
         found += _waits(pool.waiting, raw_s, shown_s, calibration)
         for row, raw, shown in zip(pool.waiting.tolist(), raw_s, shown_s, strict=True):
@@ -64,8 +69,10 @@ def _known(request: Request) -> tuple[Known, _Numbers]:
     gpus = request.state.jobs.num_gpus.tolist()
     group = [numbers.of(user) for user in request.users]
     kind = [numbers.of((user, name, size)) for user, name, size in zip(request.users, request.names, gpus, strict=True)]
+    ending = np.zeros(len(gpus), dtype=np.bool_)
+    ending[list(request.ending)] = True
     return Known(
-        np.array(group, dtype=np.int64), np.array(kind, dtype=np.int64), request.limits_s, request.order
+        np.array(group, dtype=np.int64), np.array(kind, dtype=np.int64), request.limits_s, ending, request.order
     ), numbers
 
 

@@ -1,7 +1,6 @@
 """The journal: everything that must survive a restart, in one SQLite file.
 
-It contains users' own requests, pins, refusals, open steps, preemptions, decisions and past runs. Each change of a job in Slurm
-is
+It contains users' own requests, pins, refusals, open steps, preemptions, decisions and past runs. Each change of a job in Slurm is
 recorded before (an intent) and after (its outcome), so that a killed controller finds every step whose end it does not know. The
 state of the cluster is never read from here, only from Slurm. One process writes; others may read.
 """
@@ -18,6 +17,7 @@ from typing import Any
 import structlog
 
 from controller.slurm.client import Failures, JobKey
+from controller.state.given_to_slurm import GivenToSlurmReader, prune_intents
 from controller.state.job_note_table import JobNoteTable, prune_job_notes
 from controller.state.journal_file import JournalFile
 from controller.state.journal_rows import (
@@ -138,6 +138,7 @@ class Journal:
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
         self.job_notes = JobNoteTable(self._file.read, self._file.writing)
         self.user_changes = UserChangeTable(self._file.read, self._file.writing)
+        self.given_to_slurm = GivenToSlurmReader(self._file.read)
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -380,16 +381,12 @@ class Journal:
         """Drop old decisions, and steps, runs and preemptions that ended before that time or exceed the maximum number of rows."""
         with self._file.writing() as db:
             db.execute("DELETE FROM decision WHERE id <= (SELECT MAX(id) FROM decision) - ?", (keep_decisions,))
-            newest = "(SELECT MAX(id) FROM intent)"
-            db.execute(
-                f"DELETE FROM intent WHERE done_time_s < ? OR id <= {newest} - ?",  # noqa: S608 - words of our own
-                (older_than_s, MAX_INTENTS),
-            )
             beyond = "SELECT end_time_s FROM run ORDER BY end_time_s DESC LIMIT 1 OFFSET ?"
             db.execute(
                 f"DELETE FROM run WHERE end_time_s < MAX(?, IFNULL(({beyond}), 0))",  # noqa: S608 - words of our own
                 (older_than_s, MAX_RUNS - 1),
             )
+            prune_intents(db, older_than_s, MAX_INTENTS)
             prune_preemptions(db, older_than_s)
             prune_job_notes(db, older_than_s)
 

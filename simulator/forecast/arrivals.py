@@ -38,6 +38,7 @@ NO_ARRIVALS = Arrivals(
         estimate_s=_NO_TIMES,
         limit_s=_NO_TIMES,
         fixed=_NO_FLAGS,
+        ending=_NO_FLAGS,
         places={},
     ),
     _NO_TIMES,
@@ -87,6 +88,7 @@ class Submissions:
             estimate_s=limit_s,
             limit_s=limit_s,
             fixed=none > 0,
+            ending=none > 0,
             places={},
         )
         drawn = self._durations.draw(jobs, 1, rng)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from policies.model import FloatColumn
 from policies.rule import Discipline, Order, Rule
 from simulator.forecast.arrivals import Submissions
 from simulator.forecast.calibration import LEVELS
+from simulator.forecast.changeover import Changeover
 from simulator.forecast.durations import Durations
 from simulator.forecast.queue import PastJobs, Queue
 from simulator.forecast.sample_starts import UNTIL_S, StartSampler
@@ -27,12 +28,23 @@ class Effort:
     cpu_s: float = float("inf")
 
 
+_NO_CHANGEOVER = Changeover()
+
+
 def forecast(
-    queue: Queue, past: PastJobs, rule: Rule, *, round_s: float = 0.0, seed: int = 0, effort: Effort | None = None
+    queue: Queue,
+    past: PastJobs,
+    rule: Rule,
+    *,
+    round_s: float = 0.0,
+    seed: int = 0,
+    effort: Effort | None = None,
+    changeover: Changeover = _NO_CHANGEOVER,
 ) -> FloatColumn:
     """Return the quantiles `LEVELS` of the seconds until each waiting job starts: a row for each, in the order of the queue.
 
     Equal arguments give equal results, unless the CPU time ends the samples. A start that no sample reaches is at `UNTIL_S`.
+    In a sample a job keeps its GPUs for the time of a changeover after its end, so that the next one starts that much later.
     """
     effort = effort or Effort()
     begin_s = time.process_time()
@@ -50,7 +62,12 @@ def forecast(
         if sample >= FEWEST_SAMPLES and left_s <= 0:
             break
         share_s = max(left_s, 0.0) / max(FEWEST_SAMPLES - sample, 1)
-        starts.append(sampler.run(durations.draw(queue.jobs, 1, rng)[0], submissions.draw(rng), share_s))
+        work_s = np.where(queue.jobs.ending, queue.jobs.service_s, durations.draw(queue.jobs, 1, rng)[0])
+        occupied_s = work_s + changeover.draw(len(queue.jobs), rng)
+        coming = submissions.draw(rng)
+        coming = replace(coming, duration_s=coming.duration_s + changeover.draw(len(coming.jobs), rng))
+        found_s = sampler.run(occupied_s, coming, share_s)
+        starts.append(np.maximum(found_s, changeover.draw_start(waiting, rng)))
     found = np.minimum(np.array(starts), UNTIL_S)
     return np.asarray(np.quantile(found, LEVELS, axis=0, method="linear").T)
 

@@ -31,6 +31,8 @@ class QueueJobs:
     """Time limit of the job: no run is longer."""
     fixed: BoolColumn
     """True if the job must not be stopped."""
+    ending: BoolColumn
+    """True for a running job whose work is done, and whose GPUs are not free yet."""
     places: Mapping[int, tuple[list[int], list[int]]]
     """Nodes of each running job, and GPUs on each, by position."""
 

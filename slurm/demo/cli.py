@@ -28,6 +28,10 @@ def demo(
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Use the emulated Slurm, even where a real one is possible.")
     ] = False,
+    page: Annotated[
+        bool,
+        typer.Option("--page", help="At the end serve the cluster's web page on loopback, until Enter. Needs root."),
+    ] = False,
     name: Annotated[str, typer.Option(hidden=True, help="Name of the mini-cluster; for tests.")] = "headway-demo",
     preload: Annotated[
         Path | None,
@@ -46,7 +50,7 @@ def demo(
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH_OF_FILES)
-    options = Options(policy=policy, rate=rate, short=short, emulated=emulated, name=name, preload=preload)
+    options = Options(policy=policy, rate=rate, short=short, emulated=emulated, page=page, name=name, preload=preload)
     with Interrupts(report=lambda text: console.print(text, style="dim")) as interrupts:
         try:
             outcome = show(options, console, interrupts)

@@ -15,9 +15,12 @@ from rich.console import Console
 from slurm.demo.display import summary
 from slurm.demo.display.history import RunResult
 from slurm.demo.display.screen import Screen, open_screen
+from slurm.demo.errors import DemoError
 from slurm.demo.run import emulated
 from slurm.demo.run.driver import MonotonicTimer, Run, drive
 from slurm.demo.run.interrupts import Interrupts
+from slurm.demo.run.page import USER as PAGE_USER
+from slurm.demo.run.page import Page, offer, problem, read_line
 from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
 from slurm.demo.run.workdir import DemoFolder
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
@@ -38,6 +41,8 @@ class Options:
     rate: str = "200mbit"
     short: bool = False
     emulated: bool = False
+    page: bool = False
+    """True: at the end serve the web page until Enter."""
     name: str = "headway-demo"
     """Name of the mini-cluster and of the folder; only one demonstration of each name can run."""
     preload: Path | None = None
@@ -70,6 +75,8 @@ class DemoResults:
 def show(options: Options, console: Console, interrupts: Interrupts) -> DemoResults:
     """Run the demonstration and print its summary. Raises DemoError, MiniClusterError or HeadwayError."""
     screen = open_screen(console)
+    if options.page and (why_not := problem()):
+        raise DemoError(f"{why_not}; leave --page out")
     reasons = ["--emulated was given"] if options.emulated else _make_ready(screen, interrupts)
     begun_s = time.monotonic()
     if reasons:
@@ -120,8 +127,13 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
                 f"Slurm is up after {time.monotonic() - begun_s:.1f} s: {NODES} nodes, {GPUS_PER_NODE} GPUs each "
                 f"(device files), NICs at {options.rate}."
             )
-            installation.configure(cluster, stale_after_s=STALE_AFTER_S, poll_interval_s=2.0, metrics_address="")
+            settings = _settings(options) | {"poll_interval_s": 2.0}
+            installation.configure(cluster, **settings)
             ours, theirs = _both_ways(options, installation, cluster, screen)
+            if options.page:
+                screen.say("Headway is started once more, for its web page.")
+                with Headway(installation, options.policy):
+                    _offer_page(installation, screen)
             interrupts.finish()
     return DemoResults(ours, theirs, {"cluster": "real", "policy": options.policy, "rate": options.rate} | _shape())
 
@@ -169,14 +181,26 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> D
     ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))
-        installation.configure(None, stale_after_s=STALE_AFTER_S, embedded_cluster=str(description), metrics_address="")
+        installation.configure(None, embedded_cluster=str(description), **_settings(options))
         with Headway(installation, options.policy, watchdog=False) as headway:
             screen.say("The first job is submitted in a few seconds.")
             world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})", mix)
             ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
+            if options.page:
+                _offer_page(installation, screen)
         interrupts.finish()
     theirs = emulated.slurm_alone(mix, options.rate)
     return DemoResults(ours, theirs, {"cluster": "emulated", "policy": options.policy, "rate": options.rate} | _shape())
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    """Return keys of controller.toml. The page is served by a user of its own, as on a cluster."""
+    return {"stale_after_s": STALE_AFTER_S, "metrics_address": ""} | ({"web_user": PAGE_USER} if options.page else {})
+
+
+def _offer_page(installation: Installation, screen: Screen) -> None:
+    with Page(installation) as page:
+        offer(page, screen.say, read_line)
 
 
 def _shape() -> dict[str, Any]:

@@ -60,11 +60,11 @@ def explain(view: CycleView, job_id: str, now_s: float, past: Past = NOTHING_PAS
     tasks = view.tasks(job_id)
     if tasks:
         return _of_array(view, job_id, tasks, now_s)
-    return None if past.run is None else of_past_run(past.run, now_s)
+    return None if past.run is None else of_past_run(past.run, now_s, past.given_to_slurm)
 
 
-def of_past_run(run: RunRecord, now_s: float) -> Explained:
-    """Explain a job that Slurm has forgotten."""
+def of_past_run(run: RunRecord, now_s: float, given_to_slurm: str = "") -> Explained:
+    """Explain a job that Slurm has forgotten. `given_to_slurm`: why Slurm placed it; empty when Headway did."""
     ran = "without having run" if run.start_time_s is None else f"after running for {duration(run.service_s)}"
     facts = {
         "user": run.user,
@@ -77,7 +77,8 @@ def of_past_run(run: RunRecord, now_s: float) -> Explained:
         "num_nodes": str(run.num_nodes),
     }
     ago = duration(now_s - run.end_time_s)
-    return Explained(run.key.job_id, "ended", f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.", facts, run.key)
+    sentence = f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.{_slurm_placed(given_to_slurm)}"
+    return Explained(run.key.job_id, "ended", sentence, facts, run.key)
 
 
 def state_word(role: Role) -> str:
@@ -121,11 +122,11 @@ def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explain
         case Role.STARTING:
             sentence = _starting(view, job, now_s)
         case Role.RUNNING:
-            sentence = _running(view, job, now_s)
+            sentence = _running(view, job, now_s, past.given_to_slurm)
         case Role.INELIGIBLE:
             sentence = f"Cannot be placed yet: {_obstacle(view, job, found, now_s)}."
         case Role.ENDED:
-            sentence = _ended(view, job, now_s, past.run)
+            sentence = f"{_ended(view, job, now_s, past.run)}{_slurm_placed(past.given_to_slurm)}"
         case Role.FOREIGN:
             sentence = f"Slurm schedules it, not Headway: {_out_of_scope(view, job)}{_slurm_says(job)}."
         case Role.ADOPT:
@@ -169,11 +170,11 @@ def _starting(view: CycleView, job: SlurmJob, now_s: float) -> str:
     return f"Placed on {view.placement(job)} by {_by(view, job)}{ago}{because}; Slurm is starting it{says}."
 
 
-def _running(view: CycleView, job: SlurmJob, now_s: float) -> str:
+def _running(view: CycleView, job: SlurmJob, now_s: float, given_to_slurm: str) -> str:
     where = view.placement(job)
     match job.phase:
         case Phase.CONFIGURING:
-            return f"Starting: Slurm prepares {where} for it; placed by {_by(view, job)}."
+            return f"Starting: Slurm prepares {where} for it; placed by {_by(view, job)}{_because(view, job, given_to_slurm)}."
         case Phase.COMPLETING:
             again = "; then it is placed again" if _is_requeued(view, job) else ""
             return f"Ending: it still occupies {where}{again}."
@@ -182,9 +183,20 @@ def _running(view: CycleView, job: SlurmJob, now_s: float) -> str:
     since = ""
     if job.start_time_s is not None:
         since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
-    pin = view.pin(job)
-    because = f": {pin.reason}" if pin is not None and pin.reason else ""
+    because = _because(view, job, given_to_slurm)
     return f"Runs on {where}{since}, placed by {_by(view, job)}{because}.{pace_text(view, job)}"
+
+
+def _because(view: CycleView, job: SlurmJob, given_to_slurm: str) -> str:
+    """Return why this run was placed where it runs: the policy's reason, or why Headway gave it to Slurm; ": ..." or empty."""
+    pin = view.pin(job)
+    why = given_to_slurm if pin is None else pin.reason
+    return f": {why}" if why else ""
+
+
+def _slurm_placed(given_to_slurm: str) -> str:
+    """Return a further sentence on an ended job that Slurm placed; empty when Headway did."""
+    return f" Slurm placed it, not Headway: {given_to_slurm}." if given_to_slurm else ""
 
 
 def _impossible(job: SlurmJob, because: str) -> str:
@@ -198,9 +210,7 @@ def _impossible(job: SlurmJob, because: str) -> str:
 def _running_brief(view: CycleView, job: SlurmJob) -> str:
     if job.phase is Phase.COMPLETING:
         return "its run is ending; then it is placed again" if _is_requeued(view, job) else "its run is ending"
-    pin = view.pin(job)
-    because = f": {pin.reason}" if pin is not None and pin.reason else ""
-    return f"placed by {_by(view, job)}{because}"
+    return f"placed by {_by(view, job)}{_because(view, job, '')}"
 
 
 def _is_requeued(view: CycleView, job: SlurmJob) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.report.sources import Sources
+from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.journal import PlacedEntry
 from protos.headway.v1 import admin_pb2
 
 MOST_RUNS = 50
+BY_SLURM = "Slurm"
+"""Stands where the policy stands, for a run that Headway gave to Slurm to place."""
 _PLACED_BEFORE_S = 3600.0
 """A decision that long before a start is not the one that led to it."""
 _CLOCKS_S = 2.0
@@ -16,9 +19,13 @@ _CLOCKS_S = 2.0
 def runs_of(found: Sources, view: CycleView) -> list[admin_pb2.ReportedRun]:
     """Return the runs, oldest first."""
     runs = _accounted(found) if found.accounted else _seen(found, view)
+    before_s = 0.0
     for run in runs:
-        placed = _decision(found, run)
-        if placed is not None:
+        placed, given = _decision(found, run, before_s), _given(found, run, before_s)
+        before_s = _until_s(run)
+        if given is not None and (placed is None or given.time_s > placed.decision.time_s):
+            run.policy, run.reason = BY_SLURM, given.why
+        elif placed is not None:
             run.policy, run.reason = placed.decision.policy, placed.reason
             run.placement = placed.placement or run.placement
     return runs[-MOST_RUNS:]
@@ -54,13 +61,25 @@ def _seen(found: Sources, view: CycleView) -> list[admin_pb2.ReportedRun]:
     return runs
 
 
-def _decision(found: Sources, run: admin_pb2.ReportedRun) -> PlacedEntry | None:
-    """Return the decision that led to a run: the last one before its start, or else before its end."""
-    until_s = run.start_s if run.HasField("start_s") else run.end_s
+def _decision(found: Sources, run: admin_pb2.ReportedRun, after_s: float) -> PlacedEntry | None:
+    """Return the decision that led to a run: the last one between the run before (`after_s`) and its start, or else its end."""
+    until_s = _until_s(run)
     near = [
         entry
         for entry in found.placed
-        if entry.decision.time_s <= until_s + _CLOCKS_S
+        if after_s < entry.decision.time_s <= until_s + _CLOCKS_S
         and (not run.HasField("start_s") or until_s - entry.decision.time_s < _PLACED_BEFORE_S)
     ]
     return near[-1] if near else None
+
+
+def _given(found: Sources, run: admin_pb2.ReportedRun, after_s: float) -> GivenToSlurm | None:
+    """Return the last release for Slurm to place between the run before (`after_s`) and this one; Slurm may start it much later."""
+    until_s = _until_s(run) + _CLOCKS_S
+    between = [given for given in found.given if after_s < given.time_s <= until_s]
+    return between[-1] if between else None
+
+
+def _until_s(run: admin_pb2.ReportedRun) -> float:
+    """Return the time before which the run was placed: its start, or else its end."""
+    return run.start_s if run.HasField("start_s") else run.end_s

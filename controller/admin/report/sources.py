@@ -13,6 +13,7 @@ from controller.base.errors import SlurmError
 from controller.profiles.reader import ProfileStoreError
 from controller.slurm.accounting import AccountedRun, Accounting, keeps_accounting
 from controller.slurm.client import SlurmJob
+from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.job_note_table import JobNote
 from controller.state.journal import PlacedEntry, RunRecord
 from controller.state.preemption import Preemption
@@ -39,6 +40,8 @@ class Sources:
     """Time that it has waited by reason, seconds."""
     placed: tuple[PlacedEntry, ...] = ()
     """Decisions on it, oldest first."""
+    given: tuple[GivenToSlurm, ...] = ()
+    """Its releases for Slurm to place, oldest first."""
     stops: tuple[Preemption, ...] = ()
     """Its preemptions, oldest first."""
     steps: int | None = None
@@ -94,6 +97,7 @@ async def gather(viewer: Viewer, found: Sources, notes: JobNotes | None, account
         notes=tuple(kept),
         waits_s=waits_s,
         placed=tuple(journal.decisions_of_id(found.job_id, since_s)[::-1]),
+        given=tuple(journal.given_to_slurm.of_id(found.job_id, since_s)),
         stops=tuple(row for row in stops if row.asked_s >= since_s),
         steps=_steps(viewer, found, kept),
         speed=await _speed(viewer, raw_id, missing),

@@ -69,6 +69,7 @@ class SimulatedQueue:
             estimate_s=self._limit_s[rows],
             limit_s=self._limit_s[rows],
             fixed=~self._trace.preemptible[rows],
+            ending=np.zeros(len(rows), dtype=np.bool_),
             places={k: (list(job.nodes), list(job.counts)) for k, job in enumerate(jobs) if job.state == RUNNING},
         )
 

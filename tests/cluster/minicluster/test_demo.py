@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,7 +50,7 @@ class Demo:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "slurm.demo", "--short", "--json", "--name", name, *options],
                 cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=said,
                 start_new_session=True,
@@ -77,6 +79,8 @@ def demo(name: str, folder: Path, *options: str) -> Iterator[Demo]:
     try:
         yield running
     finally:
+        assert running.process.stdin is not None
+        running.process.stdin.close()
         with suppress(ProcessLookupError):
             running.process.send_signal(signal.SIGTERM)
         running.process.wait(ENDS_S)
@@ -127,6 +131,26 @@ def test_both_runs_complete_and_leave_nothing(name: str, tmp_path: Path, options
     # and in Headway's half jobs ran where the policy had put them
     line = next(line for line in running.text().splitlines() if "bert-a     runs on" in line)
     assert "n[1-2]:6 (consolidated: 12 GPUs on 2 nodes" in line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_page_shows_the_cluster_until_enter(name: str, tmp_path: Path) -> None:
+    with demo(name, tmp_path, "--emulated", "--page") as running:
+        running.wait_for("Press Enter")
+        found = re.search(r"is at (http://127\.0\.0\.1:\d+/)\. Sign in with the token (\S+)", running.text())
+        assert found is not None, running.text()
+        request = urllib.request.Request(found[1], headers={"Authorization": f"Bearer {found[2]}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            overview = answer.read().decode()
+        assert running.process.stdin is not None
+        running.process.stdin.write(b"\n")
+        running.process.stdin.flush()
+        status = running.wait(ENDS_S)
+
+    assert "srtf" in overview
+    assert status == 0, running.text()
+    assert left_behind(name) == []
 
 
 @pytest.mark.timeout(400)

@@ -62,10 +62,11 @@ def refused_while_nobody_looks(world: Live) -> str:
 def test_a_job_that_slurm_cannot_run_where_it_was_placed_runs_where_slurm_chooses(world: Live) -> None:
     job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
     runs_on_two_nodes(world, job)
-    # `why` shows this only until Slurm has started the job
-    events = world.headway.headway("events", "--no-follow", "--job", job).stdout
-    assert "given to Slurm to place" in events
-    assert "BadConstraints" in events
+    found = world.headway.ask("why", job)
+    assert "placed by Slurm itself" in found["sentence"]
+    assert "BadConstraints" in found["sentence"]
+    (run,) = world.headway.ask("report", job)["runs"]
+    assert "BadConstraints" in run["reason"]
 
 
 def test_a_controller_that_is_started_again_finds_such_a_job(world: Live) -> None:

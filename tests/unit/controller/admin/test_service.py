@@ -184,6 +184,27 @@ async def test_why_of_a_job_given_to_slurm_has_the_reason(folder):
     assert "--constraint=[a|b]" in found.sentence
 
 
+async def test_why_keeps_the_reason_for_which_slurm_placed_a_job(folder):
+    # given a job that only Slurm can place, and that Slurm has started
+    world = world_in(folder)
+    key = world.sbatch(60.0, gpus_per_node=8, free_choice_only=True)
+    await world.go_on(10)
+    async with served(world) as (_, status):
+        running = await status.Why(pb.WhyRequest(job_id=key.job_id))
+        await world.go_on(70)
+        ended = await status.Why(pb.WhyRequest(job_id=key.job_id))
+        await world.clock.advance(1000.0)
+        await world.turn()
+        forgotten = await status.Why(pb.WhyRequest(job_id=key.job_id))
+    assert running.sentence.startswith("Runs on n1:8 since ")
+    assert "placed by Slurm itself: " in running.sentence
+    for found in (running, ended, forgotten):
+        assert "BadConstraints" in found.sentence
+    assert (ended.state, forgotten.state) == ("ended", "ended")
+    assert "Slurm placed it, not Headway: " in ended.sentence
+    assert world.last.observation.snapshot.jobs == ()
+
+
 async def test_why_finds_jobs_that_slurm_has_forgotten(folder):
     world = world_in(folder)
     world.endpoint.away = True

@@ -12,7 +12,7 @@ SKIP = Rule(Order.ARRIVAL, Discipline.SKIP)
 def pools(state, rule=SKIP, order=(), limits=None):
     rows = len(state.jobs)
     numbers = np.arange(rows)
-    return list(pools_of(state, rule, Known(numbers, numbers, limits or [None] * rows, order), [2]))
+    return list(pools_of(state, rule, Known(numbers, numbers, limits or [None] * rows, numbers < 0, order), [2]))
 
 
 def test_a_pool_has_the_running_jobs_and_then_the_policys_order() -> None:

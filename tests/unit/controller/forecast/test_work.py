@@ -13,7 +13,7 @@ from tests.unit.policies.states.cluster import Job, Node, cluster
 NOW_S = 10_000.0
 
 
-def request(state, policy="fifo", users=None, cpu_s=100.0):
+def request(state, policy="fifo", users=None, cpu_s=100.0, ending=(), free_s=(), start_s=()):
     rows = len(state.jobs)
     return Request(
         state=state,
@@ -24,8 +24,11 @@ def request(state, policy="fifo", users=None, cpu_s=100.0):
         users=users or ["ann"] * rows,
         names=["train"] * rows,
         limits_s=[None] * rows,
+        ending=ending,
         order=[],
         cpu_s=cpu_s,
+        free_s=free_s,
+        start_s=start_s,
     )
 
 
@@ -48,6 +51,15 @@ def test_a_job_starts_when_the_one_before_it_is_expected_to_end() -> None:
     assert first.earliest_s == pytest.approx(40.0) and first.median_s == pytest.approx(40.0)
     assert second.median_s == pytest.approx(140.0)
     assert first.latest_s is not None and first.latest_s >= first.median_s
+
+
+def test_a_start_waits_for_the_changeover_and_not_for_work_that_is_done() -> None:
+    past = runs([100.0] * 60)
+    later = answer(request(busy(Job(gpus=8)), free_s=[4.0], start_s=[3.0]), past, Tracks())
+    ending = answer(request(busy(Job(gpus=8)), ending=[0], free_s=[4.0], start_s=[3.0]), past, Tracks())
+
+    assert later.waits[0].median_s == pytest.approx(47.0)
+    assert ending.waits[0].median_s == pytest.approx(7.0)
 
 
 def test_another_rule_stands_in_for_a_policy_without_one() -> None:
@@ -115,9 +127,10 @@ def test_a_long_queue_has_ranges_however_little_time_there_is() -> None:
 
 
 def test_requests_and_answers_pass_through_the_pipe() -> None:
-    one = request(busy(Job(gpus=8)))
+    one = request(busy(Job(gpus=8)), ending=[0], free_s=[2.5], start_s=[1.5])
     again = decode_request(one.encode())
     assert (again.keys, again.users, again.limits_s, again.policy) == (one.keys, one.users, one.limits_s, "fifo")
+    assert (again.ending, again.free_s, again.start_s) == ([0], [2.5], [1.5])
     assert again.state.jobs.num_gpus.tolist() == [8, 8]
 
     found = Answer("fifo-skip", [Waits(1, 1.0, 2.0, None, 3, 4)])

@@ -36,6 +36,7 @@ def queue(
             estimate_s=np.full(rows, limit_s),
             limit_s=np.full(rows, limit_s),
             fixed=np.zeros(rows, dtype=np.bool_),
+            ending=np.zeros(rows, dtype=np.bool_),
             places={row: ([0], [each]) for row, (each, _) in enumerate(running)},
         ),
     )

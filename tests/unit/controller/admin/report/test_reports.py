@@ -17,6 +17,7 @@ from controller.admin.protocol import Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.report.job_notes import JobNotes
 from controller.admin.report.reports import Reports
+from controller.admin.report.runs import BY_SLURM
 from controller.admin.viewer import Viewer
 from controller.base.errors import SlurmUnavailableError
 from controller.slurm.accounting import AccountedRun
@@ -94,6 +95,39 @@ async def test_a_job_that_has_waited_run_and_ended(folder: Path) -> None:
     assert ended.waits[0].wait_s == pytest.approx(ended.wait_s, abs=6.0)
     assert ended.missing == ["its speed is not known: no node agents report to this controller"]
     assert not ended.hint
+
+
+async def test_a_run_that_slurm_placed_has_the_reason_for_it(folder: Path) -> None:
+    world = world_in(folder)
+    reports = reports_of(world)
+    key = world.sbatch(60.0, gpus_per_node=8, free_choice_only=True)
+    await world.go_on(10)
+    running = await reports.report(key.job_id, "", private=False)
+    await world.go_on(70)
+    await world.clock.advance(1000.0)
+    await world.turn()
+    ended = await reports.report(key.job_id, "", private=False)
+
+    for found in (running, ended):
+        (run,) = found.runs
+        assert run.policy == BY_SLURM
+        assert "BadConstraints" in run.reason
+
+
+async def test_a_run_after_a_requeue_does_not_have_the_reason_of_the_run_before(folder: Path) -> None:
+    # given a job that only Slurm could place, which runs again after its node failed, and then is Headway's to place
+    world = world_in(folder)
+    key = world.sbatch(1e6, gpus_per_node=8, free_choice_only=True)
+    await world.go_on(10)
+    now_s = world.clock.now()
+    accounts = Accounts(
+        AccountedRun(1, float(key.submit_time_s), now_s - 1, now_s + 50, 51.0, "NODE_FAIL", 8, "n1"),
+        AccountedRun(1, now_s + 50, now_s + 60, None, 2.0, "RUNNING", 8, "n2"),
+    )
+    world.slurm_says(AccountingStorageType="accounting_storage/slurmdbd")
+    found = await reports_of(world, accounts).report(key.job_id, "", private=False)
+
+    assert [run.policy for run in found.runs] == [BY_SLURM, ""]
 
 
 async def test_speed_contention_and_steps_come_from_the_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""Jobs that Headway gave to Slurm to place, and why: read from the journal's steps.
+
+A release of a job that Headway has placed has no detail. A release of a job that Slurm shall place has the reason as its detail.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from controller.slurm.client import JobKey
+from controller.state.journal_rows import encode_key, well_typed
+from controller.state.preemption_table import Read
+
+_MOST_ROWS = 50
+_IS_GIVEN = "verb = 'release' AND detail != '' AND (outcome IS NULL OR outcome = 'done')"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenToSlurm:
+    """One release of a job for Slurm to place."""
+
+    time_s: float
+    """Time of the release, Unix time."""
+    why: str
+
+
+class GivenToSlurmReader:
+    """Releases of jobs for Slurm to place. They stay as long as Slurm knows the job, or the journal has the record of its end."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def last(self, key: JobKey) -> GivenToSlurm | None:
+        """Return the newest of that job; None: Headway never gave it to Slurm. Raises JournalError."""
+        return next(iter(self._rows("submit_time_s = ?", encode_key(key))), None)
+
+    def of_id(self, job_id: str, since_s: float) -> list[GivenToSlurm]:
+        """Return those since then of jobs of that id, whatever their submit time was; oldest first. Raises JournalError."""
+        return self._rows("time_s >= ?", (job_id, since_s))[::-1]
+
+    def _rows(self, where: str, values: tuple[str, float]) -> list[GivenToSlurm]:
+        rows = self._read(
+            f"SELECT time_s, detail FROM intent WHERE job_id = ? AND {where} AND {_IS_GIVEN}"  # noqa: S608 - words of our own
+            " ORDER BY id DESC LIMIT ?",
+            (*values, _MOST_ROWS),
+        )
+        return [GivenToSlurm(float(time_s), why) for time_s, why in well_typed(rows, "number", "text")]
+
+
+def prune_intents(db: sqlite3.Connection, older_than_s: float, most: int) -> None:
+    """Drop the steps that ended before that time, and those beyond the maximum number; never the reason why Slurm places a job
+    that is still known. Call it after the records of ended jobs were pruned.
+    """
+    known = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} AS known WHERE known.job_id = intent.job_id"  # noqa: S608 - words of our own
+        " AND known.submit_time_s = intent.submit_time_s)"
+        for table in ("job", "run")
+    )
+    db.execute(
+        "DELETE FROM intent WHERE (done_time_s < ? OR id <= (SELECT MAX(id) FROM intent) - ?)"  # noqa: S608
+        f" AND NOT ({_IS_GIVEN} AND ({known}))",
+        (older_than_s, most),
+    )

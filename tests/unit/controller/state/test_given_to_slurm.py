@@ -1,0 +1,68 @@
+"""Why Headway gave a job to Slurm to place, as the journal keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller.slurm.client import Failure, JobKey
+from controller.state.given_to_slurm import GivenToSlurm
+from controller.state.journal import Journal, RunRecord
+from controller.state.ledger import Ledger
+
+KEY = JobKey("7", 1000)
+WHY = "asks for nodes by --constraint=[a|b]"
+OLD_S = 10_000.0
+"""Age from which on steps are dropped."""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "state" / "journal.sqlite")) as journal:
+        yield journal
+
+
+def released(journal: Journal, why: str, time_s: float = 2000.0, problem: str = "", key: JobKey = KEY) -> None:
+    numbers = journal.begin("release", {key: why}, time_s)
+    journal.finish(numbers, [key], {key: Failure(problem)} if problem else {}, time_s + 1)
+
+
+def test_the_last_reason_is_that_of_the_last_release_for_slurm(journal: Journal) -> None:
+    assert journal.given_to_slurm.last(KEY) is None
+    released(journal, WHY)
+    released(journal, "no policy could decide", 3000.0)
+    # a release of a job that Headway has placed has no reason, and one that Slurm refused gave nothing to it
+    released(journal, "", 4000.0)
+    released(journal, "its user released it", 5000.0, "no such job")
+
+    assert journal.given_to_slurm.last(KEY) == GivenToSlurm(3000.0, "no policy could decide")
+    assert journal.given_to_slurm.last(JobKey("7", 1001)) is None
+
+
+def test_all_submissions_of_an_id_are_found_oldest_first(journal: Journal) -> None:
+    released(journal, "too old", 1500.0)
+    released(journal, WHY)
+    released(journal, "no policy could decide", 3000.0, key=JobKey("7", 2500))
+
+    assert [given.why for given in journal.given_to_slurm.of_id("7", 1900.0)] == [WHY, "no policy could decide"]
+
+
+def test_the_reason_stays_while_slurm_knows_the_job_and_while_the_record_of_its_end_does(journal: Journal) -> None:
+    # given a job that has run for longer than steps are kept
+    ledger = Ledger(yielded={KEY: 0})
+    journal.save_jobs(ledger, [KEY])
+    released(journal, WHY)
+    released(journal, "")
+    journal.prune(10, OLD_S)
+    assert [step.detail for step in journal.intents_of(KEY)] == [WHY]
+    # when it ends, and Slurm forgets it
+    journal.record_runs([RunRecord(KEY, "ann", "bert", 2001.0, OLD_S + 5, OLD_S, 8, 1, "COMPLETED")])
+    journal.save_jobs(Ledger(), [KEY])
+    journal.prune(10, OLD_S)
+    assert journal.given_to_slurm.last(KEY) == GivenToSlurm(2000.0, WHY)
+    # then the reason goes with its record
+    journal.prune(10, OLD_S + 6)
+    assert journal.given_to_slurm.last(KEY) is None
