@@ -27,7 +27,7 @@ USERS = ("daemon", "bin")
 """Users whose jobs the tests run. They get a shell: for `--export=NONE` Slurm takes a user's environment from a login, and from
 24.11 on it holds the job if that fails."""
 
-PARITY = ("gpus", "nodes")
+PARITY = ("GPUs", "Nodes, tasks and CPUs", "Order of the queue", "salloc, srun and other options")
 """Subjects of the parity suite that are played by default."""
 _SUITE_S = 3000.0
 

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from tests.parity.__main__ import chosen
 from tests.parity.case import OTHER, USER
 from tests.releases import installation
 from tests.releases.checkout import copy_checkout
@@ -19,7 +20,7 @@ from tests.releases.mirror import named_mirror
 from tests.releases.release import PARTS, Result, with_needed
 from tests.releases.report import as_json, status, table
 from tests.releases.root import REPOSITORY, cache_folder
-from tests.releases.suites import TESTS, USERS, open_folders, prepare, python_mounts, verdict
+from tests.releases.suites import PARITY, TESTS, USERS, open_folders, prepare, python_mounts, verdict
 
 
 def test_the_mirror_is_that_of_debian_itself() -> None:
@@ -129,6 +130,11 @@ def test_users_of_the_tests_have_a_shell() -> None:
     assert {USER, OTHER} <= set(USERS)
     assert all(f"usermod --shell /bin/sh {user}" in machine.commands[0] for user in USERS)
     assert "rm /usr/sbin/slurmdbd" in machine.commands[0]
+
+
+@pytest.mark.parametrize("subject", PARITY)
+def test_subjects_of_the_parity_suite_have_cases(subject: str) -> None:
+    assert chosen([subject])
 
 
 def test_the_report_of_pytest_counts() -> None:
