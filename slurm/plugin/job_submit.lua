@@ -475,11 +475,22 @@ local function exceeds_partition(job, partition, size)
     return size ~= nil and (cpus > size.cpus or (is_set(nodes) and gpus ~= nil and nodes * gpus > size.all_gpus))
 end
 
+-- Return whether the GPUs that the job has in all need more nodes than it has tasks. Newer releases of Slurm (seen on 26.05.5) put a
+-- job on no more nodes than it has tasks.
+local function has_few_tasks(job, size)
+    local tasks, total = given(job.num_tasks), gpus_in(job.tres_per_job)
+    return tasks > 0 and total ~= nil and total > tasks * size.gpus
+end
+
 -- Return whether only Slurm can tell that nodes can run the job. Each of several partitions has nodes and limits of its own.
 local function is_in_doubt(job, part_list, lease)
     local names = wanted_partitions(job, part_list)
     local name, another = names(), names()
-    return another ~= nil or has_conditions(job) or exceeds_partition(job, part_list[name] or {}, lease.sizes[name])
+    local size = lease.sizes[name]
+    return another ~= nil
+        or has_conditions(job)
+        or exceeds_partition(job, part_list[name] or {}, size)
+        or (size ~= nil and has_few_tasks(job, size))
 end
 
 -- Count one more job that Slurm checks because of its conditions. Return whether it may be left to the check.

@@ -42,7 +42,12 @@ CASES = (
     one("gpus-too-many", "--gpus=25"),
     stepped("gpus-with-tasks", "--gpus=4 -n4"),
     stepped("gpus-fewer-tasks-than-nodes", "--gpus=24 -n2 -c2"),
-    stepped("gpus-one-task-a-node", "--gpus=12 --ntasks-per-node=1"),
+    stepped(
+        "gpus-one-task-a-node",
+        "--gpus=12 --ntasks-per-node=1",
+        not_worse="26.05 alone counts one task, so one node, which has too few GPUs",
+        aspects=("state", "accounting"),
+    ),
     stepped("gpus-node-range", "--gpus=4 -N1-2"),
     stepped("gpus-per-node-one", "--gpus-per-node=1"),
     stepped("gpus-per-node-two-nodes", "-N2 --gpus-per-node=4"),
@@ -81,7 +86,7 @@ CASES = (
         "gpus-types-side-by-side",
         Job(label="first", options="-w {n1} --gres=gpu:h100:2", script="sleep 5"),
         Until("first"),
-        Job(label="second", options="-w {n1} --gres=gpu:a100:4", script="sleep 5"),
+        Job(label="second", options="-w {n1} --gres=gpu:a100:4", script="sleep 12"),
         Job(label="third", options="-w {n1} --gres=gpu:h100:1", script="sleep 1"),
         within_s=30,
     ),
@@ -89,7 +94,7 @@ CASES = (
         "gpus-two-steps-share",
         Job(
             options="--gres=gpu:2 -n2",
-            script="srun -n1 --gres=gpu:1 --exact bash ../step.sh & srun -n1 --gres=gpu:1 --exact sleep 1; wait; echo done",
+            script="srun -n1 --gres=gpu:1 --exact sleep 4 & sleep 2; srun -n1 --gres=gpu:1 --exact bash ../step.sh; wait",
         ),
     ),
 )
