@@ -24,8 +24,8 @@ TESTS: Mapping[str, tuple[str, ...]] = {
 """Part → files of its tests."""
 
 USERS = ("daemon", "bin")
-"""Users whose jobs the tests run. They get a shell: for `--export=NONE` Slurm takes a user's environment from a login, and from
-24.11 on it holds the job if that fails."""
+"""Users whose jobs the tests run. They get a shell: for `--export=NONE` Slurm takes a user's environment from a login, and
+26.05 holds the job if that fails."""
 
 PARITY = ("GPUs", "Nodes, tasks and CPUs", "Order of the queue", "salloc, srun and other options")
 """Subjects of the parity suite that are played by default."""

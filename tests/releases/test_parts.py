@@ -122,7 +122,7 @@ def test_suites_are_files_of_the_repository() -> None:
 
 
 def test_users_of_the_tests_have_a_shell() -> None:
-    """Slurm 24.11 and later hold their jobs with --export=NONE otherwise: such a job's environment comes from a login."""
+    """Slurm 26.05 holds their jobs with --export=NONE otherwise: such a job's environment comes from a login."""
     machine = Machine()
 
     prepare(cast(Container, machine), accounting=False)
