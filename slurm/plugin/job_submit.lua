@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 8
+-- Headway job_submit.lua, version 9
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -433,6 +433,18 @@ local function is_text(value)
     return type(value) == "string" and value ~= ""
 end
 
+-- Return the number, or 0 if it is not given.
+local function given(number)
+    return is_set(number) and number < NO_VAL16 and number or 0
+end
+
+-- Return whether each node must have more CPUs than the tasks of the job, whose GPUs are counted by task or in all. Newer releases
+-- of Slurm (seen on 26.05.5) give such a job no CPUs beside those of its tasks, so no node can run it there.
+local function has_cpus_beside_tasks(job)
+    local tasks, each = math.max(given(job.num_tasks), 1), math.max(given(job.cpus_per_task), 1)
+    return given(job.pn_min_cpus) > tasks * each and (is_text(job.tres_per_job) or is_text(job.tres_per_task))
+end
+
 -- Return whether the job restricts its nodes by other values than numbers of GPUs, CPUs and MiB for each node.
 local function has_conditions(job)
     return is_text(job.features)
@@ -442,11 +454,7 @@ local function has_conditions(job)
         or is_text(job.mem_per_tres)
         or (is_set(job.min_mem_per_cpu) and job.min_mem_per_cpu > 0)
         or (is_set(job.pn_min_tmp_disk) and job.pn_min_tmp_disk > 0)
-end
-
--- Return the number, or 0 if it is not given.
-local function given(number)
-    return is_set(number) and number < NO_VAL16 and number or 0
+        or has_cpus_beside_tasks(job)
 end
 
 -- Return whether the job has more nodes, CPUs or GPUs in all than the partition, or more CPUs on a node than its limit.
@@ -467,11 +475,22 @@ local function exceeds_partition(job, partition, size)
     return size ~= nil and (cpus > size.cpus or (is_set(nodes) and gpus ~= nil and nodes * gpus > size.all_gpus))
 end
 
+-- Return whether the GPUs that the job has in all need more nodes than it has tasks. Newer releases of Slurm (seen on 26.05.5) put a
+-- job on no more nodes than it has tasks.
+local function has_few_tasks(job, size)
+    local tasks, total = given(job.num_tasks), gpus_in(job.tres_per_job)
+    return tasks > 0 and total ~= nil and total > tasks * size.gpus
+end
+
 -- Return whether only Slurm can tell that nodes can run the job. Each of several partitions has nodes and limits of its own.
 local function is_in_doubt(job, part_list, lease)
     local names = wanted_partitions(job, part_list)
     local name, another = names(), names()
-    return another ~= nil or has_conditions(job) or exceeds_partition(job, part_list[name] or {}, lease.sizes[name])
+    local size = lease.sizes[name]
+    return another ~= nil
+        or has_conditions(job)
+        or exceeds_partition(job, part_list[name] or {}, size)
+        or (size ~= nil and has_few_tasks(job, size))
 end
 
 -- Count one more job that Slurm checks because of its conditions. Return whether it may be left to the check.
@@ -857,7 +876,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 8, others = others }
+headway_job_submit = { version = 9, others = others }
 
 -- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)

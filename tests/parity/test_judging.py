@@ -19,7 +19,7 @@ RAN = JobOutcome(
     ended_s=3.0,
     gpus={"n1": 2},
     resources="cpu=1,gres/gpu=2",
-    environment={"SLURM_NTASKS": "1", "SLURM_JOB_ID": "5", "CUDA_VISIBLE_DEVICES": "0,1"},
+    environment={"SLURM_NTASKS": "1", "SLURM_JOB_ID": "5", "SLURM_JOB_SLUID": "sA", "CUDA_VISIBLE_DEVICES": "0,1"},
     accounting={"State": "COMPLETED"},
 )
 REFUSED = JobOutcome(words="Invalid feature specification")
@@ -71,7 +71,15 @@ def test_each_difference_is_worse(alone: JobOutcome, headway: JobOutcome, aspect
         replace(RAN, began_s=8.0),
         replace(RAN, state="RUNNING", exit_code="", ended_s=None),
         replace(RAN, gpus={"n2": 2}),
-        replace(RAN, environment={**RAN.environment, "SLURM_JOB_ID": "9", "CUDA_VISIBLE_DEVICES": "4,5"}),
+        replace(
+            RAN,
+            environment={
+                **RAN.environment,
+                "SLURM_JOB_ID": "9",
+                "SLURM_JOB_SLUID": "sB",
+                "CUDA_VISIBLE_DEVICES": "4,5",
+            },
+        ),
         replace(RAN, environment={**RAN.environment, "SLURM_SCRIPT_CONTEXT": "prolog_task"}),
     ],
 )

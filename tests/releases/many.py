@@ -80,8 +80,7 @@ def _tests(root: Root, play: Play, says: Says) -> list[Result]:
     mounts.append(Mount(results, RESULTS, writable=True))
     try:
         with _boot(root, "lab", play, mounts, says) as container:
-            if not root.release.accounting:
-                container.run("rm", "/usr/sbin/slurmdbd", timeout_s=60)
+            suites.prepare(container, accounting=root.release.accounting)
             return [
                 _timed(
                     root,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.releases.container import CHECKOUT, Container, Mount
+from tests.releases.container import CHECKOUT, Container, ContainerError, Mount
 from tests.releases.release import Verdict
 from tests.releases.root import BUILD_PACKAGES
 
@@ -23,7 +23,11 @@ TESTS: Mapping[str, tuple[str, ...]] = {
 }
 """Part → files of its tests."""
 
-PARITY = ("gpus", "nodes")
+USERS = ("daemon", "bin")
+"""Users whose jobs the tests run. They get a shell: for `--export=NONE` Slurm takes a user's environment from a login, and
+26.05 holds the job if that fails."""
+
+PARITY = ("GPUs", "Nodes, tasks and CPUs", "Order of the queue", "salloc, srun and other options")
 """Subjects of the parity suite that are played by default."""
 _SUITE_S = 3000.0
 
@@ -65,6 +69,15 @@ def environment() -> dict[str, str]:
         "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def prepare(container: Container, *, accounting: bool) -> None:
+    """Make a machine on which mini-clusters can run jobs of USERS, with accounting or without. Raises ContainerError."""
+    commands = [f"usermod --shell /bin/sh {user}" for user in USERS]
+    commands += [] if accounting else ["rm /usr/sbin/slurmdbd"]
+    done = container.bash(" && ".join(commands), timeout_s=60)
+    if done.status != 0:
+        raise ContainerError(f"the machine cannot be prepared: {done.output[-300:]}")
 
 
 def play(container: Container, part: str, release: str, parity: tuple[str, ...], results: Path) -> Outcome:

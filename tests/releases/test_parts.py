@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
+from tests.parity.__main__ import chosen
+from tests.parity.case import OTHER, USER
 from tests.releases import installation
 from tests.releases.checkout import copy_checkout
+from tests.releases.container import Container, Done
 from tests.releases.documents import Step, blocks, script, steps
 from tests.releases.mirror import named_mirror
 from tests.releases.release import PARTS, Result, with_needed
 from tests.releases.report import as_json, status, table
 from tests.releases.root import REPOSITORY, cache_folder
-from tests.releases.suites import TESTS, open_folders, python_mounts, verdict
+from tests.releases.suites import PARITY, TESTS, USERS, open_folders, prepare, python_mounts, verdict
 
 
 def test_the_mirror_is_that_of_debian_itself() -> None:
@@ -64,6 +68,38 @@ def test_only_a_check_and_an_undo_may_say_that_something_is_left(command: str, s
     assert installation.may_fail(Step(command, status, "")) is allowed
 
 
+class Machine:
+    """Stands in for a container: remembers each command, and does as if all of a script's steps had succeeded."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+
+    def bash(self, text: str, **_: object) -> Done:
+        """Remember the command, and answer as the site of a user whose jobs complete."""
+        self.commands.append(text)
+        if "%A|%T|%S" in text:
+            return Done(0, "5|RUNNING|2026-01-01T00:00:00\n")
+        if "sbatch" in text:
+            return Done(0, "JobState=COMPLETED\n")
+        return Done(0, "\n::headway-step 0\n" * text.count("::headway-step"))
+
+
+def test_an_undo_cancels_no_job_right_after_the_restart_of_slurmctld() -> None:
+    """22.05 counts GPUs of such jobs as used for ever, also without Headway."""
+    machine = Machine()
+
+    installation.undo(cast(Container, machine), REPOSITORY)
+
+    commands = machine.commands
+    restarted = next(at for at, text in enumerate(commands) if "systemctl restart slurmctld" in text)
+    registered = next(at for at, text in enumerate(commands) if "SlurmdStartTime=None" in text)
+    cancels = [at for at, text in enumerate(commands) if text.startswith("scancel")]
+    assert restarted < registered < cancels[0]
+    assert len(cancels) == 2
+    for at in cancels:
+        assert commands[at - 1].startswith("sleep "), "jobs run for a while before they are cancelled"
+
+
 def test_the_documents_have_the_commands_of_each_part() -> None:
     assert blocks((REPOSITORY / "README.md").read_text(), "Install on a cluster")[0][-1].split()[:2] == [
         "/opt/headway/bin/headway",
@@ -83,6 +119,22 @@ def test_parts_bring_those_that_they_need_in_order() -> None:
 
 def test_suites_are_files_of_the_repository() -> None:
     assert all((REPOSITORY / file).is_file() for files in TESTS.values() for file in files)
+
+
+def test_users_of_the_tests_have_a_shell() -> None:
+    """Slurm 26.05 holds their jobs with --export=NONE otherwise: such a job's environment comes from a login."""
+    machine = Machine()
+
+    prepare(cast(Container, machine), accounting=False)
+
+    assert {USER, OTHER} <= set(USERS)
+    assert all(f"usermod --shell /bin/sh {user}" in machine.commands[0] for user in USERS)
+    assert "rm /usr/sbin/slurmdbd" in machine.commands[0]
+
+
+@pytest.mark.parametrize("subject", PARITY)
+def test_subjects_of_the_parity_suite_have_cases(subject: str) -> None:
+    assert chosen([subject])
 
 
 def test_the_report_of_pytest_counts() -> None:

@@ -73,6 +73,20 @@ def test_a_request_that_slurm_accepts_does_not_start_before_the_controller_can_h
     assert stand_in.lines() == ["submit"]
 
 
+def test_cpus_beside_those_of_the_tasks_are_left_to_slurm(cluster: MiniCluster, stand_in: StandIn) -> None:
+    """22.05 accepts such a job, and 26.05 refuses it."""
+    stand_in.beat(partitions=MANAGED)
+    words = ("sbatch", "--parsable", "--output=/dev/null", "--gpus-per-task=1", "-n1", "--mincpus=9", "--wrap=true")
+
+    done = cluster.run(*words, user="daemon", check=False)
+
+    if done.returncode == 0:
+        shown = cluster.run("scontrol", "-o", "show", "job", done.stdout.strip()).stdout
+        assert "AdminComment=headway:check=" in shown
+    else:
+        assert NOT_AVAILABLE in done.stderr
+
+
 def test_without_a_controller_such_a_job_starts_after_its_begin_time(cluster: MiniCluster, stand_in: StandIn) -> None:
     completes(cluster, sbatch(cluster, "--gres=gpu:1", "-C", "fast"))
 

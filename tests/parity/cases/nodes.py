@@ -31,6 +31,8 @@ CASES = (
     one("cpus-per-task-too-many", f"-c65 {GPU}"),
     stepped("mincpus", f"--mincpus=16 {GPU}"),
     one("mincpus-too-many", f"--mincpus=65 {GPU}"),
+    one("mincpus-of-the-tasks", "--mincpus=4 -n4 --gpus-per-task=1"),
+    one("mincpus-beside-the-tasks", "--mincpus=9 -n2 --gpus-per-task=1"),
     stepped("cores-per-socket", f"--cores-per-socket=8 {GPU}"),
     stepped("sockets-per-node", f"--sockets-per-node=2 {GPU}"),
     stepped("threads-per-core", f"--threads-per-core=1 {GPU}"),

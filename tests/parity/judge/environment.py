@@ -14,6 +14,7 @@ OF_THE_RUN = frozenset(
         "SLURM_JOB_GPUS",
         "SLURM_JOB_ID",
         "SLURM_JOB_NODELIST",
+        "SLURM_JOB_SLUID",
         "SLURM_JOB_START_TIME",
         "SLURM_JOB_USER",
         "SLURM_LAUNCH_NODE_IPADDR",

@@ -23,8 +23,8 @@ from tests.parity.world import Lot
 
 COMMAND_S = 90.0
 _CLEAR_S = 60.0
-_ID_OR_TIME = re.compile(r"\b1\d{4}(?=[._]|\b)|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b")
-"""Ids of jobs, which begin at 10000, and times."""
+_ID_OR_TIME = re.compile(r"\b1\d{4}(?=[._]|\b)|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?:\.\d{3}\b)?")
+"""Ids of jobs, which begin at 10000, and times, which newer releases log with milliseconds."""
 _OCCUPIES = frozenset({"CONFIGURING", "RUNNING", "COMPLETING"})
 _NO_JOB = "999999"
 """Id in the place of a job that was refused."""

@@ -29,6 +29,9 @@ def known_sizes(plugin: LuaPlugin) -> None:
         {"min_mem_per_cpu": 102_400, "pn_min_memory": 2**63 + 102_400},
         {"pn_min_tmp_disk": 1024},
         {"partition": "dl,gpu"},
+        {"tres_per_task": "gres/gpu:1", "num_tasks": 2, "cpus_per_task": 3, "pn_min_cpus": 7},
+        {"tres_per_job": "gres/gpu:2", "pn_min_cpus": 2},
+        {"tres_per_job": "gres/gpu:17", "num_tasks": 2},
     ],
 )
 def test_a_job_with_conditions_on_its_nodes_is_checked_by_slurm(
@@ -69,6 +72,9 @@ def test_a_partition_without_a_limit_of_cpus_is_as_large_as_its_nodes(plugin: Lu
         {"pn_min_tmp_disk": 0, "min_mem_per_cpu": 0},
         {"min_nodes": 4, "min_cpus": 256, "tres_per_node": "gres:gpu:8", "ntasks_per_node": 65534},
         {"prefer": "slow"},
+        {"tres_per_task": "gres/gpu:1", "num_tasks": 2, "cpus_per_task": 3, "pn_min_cpus": 6},
+        {"tres_per_job": "gres/gpu:16", "num_tasks": 2},
+        {"tres_per_job": "gres/gpu:17", "num_tasks": NO_VAL},
     ],
 )
 def test_any_other_job_is_held_at_once(plugin: LuaPlugin, request_: dict[str, object]) -> None:
