@@ -1,4 +1,4 @@
-"""What an error of pyslurm means, by Slurm's number of it (slurm/slurm_errno.h); by its text only where it has none.
+"""Meaning of an error of pyslurm, by Slurm's number of it (slurm/slurm_errno.h); by its text only where it has none.
 
 pyslurm.RPCError has the number in `errno`; -1 (SLURM_ERROR) stands for an error of pyslurm itself, with a text of its own.
 """

@@ -1,4 +1,4 @@
-"""What happens to the file of a controller's journal: a full disk, a slow one, another version, and damage."""
+"""Faults of the file of a controller's journal: a full disk, a slow one, another version, and damage."""
 
 from __future__ import annotations
 

@@ -62,9 +62,11 @@ def refused_while_nobody_looks(world: Live) -> str:
 def test_a_job_that_slurm_cannot_run_where_it_was_placed_runs_where_slurm_chooses(world: Live) -> None:
     job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
     runs_on_two_nodes(world, job)
-    found = world.headway.ask("why", job)
-    assert "placed by Slurm itself" in found["sentence"]
-    assert "BadConstraints" in found["sentence"]
+    sentence = world.until(
+        lambda: said if "placed by Slurm itself" in (said := world.headway.ask("why", job)["sentence"]) else "",
+        "why knows that it runs",
+    )
+    assert "BadConstraints" in sentence
     (run,) = world.headway.ask("report", job)["runs"]
     assert "BadConstraints" in run["reason"]
 

@@ -1,4 +1,4 @@
-"""Whatever the order of requests, failed saves, cancellations and the last step: both ranks end, and made the same calls."""
+"""Two ranks end, and make the same calls, in any order of requests, failed saves, cancellations and the last step."""
 
 from __future__ import annotations
 
