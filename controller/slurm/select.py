@@ -21,6 +21,8 @@ from controller.slurm.scontrol.sieve import MarkedJobs
 
 log = structlog.get_logger(__name__)
 
+_MOST_IN_DOUBT_ONCE = 5000
+"""Jobs in doubt that a client reads by id which makes a single reading; about five seconds of slurmctld's time."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -91,7 +93,9 @@ def command_line_client(settings: ControllerSettings, *, only_marked: bool = Fal
         )
 
     bulk = runner(lambda: MarkedJobs(clock)) if only_marked else None
-    return CommandLineClient(runner(), clock, bulk=bulk)
+    if bulk is None:
+        return CommandLineClient(runner(), clock)
+    return CommandLineClient(runner(), clock, bulk=bulk, most_in_doubt=_MOST_IN_DOUBT_ONCE)
 
 
 def open_accounting(settings: ControllerSettings) -> Accounting | None:

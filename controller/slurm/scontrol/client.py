@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ _MOST_ALONE = 1000
 """Maximum number of queries by id in one process. They take about a millisecond each; for more, reading all jobs (35 us each,
 measured) is cheaper, and is within the one bulk query a second that slurmctld is to get."""
 _MOST_IN_DOUBT = 300
-"""Maximum number of jobs that one snapshot reads by id because a line break in a user's text put them in doubt."""
+"""Maximum number of jobs that one snapshot reads by id because a line break in a user's text put them in doubt; by default."""
 _MOST_COMPLAINTS = 1000
 _TASKS_FOR_THE_ARRAY = 4
 """Number of tasks from which on their whole array is queried, because slurmctld sends all of it for every task."""
@@ -74,12 +75,15 @@ class CommandLineClient(Verbs):
         clock: Clockface,
         now: Callable[[], float] = time.time,
         bulk: CommandRunner | None = None,
+        most_in_doubt: int = _MOST_IN_DOUBT,
     ) -> None:
-        """`bulk`: runs the queries about all jobs, if not `runner`; it may leave out jobs, which then seem to be gone."""
+        """`bulk`: runs the queries about all jobs, if not `runner`; it may leave out jobs, which then seem to be gone.
+        `most_in_doubt`: jobs that one snapshot reads by id, at most, because a line break in a user's text put them in doubt."""
         super().__init__(now)
         self._runner = runner
         self._scontrol = Scontrol(runner)
         self._bulk = self._scontrol if bulk is None else Scontrol(bulk)
+        self._most_in_doubt = most_in_doubt
         self._clock = clock
         self._jobs = JobTable(clock)
         self._alone: dict[int, JobRecord | None] = {}
@@ -177,13 +181,19 @@ class CommandLineClient(Verbs):
     async def _resolve(self, reading: JobReading) -> list[JobRecord]:
         """Read the jobs on doubtful lines one by one: those not seen yet first, then those that were read longest ago.
 
-        However many such jobs users submit, they cost at most _MOST_IN_DOUBT readings, and none while nothing changes.
+        However many such jobs users submit, they cost at most `most_in_doubt` readings, and none while nothing changes. Of more
+        that are not seen yet, chance decides, so that nobody can choose jobs that a client with a single reading never sees.
         """
         known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
         unseen = sorted(reading.contested - set(known))
+        if len(unseen) > self._most_in_doubt:
+            unseen = sorted(random.sample(unseen, self._most_in_doubt))
         if unseen or reading.doubtful != self._doubtful:
-            turn = [*unseen, *known][:_MOST_IN_DOUBT]
-            found = {record.raw_id: record for record in await self._read_records([str(raw_id) for raw_id in turn])}
+            turn = [*unseen, *known][: self._most_in_doubt]
+            found: dict[int, JobRecord] = {}
+            for begin in range(0, len(turn), _MOST_ALONE):
+                ids = [str(raw_id) for raw_id in turn[begin : begin + _MOST_ALONE]]
+                found.update((record.raw_id, record) for record in await self._read_records(ids))
             for raw_id in turn:
                 former, record = known.pop(raw_id, None), found.get(raw_id)
                 known[raw_id] = None if record is None else keep_identity(record, former)

@@ -250,9 +250,16 @@ class JobTable:
         return [lines[number] for number in sorted(doubtful)]
 
     def _withdraw(self, doubtful: list[bytes], entries: dict[bytes, _Entry]) -> frozenset[int]:
-        """Remove the entries of doubtful lines. Returns the ids on these lines."""
+        """Remove the entries of doubtful lines. Returns the ids on these lines that no line beyond doubt has.
+
+        So a text that names the ids of others puts none of their jobs in doubt.
+        """
         ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
-        contested = frozenset(number for job_id in ids if (number := _number(job_id)) >= 0)
+        texts = set(doubtful)
+        proven = {
+            _number(key) for key, entry in entries.items() if entry is not _NOTHING and entry.line[:-1] not in texts
+        }
+        contested = frozenset(number for job_id in ids if (number := _number(job_id)) >= 0) - proven
         for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
             del entries[key]
         return contested
@@ -260,18 +267,25 @@ class JobTable:
     def _doubtful_lines(
         self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
     ) -> set[int]:
-        """Return the numbers of lines that are no record, of their neighbours, and of lines that claim the same id."""
+        """Return the numbers of lines that are no record, of their neighbours, and of other lines that claim the same id."""
         doubtful: set[int] = set()
         lines: list[bytes] = []
-        claimed: dict[bytes, int] = {}
-        for number, job_id, line in changed:
+        for number, _, line in changed:
             if line.startswith(_NO_JOBS):
                 doubtful.add(number)
-                continue
-            if not line.startswith(_JOB) or line.count(self._submit) != 1:
+            elif not line.startswith(_JOB) or line.count(self._submit) != 1:
                 lines = lines or section.split(b"\n")
                 doubtful.update(self._around(number, lines))
-            elif job_id in claimed or entries[job_id] is not _NOTHING:
+        broken = {lines[number] for number in doubtful} if lines else set()
+        claimed: dict[bytes, int] = {}
+        for number, job_id, _ in changed:
+            if number in doubtful:
+                continue
+            unchanged = entries[job_id]
+            if job_id in claimed:
+                doubtful.update((number, claimed[job_id]))
+            elif unchanged is not _NOTHING and unchanged.line[:-1] not in broken:
+                entries[job_id] = _NOTHING
                 doubtful.add(number)
             claimed[job_id] = number
         return doubtful

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,16 +188,33 @@ def test_a_path_that_looks_like_another_job_makes_none() -> None:
     assert reading.contested == {2, 3, 77, 78}
 
 
-def test_the_id_of_a_true_job_cannot_be_taken() -> None:
+@pytest.mark.parametrize("read_before", [False, True])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [job_line(raw="1", name="a\nJobId=3 JobName=b"), job_line(raw="2"), job_line(raw="3", user="eve")],
+        [job_line(raw="3", user="eve"), job_line(raw="2"), job_line(raw="1", name="a\nJobId=3 JobName=b")],
+    ],
+)
+def test_the_id_of_a_true_job_can_neither_be_taken_nor_put_in_doubt(lines: list[str], read_before: bool) -> None:
     table = JobTable(CLOCK)
-    table.update(section(job_line(raw="1"), job_line(raw="2"), job_line(raw="3")))
-    for lines in (
-        [job_line(raw="1", name="a\nJobId=3 JobName=b"), job_line(raw="2"), job_line(raw="3")],
-        [job_line(raw="3"), job_line(raw="2"), job_line(raw="1", name="a\nJobId=3 JobName=b")],
-    ):
+    if read_before:
+        table.update(section(job_line(raw="1"), job_line(raw="2"), job_line(raw="3", user="eve")))
+    reading = table.update(section(*lines))
+    assert [job.user for job in reading.jobs if job.key.job_id == "3"] == ["eve"]
+    assert 1 in reading.contested
+    assert 3 not in reading.contested
+
+
+def test_a_job_that_seems_to_be_there_twice_is_read_alone() -> None:
+    table = JobTable(CLOCK)
+    lines = [job_line(raw="1"), job_line(raw="3"), job_line(raw="2"), job_line(raw="3", priority="7")]
+    for _ in range(2):
         reading = table.update(section(*lines))
-        assert "3" not in phases(reading)
-        assert {1, 3} <= reading.contested
+        assert (set(phases(reading)), reading.contested) == ({"1", "2"}, frozenset({3}))
+    table.update(section(*lines[:3]))
+    reading = table.update(section(*lines))
+    assert (set(phases(reading)), reading.contested) == ({"1", "2"}, frozenset({3}))
 
 
 def test_doubt_ends_with_the_text() -> None:
