@@ -46,7 +46,7 @@ test: setup $(DOCS_STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target collect $(filter-out check-types,$(CHECKS:%=check-%))
 	# Ten at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
 	# by default those with the fewest tests would come last. mypy, which takes more than a minute of a core, runs while they wait.
-	@nice $(BIN)/mypy >$(TYPES_LOG) 2>&1 & types=$$!; \
+	@$(BIN)/mypy >$(TYPES_LOG) 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 10 --dist loadfile --no-loadscope-reorder --durations 15; tests=$$?; \
 	wait $$types; typed=$$?; cat $(TYPES_LOG); exit $$((tests || typed))
 
