@@ -232,10 +232,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         run = journal.last_run(job_id) if job is None else None
         key = job.key if job is not None else run.key if run is not None else None
         given = None if key is None else journal.given_to_slurm.last(key)
-        if key is None or given is None:
-            return Past(run=run)
-        later = any(placed.decision.time_s > given.time_s for placed in journal.decisions_of(key, 1))
-        return Past(run=run, given_to_slurm="" if later else given.why)
+        return Past(run=run, given_to_slurm="" if given is None else given.why)
 
     def _as_of(self) -> str:
         """Return a warning while slurmctld does not answer; empty when it does."""

@@ -82,8 +82,8 @@ class LedgerKeeper:
             touched |= {key for key in list(self._ledger.relocations) if self._has_arrived(jobs.get(key))}
             if touched:
                 self._journal.save_jobs(self._ledger, touched)
+            self._settle_intents(jobs, snapshot.time_s)
             if self._first:
-                self._settle_intents(jobs, snapshot.time_s)
                 self._ledger.set_estimates(self._journal.estimates(*self._history))
                 self._journal.found_all()  # last: if anything before it fails, the next cycle repeats all of it
         self.jobs, self._scope, self._first = jobs, partitions, False
@@ -176,10 +176,15 @@ class LedgerKeeper:
         return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
 
     def _settle_intents(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
-        """After a restart, record the present state of its job as the outcome of every step that was under way."""
+        """After a restart, or when slurmctld did not answer, record the present state of its job as the outcome of each open step.
+
+        A release has been done if the job is not held.
+        """
         for intent in self._journal.open_intents():
             job = jobs.get(intent.key)
             outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
+            if job is not None and not job.held and intent.verb == "release":
+                outcome = "done"
             self._journal.settle(intent.number, outcome, now_s)
             log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
 

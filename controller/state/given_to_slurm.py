@@ -1,6 +1,7 @@
 """Jobs that Headway gave to Slurm to place, and why: read from the journal's steps.
 
 A release of a job that Headway has placed has no detail. A release of a job that Slurm shall place has the reason as its detail.
+Of the releases of one submission only the newest says who placed it. The order is that of the rows: clocks may be set back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from controller.state.journal_rows import encode_key, well_typed
 from controller.state.preemption_table import Read
 
 _MOST_ROWS = 50
-_IS_GIVEN = "verb = 'release' AND detail != '' AND (outcome IS NULL OR outcome = 'done')"
+_HAPPENED = "{0}.verb = 'release' AND ({0}.outcome IS NULL OR {0}.outcome = 'done')"
+_IS_OVER = (
+    "EXISTS (SELECT 1 FROM intent AS later WHERE later.job_id = intent.job_id"  # noqa: S608 - words of our own
+    f" AND later.submit_time_s = intent.submit_time_s AND later.id > intent.id AND {_HAPPENED.format('later')})"
+)
+_IS_GIVEN = f"{_HAPPENED.format('intent')} AND intent.detail != '' AND NOT {_IS_OVER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +38,11 @@ class GivenToSlurmReader:
         self._read = read
 
     def last(self, key: JobKey) -> GivenToSlurm | None:
-        """Return the newest of that job; None: Headway never gave it to Slurm. Raises JournalError."""
+        """Return that of this job; None: Headway did not give it to Slurm, or placed it later. Raises JournalError."""
         return next(iter(self._rows("submit_time_s = ?", encode_key(key))), None)
 
     def of_id(self, job_id: str, since_s: float) -> list[GivenToSlurm]:
-        """Return those since then of jobs of that id, whatever their submit time was; oldest first. Raises JournalError."""
+        """Return those since then of jobs of that id, one at most for each submit time; oldest first. Raises JournalError."""
         return self._rows("time_s >= ?", (job_id, since_s))[::-1]
 
     def _rows(self, where: str, values: tuple[str, float]) -> list[GivenToSlurm]:
@@ -50,13 +56,16 @@ class GivenToSlurmReader:
 
 def prune_intents(db: sqlite3.Connection, older_than_s: float, most: int) -> None:
     """Drop the steps that ended before that time, and those beyond the maximum number; never the reason why Slurm places a job
-    that is still known. Call it after the records of ended jobs were pruned.
+    that is still known. A reason goes before the later release that ends it, so that it never counts again.
+
+    Call it after the records of ended jobs were pruned.
     """
     known = " OR ".join(
         f"EXISTS (SELECT 1 FROM {table} AS known WHERE known.job_id = intent.job_id"  # noqa: S608 - words of our own
         " AND known.submit_time_s = intent.submit_time_s)"
         for table in ("job", "run")
     )
+    db.execute(f"DELETE FROM intent WHERE verb = 'release' AND detail != '' AND {_IS_OVER}")  # noqa: S608 - words of our own
     db.execute(
         "DELETE FROM intent WHERE (done_time_s < ? OR id <= (SELECT MAX(id) FROM intent) - ?)"  # noqa: S608
         f" AND NOT ({_IS_GIVEN} AND ({known}))",

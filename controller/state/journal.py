@@ -258,15 +258,14 @@ class Journal:
         return numbers
 
     def finish(self, numbers: Sequence[int], keys: Iterable[JobKey], failures: Failures, time_s: float) -> None:
-        """Record how the steps ended."""
+        """Record how the steps ended. A step that slurmctld did not answer stays open: the next snapshot shows its outcome."""
+        ends = [
+            (time_s, failures[key].message if key in failures else "done", number)
+            for number, key in zip(numbers, keys, strict=True)
+            if key not in failures or not failures[key].unavailable
+        ]
         with self._file.writing() as db:
-            db.executemany(
-                "UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?",
-                [
-                    (time_s, failures[key].message if key in failures else "done", number)
-                    for number, key in zip(numbers, keys, strict=True)
-                ],
-            )
+            db.executemany("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", ends)
 
     def open_intents(self) -> list[Intent]:
         """Return the steps whose end is not known."""
@@ -291,7 +290,7 @@ class Journal:
         ]
 
     def settle(self, number: int, outcome: str, time_s: float) -> None:
-        """Record the outcome of a step that a killed controller left open."""
+        """Record the outcome of a step that is open because the controller was killed, or slurmctld did not answer."""
         with self._file.writing() as db:
             db.execute("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", (time_s, outcome, number))
 

@@ -19,7 +19,10 @@ def _none() -> FloatColumn:
 
 @dataclass(frozen=True, eq=False)
 class Changeover:
-    """Measured times, seconds. Slurm gives whole seconds, so one time may be up to 1 s below 0; empty: that part takes no time."""
+    """Measured times, seconds, which may have an upper limit. Slurm gives whole seconds, so one time may be up to 1 s below 0.
+
+    Empty: that part takes no time.
+    """
 
     free_s: FloatColumn = field(default_factory=_none)
     """From the end of a job until its GPUs were known to be free."""

@@ -438,11 +438,16 @@ local function given(number)
     return is_set(number) and number < NO_VAL16 and number or 0
 end
 
--- Return whether each node must have more CPUs than the tasks of the job, whose GPUs are counted by task or in all. Newer releases
--- of Slurm (seen on 26.05.5) give such a job no CPUs beside those of its tasks, so no node can run it there.
+-- Return whether nodes must have more CPUs than the tasks on them, where the GPUs of the job are counted by task or in all. Newer
+-- releases of Slurm (seen on 26.05.5) give such a job no CPUs beside those of its tasks, so no nodes can run it there.
 local function has_cpus_beside_tasks(job)
-    local tasks, each = math.max(given(job.num_tasks), 1), math.max(given(job.cpus_per_task), 1)
-    return given(job.pn_min_cpus) > tasks * each and (is_text(job.tres_per_job) or is_text(job.tres_per_task))
+    if not (is_text(job.tres_per_job) or is_text(job.tres_per_task)) then
+        return false
+    end
+    local nodes, each = math.max(given(job.min_nodes), 1), math.max(given(job.cpus_per_task), 1)
+    local tasks = given(job.num_tasks) > 0 and job.num_tasks or nodes -- without a number of tasks each node has one
+    local cpus, on_each = given(job.pn_min_cpus), given(job.ntasks_per_node)
+    return cpus * nodes > tasks * each or (on_each > 0 and cpus > on_each * each)
 end
 
 -- Return whether the job restricts its nodes by other values than numbers of GPUs, CPUs and MiB for each node.

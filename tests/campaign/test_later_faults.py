@@ -8,10 +8,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from controller.slurm.client import NodeShare, ResourceRequest
+from controller.slurm.embedded import Submission
+from controller.slurm.embedded.ctld.job import Job
 from controller.state.journal import Journal
 from tests.campaign.play import play
 from tests.campaign.plot.generate import make_story
 from tests.campaign.plot.story import JobSpec, Step, Story
+from tests.campaign.world.fleet import Training
 from tests.campaign.world.journal_disk import stand_still_at_writes
 from tests.campaign.world.lies import lie
 from tests.campaign.world.processes import Process
@@ -26,10 +30,17 @@ def test_most_stories_have_a_lying_agent_or_a_slow_disk() -> None:
 
 def test_a_lying_agent_claims_everything_but_saves() -> None:
     chance = random.Random(1)
-    lies = [lie(chance, "n1", [], 5.0) for _ in range(200)]
+    runs = [run_on("n1", "p100.1"), run_on("n2", "p200.1")]
+    lies = [lie(chance, "n1", runs, 5.0) for _ in range(200)]
     assert {report.WhichOneof("kind") for report in lies} == {"job", "ended", "answer"}
     assert len({report.job.job.restart for report in lies if report.WhichOneof("kind") == "job"}) > 3
     assert sum(report.time_s == 5.0 for report in lies) > 100
+    # the ranks on its own node refuse to save, or say nothing; those on another node "have saved"
+    saves = Counter(
+        (report.answer.id, report.answer.accepted) for report in lies if report.WhichOneof("kind") == "answer"
+    )
+    assert saves["p100.1", True] == 0
+    assert min(saves["p100.1", False], saves["p200.1", True]) > 0
 
 
 def test_a_job_is_saved_and_stopped_and_ends_beside_a_lying_agent_and_a_slow_disk() -> None:
@@ -73,6 +84,16 @@ def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
     loop.close()
     first, second, third = times
     assert (round(second - first, 3), round(third - second, 3)) == (2.0, 2.0)
+
+
+def run_on(node: str, save_id: str) -> Training:
+    """A run of which that node has been asked to save."""
+    request = ResourceRequest(gpus_per_node=1)
+    job = Job(
+        save_id, Submission(request, 60.0), request, "dl", 0, 1, 0, None, None, "", requeue=True,
+        allocated=(NodeShare(node, 1, 1, 1, 1024),), raw_id=1,
+    )  # fmt: skip
+    return Training(job, 0, 0.0, 0, asked={save_id: {node}})
 
 
 def vars_of(spec: JobSpec) -> dict[str, object]:

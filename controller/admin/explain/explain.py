@@ -65,7 +65,9 @@ def explain(view: CycleView, job_id: str, now_s: float, past: Past = NOTHING_PAS
 
 def of_past_run(run: RunRecord, now_s: float, given_to_slurm: str = "") -> Explained:
     """Explain a job that Slurm has forgotten. `given_to_slurm`: why Slurm placed it; empty when Headway did."""
-    ran = "without having run" if run.start_time_s is None else f"after running for {duration(run.service_s)}"
+    # Slurm's start of a job that is cancelled while it waits is its end; earlier runs, before a requeue, are in `service_s`
+    has_run = run.start_time_s is not None and run.end_time_s > run.start_time_s
+    ran = f"after running for {duration(run.service_s)}" if has_run or run.service_s else "without having run"
     facts = {
         "user": run.user,
         "name": run.name,
@@ -77,7 +79,8 @@ def of_past_run(run: RunRecord, now_s: float, given_to_slurm: str = "") -> Expla
         "num_nodes": str(run.num_nodes),
     }
     ago = duration(now_s - run.end_time_s)
-    sentence = f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.{_slurm_placed(given_to_slurm)}"
+    by = _slurm_placed(given_to_slurm) if has_run else ""
+    sentence = f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.{by}"
     return Explained(run.key.job_id, "ended", sentence, facts, run.key)
 
 
@@ -126,7 +129,7 @@ def _of_job(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> Explain
         case Role.INELIGIBLE:
             sentence = f"Cannot be placed yet: {_obstacle(view, job, found, now_s)}."
         case Role.ENDED:
-            sentence = f"{_ended(view, job, now_s, past.run)}{_slurm_placed(past.given_to_slurm)}"
+            sentence = _ended(view, job, now_s, past)
         case Role.FOREIGN:
             sentence = f"Slurm schedules it, not Headway: {_out_of_scope(view, job)}{_slurm_says(job)}."
         case Role.ADOPT:
@@ -195,7 +198,7 @@ def _because(view: CycleView, job: SlurmJob, given_to_slurm: str) -> str:
 
 
 def _slurm_placed(given_to_slurm: str) -> str:
-    """Return a further sentence on an ended job that Slurm placed; empty when Headway did."""
+    """Return a further sentence on a job that has run where Slurm placed it; empty when Headway did."""
     return f" Slurm placed it, not Headway: {given_to_slurm}." if given_to_slurm else ""
 
 
@@ -219,14 +222,15 @@ def _is_requeued(view: CycleView, job: SlurmJob) -> bool:
     return pin is not None and pin.restarts < job.restarts
 
 
-def _ended(view: CycleView, job: SlurmJob, now_s: float, run: RunRecord | None) -> str:
+def _ended(view: CycleView, job: SlurmJob, now_s: float, past: Past) -> str:
     end_s = now_s if job.end_time_s is None else job.end_time_s
     ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
     if job.start_time_s is None or end_s <= job.start_time_s:
         return f"{ended} without having run."
     where = view.placement(job)
-    on = f" on {where}" if where else _past_place(run)
-    return f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+    on = f" on {where}" if where else _past_place(past.run)
+    ran = f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+    return f"{ran}{_slurm_placed(past.given_to_slurm)}"
 
 
 def _past_place(run: RunRecord | None) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from controller.admin.explain.cycle_view import CycleView
 from controller.admin.report.sources import Sources
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.journal import PlacedEntry
 from protos.headway.v1 import admin_pb2
+
+T = TypeVar("T")
 
 MOST_RUNS = 50
 BY_SLURM = "Slurm"
@@ -19,9 +23,12 @@ _CLOCKS_S = 2.0
 def runs_of(found: Sources, view: CycleView) -> list[admin_pb2.ReportedRun]:
     """Return the runs, oldest first."""
     runs = _accounted(found) if found.accounted else _seen(found, view)
+    decisions, releases = list(found.placed), list(found.given)
     before_s = 0.0
     for run in runs:
-        placed, given = _decision(found, run, before_s), _given(found, run, before_s)
+        placed, given = _decision(decisions, run, before_s), _given(releases, run, before_s)
+        # Slurm's times are whole seconds, so the last of both may seem to lie between this run and the next.
+        decisions, releases = _after(decisions, placed), _after(releases, given)
         before_s = _until_s(run)
         if given is not None and (placed is None or given.time_s > placed.decision.time_s):
             run.policy, run.reason = BY_SLURM, given.why
@@ -61,22 +68,27 @@ def _seen(found: Sources, view: CycleView) -> list[admin_pb2.ReportedRun]:
     return runs
 
 
-def _decision(found: Sources, run: admin_pb2.ReportedRun, after_s: float) -> PlacedEntry | None:
+def _after(entries: list[T], last: T | None) -> list[T]:
+    """Return the entries after that one; all if there is none."""
+    return entries if last is None else entries[entries.index(last) + 1 :]
+
+
+def _decision(decisions: list[PlacedEntry], run: admin_pb2.ReportedRun, after_s: float) -> PlacedEntry | None:
     """Return the decision that led to a run: the last one between the run before (`after_s`) and its start, or else its end."""
     until_s = _until_s(run)
     near = [
         entry
-        for entry in found.placed
+        for entry in decisions
         if after_s < entry.decision.time_s <= until_s + _CLOCKS_S
         and (not run.HasField("start_s") or until_s - entry.decision.time_s < _PLACED_BEFORE_S)
     ]
     return near[-1] if near else None
 
 
-def _given(found: Sources, run: admin_pb2.ReportedRun, after_s: float) -> GivenToSlurm | None:
+def _given(releases: list[GivenToSlurm], run: admin_pb2.ReportedRun, after_s: float) -> GivenToSlurm | None:
     """Return the last release for Slurm to place between the run before (`after_s`) and this one; Slurm may start it much later."""
     until_s = _until_s(run) + _CLOCKS_S
-    between = [given for given in found.given if after_s < given.time_s <= until_s]
+    between = [given for given in releases if after_s < given.time_s <= until_s]
     return between[-1] if between else None
 
 

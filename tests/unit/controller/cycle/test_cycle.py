@@ -1,7 +1,10 @@
 """The whole path beside an embedded Slurm: from submission to a policy's placement, and through every accident on the way."""
 
+from contextlib import nullcontext
+
 import pytest
 
+from controller.base.errors import SlurmUnavailableError
 from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, Submission, sbatch_request
@@ -218,6 +221,31 @@ async def test_what_only_slurm_can_place_is_given_to_slurm(world):
     assert result.observation.standings[key].role is Role.YIELDED
     await world.go_on(5)
     assert HOLD_MARK not in world.slurm.job(key.job_id).admin_comment
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_the_reason_stays_when_the_answer_to_the_release_is_lost(world, killed):
+    # given a release for Slurm that is carried out, while its answer is lost, or the controller dies
+    key = world.sbatch(gpus_per_node=1, features="[a|b]")
+    release = world.slurm.client.release
+
+    async def lost(keys):
+        await release(keys)
+        raise KeyboardInterrupt if killed else SlurmUnavailableError("no answer")
+
+    world.slurm.client.release = lost
+    with pytest.raises(KeyboardInterrupt) if killed else nullcontext():
+        await world.turn()
+    world.slurm.client.release = release
+    # when Slurm has started the job before it is seen again
+    await world.clock.advance(10.0)
+    assert world.phase(key) is Phase.RUNNING
+    if killed:
+        world.restart()
+    await world.turn()
+    # then the journal still has the reason
+    assert world.journal.open_intents() == []
+    assert "--constraint=[a|b]" in world.journal.given_to_slurm.last(key).why
 
 
 async def test_slurm_places_when_neither_policy_nor_fallback_can(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.cycle.view.result import CycleResult
-from controller.forecast.changeover import MOST_S, NEWEST, Changeovers
+from controller.forecast.changeover import MOST_A_CYCLE, MOST_S, NEWEST, Changeovers
 from controller.forecast.service import TRACKS_FILE, StartForecasts
 from tests.unit.controller.forecast.test_service import FakeForecaster
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -52,6 +52,37 @@ async def test_an_outage_is_no_changeover(tmp_path: Path) -> None:
     await world.clock.advance(20.0 + MOST_S + 60.0)
     await world.turn()
     assert measured.free_s == []
+
+
+@pytest.mark.parametrize(("apart_s", "counted"), [(200.0, [MOST_S]), (400.0, []), (800.0, [])])
+async def test_a_longer_time_counts_as_the_limit_where_no_cycle_failed(
+    tmp_path: Path, apart_s: float, counted: list[float]
+) -> None:
+    # given a job of which Slurm shows 800 s after its end that its GPUs are free, and cycles so far apart
+    world, _ = measuring(tmp_path)
+    world.sbatch(5.0, gpus_per_node=8)
+    await world.go_on(10)
+    (one,) = [job for job in world.last.observation.jobs.values() if job.end_time_s is not None]
+    end_s = one.end_time_s
+    assert end_s is not None
+    measured, observed = Changeovers(), world.last.observation
+    for step in range(int(800.0 / apart_s) + 1):
+        at_s = step * apart_s
+        state = replace(observed.state, time_s=end_s + at_s)
+        changes = replace(world.last.changes, ended=(one,) if at_s == 800.0 else (), started=())
+        measured.on_cycle(replace(world.last, observation=replace(observed, state=state), changes=changes))
+    assert measured.free_s == counted
+
+
+async def test_one_cycle_replaces_some_of_the_times_only(tmp_path: Path) -> None:
+    world, _ = measuring(tmp_path)
+    world.sbatch(5.0, gpus_per_node=8)
+    await world.go_on(10)
+    (one,) = [job for job in world.last.observation.jobs.values() if job.end_time_s is not None]
+    for jobs in (1, MOST_A_CYCLE, MOST_A_CYCLE + 1, 2 * NEWEST):
+        measured = Changeovers()
+        measured.on_cycle(replace(world.last, changes=replace(world.last.changes, ended=(one,) * jobs, started=())))
+        assert min(jobs, MOST_A_CYCLE) / 2 <= len(measured.free_s) <= MOST_A_CYCLE
 
 
 async def test_a_job_that_was_not_started_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.slurm.client import Failure, JobKey
+from controller.slurm.client import Failure, FailureReason, JobKey
 from controller.state.given_to_slurm import GivenToSlurm
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger
@@ -34,12 +34,36 @@ def test_the_last_reason_is_that_of_the_last_release_for_slurm(journal: Journal)
     assert journal.given_to_slurm.last(KEY) is None
     released(journal, WHY)
     released(journal, "no policy could decide", 3000.0)
-    # a release of a job that Headway has placed has no reason, and one that Slurm refused gave nothing to it
-    released(journal, "", 4000.0)
+    # one that Slurm refused gave nothing to it
     released(journal, "its user released it", 5000.0, "no such job")
+    released(journal, "", 6000.0, "no such job")
 
     assert journal.given_to_slurm.last(KEY) == GivenToSlurm(3000.0, "no policy could decide")
     assert journal.given_to_slurm.last(JobKey("7", 1001)) is None
+
+
+@pytest.mark.parametrize("time_s", [4000.0, 1500.0])
+def test_no_reason_is_left_once_headway_has_placed_the_job(journal: Journal, time_s: float) -> None:
+    # given a release by Headway after that for Slurm, where the clock may have been set back
+    journal.save_jobs(Ledger(yielded={KEY: 0}), [KEY])
+    released(journal, WHY)
+    released(journal, "", time_s)
+    assert journal.given_to_slurm.last(KEY) is None
+    # when the later release is too old to be kept
+    journal.prune(0, 1800.0)
+    journal.prune(0, OLD_S)
+    # then the earlier one is not valid again
+    assert journal.given_to_slurm.last(KEY) is None
+    assert journal.given_to_slurm.of_id("7", 0.0) == []
+
+
+def test_a_release_without_an_answer_is_open_until_a_snapshot_shows_the_job(journal: Journal) -> None:
+    numbers = journal.begin("release", {KEY: WHY}, 2000.0)
+    journal.finish(numbers, [KEY], {KEY: Failure("no answer", FailureReason.UNAVAILABLE)}, 2001.0)
+    assert [step.number for step in journal.open_intents()] == numbers
+    assert journal.given_to_slurm.last(KEY) == GivenToSlurm(2000.0, WHY)
+    journal.settle(numbers[0], "found pending, held", 2002.0)
+    assert journal.given_to_slurm.last(KEY) is None
 
 
 def test_all_submissions_of_an_id_are_found_oldest_first(journal: Journal) -> None:
@@ -55,7 +79,7 @@ def test_the_reason_stays_while_slurm_knows_the_job_and_while_the_record_of_its_
     ledger = Ledger(yielded={KEY: 0})
     journal.save_jobs(ledger, [KEY])
     released(journal, WHY)
-    released(journal, "")
+    journal.finish(journal.begin("mark", {KEY: "headway:pinned"}, 2000.0), [KEY], {}, 2001.0)
     journal.prune(10, OLD_S)
     assert [step.detail for step in journal.intents_of(KEY)] == [WHY]
     # when it ends, and Slurm forgets it

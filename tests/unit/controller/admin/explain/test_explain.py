@@ -432,6 +432,24 @@ def test_a_job_that_slurm_forgot_is_found_in_the_journal():
     assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
 
 
+def test_only_an_ended_job_that_has_run_was_placed_by_slurm():
+    ended = {"phase": Phase.ENDED, "held": False, "end_time_s": NOW_S - 60}
+    # Slurm gives a job that is cancelled while it waits its end as the start
+    jobs = {"8": {"start_time_s": NOW_S - 120}, "9": {"start_time_s": NOW_S - 60}, "10": {}}
+    shot = scene(*(job(key, state="CANCELLED", **ended, **changes) for key, changes in jobs.items()))
+    past = Past(given_to_slurm="no policy could decide")
+    says = [explain(shot, key, NOW_S, past).sentence for key in jobs]
+    assert says[0].endswith(" Slurm placed it, not Headway: no policy could decide.")
+    assert says[1:] == ["Ended (CANCELLED) 60 s ago without having run."] * 2
+
+
+@pytest.mark.parametrize("start_s", [None, NOW_S - 60])
+def test_a_forgotten_job_that_never_ran_was_not_placed(start_s):
+    run = RunRecord(JobKey("9", 1), "ann", "train", start_s, NOW_S - 60, 0.0, 0, 0, "CANCELLED")
+    found = explain(scene(), "9", NOW_S, Past(run=run, given_to_slurm="no policy could decide"))
+    assert found.sentence == "Ended (CANCELLED) 60 s ago without having run."
+
+
 def test_times_are_shown_as_finely_as_slurm_shows_them():
     ended = {"phase": Phase.ENDED, "held": False, "end_time_s": 1_700_000_000.25}
     assert explain(scene(job("9", state="COMPLETED", **ended)), "9", NOW_S).facts["end_time_s"] == "1700000000.25"
