@@ -132,6 +132,19 @@ def test_jobs_without_a_common_circle_are_not_shifted() -> None:
         assert model.factor(0) < 0.9
 
 
+def test_jobs_that_hardly_send_are_not_shifted_and_do_not_begin_together() -> None:
+    """Two jobs that send for 4 % of their time, alone on a link or beside one that sends for half of it."""
+    known = replace(PROFILES, models={**KNOWN, "little": ModelProfile(compute_s=2.4, bytes=1.25e9)})
+    for others in (0, 1):
+        found = {}
+        for sharing in ("phases", "shifts"):
+            model = MaxMin(NODES, known, reference="alone", sharing=sharing)
+            for job, name in enumerate(["little", "little", "half"][: 2 + others]):
+                model.enter(Resident(job, name, -1, 8, (0, 1), (4, 4)))
+            found[sharing] = [model.factor(job) for job in range(2 + others)]
+        assert found["shifts"] == pytest.approx(found["phases"])
+
+
 def test_jobs_of_nearly_equal_steps_are_paced_so_that_they_keep_out_of_step() -> None:
     """Steps of 2 and 2.04 s: one job waits 0.04 s in each of its steps, and neither meets the other."""
     models = {"half": KNOWN["half"], "longer": replace(KNOWN["half"], compute_s=1.04)}
