@@ -101,7 +101,9 @@ def test_scores_of_several_links_have_a_mean_and_a_least() -> None:
 
 def test_links_that_cannot_be_full_need_no_shifts_and_no_common_circle() -> None:
     strange = Pattern(0.0123, 0.01)
-    assert interleave((HALF, strange), (link(20.0, 0, 1), link(5.0, 0))) == Interleaving((), (None, None), (1.0, 0.0123))
+    assert interleave((HALF, strange), (link(20.0, 0, 1), link(5.0, 0))) == Interleaving(
+        (), (None, None), (1.0, 0.0123)
+    )
     assert interleave((HALF, strange), (link(19.0, 0, 1),)) is None
 
 
