@@ -26,6 +26,7 @@ from policies.model import ClusterState, IntColumn, Placement
 from policies.speeds.job_profiles import StepModel, StepModels
 from policies.speeds.links import NetworkLinks
 from policies.state.pair_ratios import Ratios, key_of
+from policies.state.ring_reduction import RingSpeed
 
 _NO_LOSS = 1e-12
 """Losses of speed up to this are rounding errors."""
@@ -136,7 +137,7 @@ class ContentionModel:
         self._users: dict[int, dict[int, _Run]] = {}
         self._on: dict[int, dict[int, _Run]] = {}
         self._runs: dict[int, _Run] = {}
-        self._timings: dict[tuple[int, int, int, float], _Timing] = {}
+        self._timings: dict[tuple[int, int, int, RingSpeed], _Timing] = {}
         self._shapes: dict[tuple[int, Placement], _Run] = {}
         """The job as it would run alone, for each kind and placement; copies of the model share this cache."""
         for row in (state.running if staying is None else staying).tolist():
@@ -182,7 +183,7 @@ class ContentionModel:
     def at_stake(self, row: int, gpus: int) -> float:
         """Return the speed that such a job would lose with half of its links, on the fewest nodes, at least two."""
         nodes = max(2, self._network.fewest_nodes(gpus))
-        timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s(1, self._step_models.ring))
+        timing = self._timing(row, gpus, nodes, 1, self._network.usual_speed(1, self._step_models.ring))
         return timing.undisturbed - timing.speed(2.0)
 
     def effect(self, row: int, placement: Placement) -> Effect:
@@ -281,22 +282,21 @@ class ContentionModel:
         nodes, network = placement.nodes, self._network
         links = network.links(nodes) if self._links else ()
         gpus, racks = placement.num_gpus, network.racks(nodes)
-        narrowest = min([network.capacity[link] for link in links], default=math.inf)
-        alone = min(network.widest, narrowest)
-        gbyte_s = alone if self._step_models.ring is None else narrowest
+        speed = network.speed(links, self._step_models.ring)
+        alone = min(network.widest, speed.narrowest)
         key = ""
         if self._ratios is not None:
             key = f"{self._step_models.name(row)},{gpus},{len(nodes)}"
-        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, gbyte_s), alone)
+        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, speed), alone)
         return run
 
-    def _timing(self, row: int, gpus: int, nodes: int, racks: int, gbyte_s: float) -> _Timing:
+    def _timing(self, row: int, gpus: int, nodes: int, racks: int, speed: RingSpeed) -> _Timing:
         ring = self._step_models.ring
-        key = self._step_models.ident(row), gpus, nodes << 20 | racks, gbyte_s
+        key = self._step_models.ident(row), gpus, nodes << 20 | racks, speed
         timing = self._timings.get(key)
         if timing is None:
             step_model = self._step_models.of(row)
-            reduce_s = self._network.reduce_s(step_model, gpus, nodes, racks, gbyte_s, ring)
+            reduce_s = self._network.reduce_s(step_model, gpus, nodes, racks, speed, ring)
             best_s = min(reduce_s, self._network.best_reduce_s(step_model, gpus, racks, ring))
             timing = self._timings[key] = _Timing(step_model, step_model.step_s(best_s), reduce_s)
         return timing

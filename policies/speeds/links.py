@@ -13,7 +13,7 @@ import numpy as np
 
 from policies.model import ClusterState
 from policies.speeds.job_profiles import StepModel, filled_of
-from policies.state.ring_reduction import RingTime
+from policies.state.ring_reduction import RingSpeed, RingTime
 
 GB = 1e9
 TYPICAL_NIC_GBYTE_S = 12.5
@@ -45,13 +45,19 @@ class NetworkLinks:
         self._largest_rack = max(Counter(self._rack).values(), default=1)
         self._count = count
 
-    def usual_gbyte_s(self, racks: int, ring: RingTime | None) -> float:
-        """Return the GB/s that a job on several nodes of so many racks usually has, alone.
+    def usual_speed(self, racks: int, ring: RingTime | None) -> RingSpeed:
+        """Return the speed that a job on several nodes of so many racks usually has, alone."""
+        return self._inside(RingSpeed(self._typical_nic, self._narrowest_uplink if racks > 1 else math.inf), ring)
 
-        A measured ring includes what limits it inside nodes.
-        """
-        links = [self._typical_nic, *([self._narrowest_uplink] if racks > 1 else [])]
-        return min(links if ring is not None else [self.widest, *links])
+    def speed(self, links: tuple[int, ...], ring: RingTime | None) -> RingSpeed:
+        """Return the speed of a job with these links for itself."""
+        nics = [self.capacity[link] for link in links if link < self._count]
+        uplinks = [self.capacity[link] for link in links if link >= self._count]
+        return self._inside(RingSpeed(min(nics, default=math.inf), min(uplinks, default=math.inf)), ring)
+
+    def _inside(self, speed: RingSpeed, ring: RingTime | None) -> RingSpeed:
+        """Return that speed with what limits a job inside its nodes; a measured ring includes that."""
+        return speed if ring is not None else RingSpeed(min(self.widest, speed.nic), speed.uplink)
 
     @property
     def num_racks(self) -> int:
@@ -74,27 +80,27 @@ class NetworkLinks:
         return len({self._rack[node] for node in nodes})
 
     def reduce_s(
-        self, step_model: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
+        self, step_model: StepModel, gpus: int, nodes: int, racks: int, speed: RingSpeed, ring: RingTime | None
     ) -> float:
-        """Return the seconds of one reduction with all links for itself, the narrowest of `gbyte_s`.
+        """Return the seconds of one reduction at that speed, with all links for itself.
 
         With a measured ring: the time that was measured, longer where links are slow (`RingTime.seconds_over`).
         """
         sent = 2 * (nodes - 1) / nodes * step_model.bytes if nodes > 1 else 0.0
         if ring is not None:
-            return ring.seconds_over(gpus, step_model.bytes, racks, sent, gbyte_s)
-        return sent / (gbyte_s * GB)
+            return ring.seconds_over(gpus, step_model.bytes, racks, sent, speed)
+        return sent / (speed.narrowest * GB)
 
     def best_reduce_s(self, step_model: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
         """Return the same on the fewest nodes in the fewest racks (with a measured ring: never more racks than the job has)."""
         nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)
-        gbyte_s = self.usual_gbyte_s(fewest, ring)
+        speed = self.usual_speed(fewest, ring)
         fewest = fewest if ring is None else min(racks, fewest)
-        return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, gbyte_s, ring)
+        return self.reduce_s(step_model, gpus, min(nodes, self._count), fewest, speed, ring)
 
     def far_reduce_s(self, step_model: StepModel, gpus: int, ring: RingTime | None) -> float:
         """Return the same on two racks (one, where there is no other) and on at least two nodes."""
         racks = min(2, self.num_racks)
         nodes = min(max(2, self.fewest_nodes(gpus)), self._count)
-        return self.reduce_s(step_model, gpus, nodes, racks, self.usual_gbyte_s(racks, ring), ring)
+        return self.reduce_s(step_model, gpus, nodes, racks, self.usual_speed(racks, ring), ring)

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
+from typing import NamedTuple
+
+
+class RingSpeed(NamedTuple):
+    """GB/s of a ring of nodes without other jobs; infinite where it passes no such link."""
+
+    nic: float = inf
+    """Of its narrowest NIC."""
+    uplink: float = inf
+    """Of its narrowest link between switches."""
+
+    @property
+    def narrowest(self) -> float:
+        """The least of all its links."""
+        return min(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +48,17 @@ class RingTime:
         small, large = self.parts(size)
         return (small * self.small_s + large * self.large_s) * sqrt(gpus) * (1 + (racks - 1) * self.per_rack)
 
-    def seconds_over(self, gpus: int, size: float, racks: int, sent: float, gbyte_s: float) -> float:
-        """Return the same over links whose narrowest has `gbyte_s`, where each node sends `sent` bytes (one node: 0).
+    def seconds_over(self, gpus: int, size: float, racks: int, sent: float, speed: RingSpeed) -> float:
+        """Return the same over links of that speed, where each node sends `sent` bytes (one node: 0).
 
-        The published curves hold for the network of the paper. Where links are slower, the bytes take so much longer than there.
+        The published curves hold for the network of the paper. Where links are slower, the bytes take so much longer than there;
+        NICs and uplinks are each compared with the paper's, so that a ring is never faster over more racks.
         A ring that was fitted to measurements holds for their network; it takes at least the time of the bytes.
         """
-        alone_s, per_gbyte_s = self.seconds(gpus, size, racks), 1 / gbyte_s
+        alone_s = self.seconds(gpus, size, racks)
         if self != RL_TAPS_RING:
-            return max(alone_s, sent / GB * per_gbyte_s)
-        return alone_s + sent / GB * max(0.0, per_gbyte_s - 1 / (NIC_GBYTE_S if racks == 1 else UPLINK_GBYTE_S))
+            return max(alone_s, sent / GB * (1 / speed.narrowest))
+        return alone_s + sent / GB * max(0.0, 1 / speed.nic - 1 / NIC_GBYTE_S, 1 / speed.uplink - 1 / UPLINK_GBYTE_S)
 
 
 GB = 1e9

@@ -241,7 +241,7 @@ def _with_models(trace: Trace, options: RunOptions) -> Trace:
         return trace
     from simulator.traces.generators.drawn_models import with_models
 
-    return with_models(trace, options.models, options.seed or 0)
+    return with_models(trace, options.models, options.seed or 0, _profiles(options.profiles).models)
 
 
 def _profiles(path: Path | None) -> ModelProfiles:

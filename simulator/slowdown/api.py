@@ -67,5 +67,5 @@ class SharesLinks(Protocol):
     """A slowdown model of shared links, which knows which jobs have shared one."""
 
     @property
-    def sharers(self) -> set[int]:
-        """Rows of the jobs that have used a link together with another job since the run began."""
+    def sharers(self) -> set[int] | None:
+        """Rows of the jobs that have used a link together with another job since the run began; None: it has no links."""

@@ -50,7 +50,8 @@ class Composite:
     def sharers(self) -> set[int] | None:
         """Rows of the jobs that have shared a link with another job; None without a model of shared links."""
         found = [model.sharers for model in self.models if isinstance(model, SharesLinks)]
-        return set().union(*found) if found else None
+        known = [rows for rows in found if rows is not None]
+        return set().union(*known) if known else None
 
     def factor(self, job: int) -> float:
         """Return the speed of the job: this makes a composite a model itself."""

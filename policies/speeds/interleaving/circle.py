@@ -26,6 +26,9 @@ MOST_TURNS = 12
 _ARCS = 72
 """Least number of arcs: 5 degrees each, as in the paper."""
 _ARCS_A_TURN = 24
+MOST_ARCS = 2520
+"""A circle of more arcs is not used: 2,520 is a multiple of all numbers of turns up to 10. The best rotation of one job takes time
+in proportion to the square of the arcs. Without a limit they are up to 27,720."""
 _ROUNDING = 1e-9
 
 
@@ -71,8 +74,8 @@ class Circle:
 
 
 def unified_circle(periods_s: Sequence[float], tolerance: float) -> Circle | None:
-    """Return the shortest circle on which each job makes up to `MOST_TURNS` whole turns and each step takes at most 1 + `tolerance`
-    times as long; None if there is none. With tolerance 0 its perimeter is the least common multiple."""
+    """Return the shortest circle of at most `MOST_ARCS` on which each job makes up to `MOST_TURNS` whole turns and each step takes
+    at most 1 + `tolerance` times as long; None if there is none. With tolerance 0 its perimeter is the least common multiple."""
     perimeters = sorted({turns * period for period in periods_s for turns in range(1, MOST_TURNS + 1)})
     for perimeter in perimeters:
         turns = tuple(int(perimeter / period + _ROUNDING) for period in periods_s)
@@ -81,5 +84,7 @@ def unified_circle(periods_s: Sequence[float], tolerance: float) -> Circle | Non
         slowest = max(perimeter / (times * period) for times, period in zip(turns, periods_s, strict=True))
         if slowest <= 1.0 + tolerance + _ROUNDING:
             common = lcm(*turns)
-            return Circle(perimeter, turns, common * ceil(max(_ARCS, _ARCS_A_TURN * max(turns)) / common))
+            arcs = common * ceil(max(_ARCS, _ARCS_A_TURN * max(turns)) / common)
+            if arcs <= MOST_ARCS:
+                return Circle(perimeter, turns, arcs)
     return None

@@ -7,7 +7,8 @@ the mean of its links' scores; a placement whose graph has a loop is discarded.
 Choices: links that cannot be full count as fit. A link whose jobs are all on another that is no wider, and send no less there, is
 left out: what fits the other fits it. Most loops are of this kind, such as two jobs on both uplinks of the same two racks. All
 links of jobs that are connected share one unified circle, so that each job has one paced period. A job that sends for less than a
-twentieth of its time is left out: its period need not fit the others, and it disturbs them little.
+twentieth of its time is left out: its period need not fit the others, and it disturbs them little. Neither such a job nor one on no
+link that could be full has a shift: a common shift of 0 would let all of them begin together.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Interleaving:
 
     scores: tuple[float, ...]
     """Scores of the links that could be full; none: nothing has to be shifted."""
-    shifts_s: tuple[float, ...]
-    """Delay of each job's sending against a common time."""
+    shifts_s: tuple[float | None, ...]
+    """Delay of each job's sending against a common time; None: the job has no place on the circle, and may begin at any time."""
     periods_s: tuple[float, ...]
-    """Least seconds between two steps of each job, so that it keeps its place."""
+    """Least seconds between two steps of each job, so that it keeps its place; without one, those of its own step."""
 
     @property
     def mean(self) -> float:
@@ -76,10 +77,11 @@ def interleave(
     """
     counts = [pattern.send_s >= _LITTLE * pattern.period_s for pattern in patterns]
     shared = contested([Link(link.gbyte_s, tuple(each for each in link.sends if counts[each[0]])) for link in links])
-    shifts, periods = [0.0] * len(patterns), [pattern.period_s for pattern in patterns]
+    shifts: list[float | None] = [None] * len(patterns)
+    periods = [pattern.period_s for pattern in patterns]
     if not shared:
         return Interleaving((), tuple(shifts), tuple(periods))
-    members = [job for job, count in enumerate(counts) if count]
+    members = sorted({job for link in shared for job, _ in link.sends})
     circle = unified_circle([periods[job] for job in members], tolerance)
     if circle is None:
         return None

@@ -36,7 +36,7 @@ class LinkFit:
         if links:
             self._links[row] = links
             self._patterns[row] = self._pattern(row, placement)
-            rate = self._rate(links)
+            rate = min(self._network.widest, self._network.speed(links, self._models.ring).narrowest)
             for link in links:
                 self._users.setdefault(link, {})[row] = rate
 
@@ -89,12 +89,10 @@ class LinkFit:
                     jobs.update(users)
         return sorted(jobs), sorted(links)
 
-    def _rate(self, links: tuple[int, ...]) -> float:
-        return min([self._network.widest, *(self._network.capacity[link] for link in links)])
-
     def _pattern(self, row: int, placement: Placement) -> Pattern:
         """Return when that job would send there, alone."""
         network, nodes, model = self._network, placement.nodes, self._models.of(row)
-        rate = self._rate(network.links(nodes))
-        send_s = network.reduce_s(model, placement.num_gpus, len(nodes), network.racks(nodes), rate, self._models.ring)
+        ring = self._models.ring
+        speed = network.speed(network.links(nodes), ring)
+        send_s = network.reduce_s(model, placement.num_gpus, len(nodes), network.racks(nodes), speed, ring)
         return Pattern(model.step_s(send_s), send_s)

@@ -22,6 +22,8 @@ from policies.speeds.interleaving.circle import Demand
 MOST_TRIED = 4096
 """Combinations of rotations up to which the best is found."""
 _PASSES = 8
+_AT_ONCE = 1 << 16
+"""Arcs of rotated demands that are summed at once, at least one row: this bounds the memory."""
 _GAIN = 1e-9
 """An excess that is lower by less is not lower."""
 
@@ -85,14 +87,20 @@ def _one_by_one(demands: Sequence[Demand], choices: Sequence[int], capacity: flo
 
 
 def _rotated(demand: Demand, choices: int) -> Demand:
-    """Return the demand rotated by 0, 1, 2, ... arcs: one row for each."""
+    """Return the demand rotated by 0, 1, 2, ... arcs: one row for each. All rows are parts of one array, twice the demand."""
     arcs = len(demand)
-    rotated: Demand = demand[(np.arange(arcs)[None, :] - np.arange(choices)[:, None]) % arcs]
-    return rotated
+    windows: Demand = np.lib.stride_tricks.sliding_window_view(np.concatenate((demand, demand)), arcs)
+    return windows[::-1][:choices]
 
 
 def _least(total: Demand, rotated: Demand, capacity: float) -> tuple[int, float]:
     """Return the first row with the least excess beside that total, and that excess."""
-    excess = np.maximum(rotated + total - capacity, 0.0).sum(axis=1)
+    rows = max(1, _AT_ONCE // len(total))
+    excess = np.concatenate(
+        [
+            np.maximum(np.ascontiguousarray(rotated[begin : begin + rows]) + total - capacity, 0.0).sum(axis=1)
+            for begin in range(0, len(rotated), rows)
+        ]
+    )
     place = int(np.argmin(excess.round(9)))
     return place, float(excess[place])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from policies.state.gpu_layout import MOST_GPUS, GpuLayout
@@ -139,6 +140,11 @@ class Topology:
     def between_sockets(self, node: int) -> int:
         """Return the link between the sockets of a node."""
         return self._first_inside[node] + self.sockets[node]
+
+    @cached_property
+    def nics(self) -> frozenset[int]:
+        """The links by which nodes are connected; the other links of the network are between switches."""
+        return frozenset(link for node in range(self.num_nodes) for link in self.routes.nics(node))
 
     def nic(self, node: int, group: int = 0) -> int:
         """Return the link by which a GPU group leaves its node: that of its socket if there are several, else the only one."""

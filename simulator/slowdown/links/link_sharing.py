@@ -24,10 +24,11 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 
+from policies.state.ring_reduction import RingSpeed
 from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
@@ -35,7 +36,7 @@ from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
 from simulator.slowdown.gpu_groups import groups_of
 from simulator.slowdown.links.link_use import LinkUse
-from simulator.slowdown.links.ring import BestRing, ring_gbs, sent_bytes
+from simulator.slowdown.links.ring import BestRing, ring_speed, sent_bytes
 from simulator.slowdown.links.sharers import Sharers
 from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, RingTime
 
@@ -203,23 +204,21 @@ class _Times:
         self._topology = topology
         self._best = BestRing(topology) if reference == "best" else None
         self._profiles = profiles
-        self._known: dict[tuple[str, float, int, int, int, float], _Alone] = {}
+        self._known: dict[tuple[str, float, int, int, int, RingSpeed], _Alone] = {}
 
     def alone(self, resident: Resident) -> _Alone:
         """Return the times of that job as placed."""
         racks = len({self._topology.racks[node] for node in resident.nodes})
-        nodes, gbs = len(resident.nodes), inf
-        if nodes > 1:
-            gbs = ring_gbs(self._topology.capacity, self._topology.ring(resident.nodes))
-        key = resident.model, resident.batch_size, sum(resident.counts), racks, nodes, gbs
+        speed = ring_speed(self._topology, resident.nodes)
+        key = resident.model, resident.batch_size, sum(resident.counts), racks, len(resident.nodes), speed
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._computed(*key)
         return known
 
-    def _computed(self, model: str, batch: float, gpus: int, racks: int, nodes: int, gbs: float) -> _Alone:
+    def _computed(self, model: str, batch: float, gpus: int, racks: int, nodes: int, speed: RingSpeed) -> _Alone:
         profile, ring = self._profiles.of(model), self._profiles.ring
-        reduce_s = best_s = ring.seconds_over(gpus, profile.bytes, racks, sent_bytes(profile, nodes), gbs)
+        reduce_s = best_s = ring.seconds_over(gpus, profile.bytes, racks, sent_bytes(profile, nodes), speed)
         if self._best is not None:
             fewest = min(racks, -(-self._best.nodes(gpus) // self._best.largest_rack))
             best_s = min(

@@ -17,8 +17,8 @@ shares are found together by a fixed number of rounds from there. Jobs' steps ar
 `sharing=phases`: jobs compute and send in turns, and only those that send at the same time share (phases.py). Each job begins
 at a phase of its own, which follows from its row, so that jobs meet as they come. `sharing=shifts`: the same, but jobs are
 shifted as CASSINI does (`policies.speeds.interleaving`): by one shift for each job, and, where they fit beside each other, paced
-so that they keep it; where they do not fit, pacing would only leave a full link idle. Jobs for which there are no shifts (no
-common circle, a loop among the links) begin as with `phases`. With both, a job's factor is that of its mean step.
+so that they keep it; where they do not fit, pacing would only leave a full link idle. Jobs without a shift (no common circle, a
+loop among the links, little to send) begin as with `phases`. With both, a job's factor is that of its mean step.
 
 A job on one node has no flow: its factor is 1, it affects no other job, and costs a set insertion. The cost of an event is that of
 the component of flows that share links with the job's flow, counting only links that could be full.
@@ -283,7 +283,8 @@ class MaxMin:
         order = _interleaving(flows, uses, capacity) if self._sharing == "shifts" else None
         senders = {}
         for place, (job, flow) in enumerate(flows.items()):
-            begin_s = _phase_s(job, flow) if order is None else order.shifts_s[place]
+            shift_s = order.shifts_s[place] if order is not None else None
+            begin_s = _phase_s(job, flow) if shift_s is None else shift_s
             pace_s = order.periods_s[place] if order is not None and order.fits else 0.0
             senders[job] = _sender(flow, begin_s, pace_s)
         steps = step_seconds(senders, uses, capacity)

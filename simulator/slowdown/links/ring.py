@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from policies.state.ring_reduction import RingSpeed
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.profiles.model_profiles import ModelProfile
@@ -28,6 +29,19 @@ def ring_gbs(capacity: Sequence[float], passes: Mapping[int, float]) -> float:
     return min(capacity[link] / times for link, times in passes.items())
 
 
+def ring_speed(topology: Topology, nodes: Sequence[int]) -> RingSpeed:
+    """Return the GB/s of a ring of these nodes without other jobs, by NICs and by links between switches; infinite on one node."""
+    if len(nodes) < 2:
+        return RingSpeed()
+    nic = uplink = inf
+    for link, times in topology.ring(nodes).items():
+        if link in topology.nics:
+            nic = min(nic, topology.capacity[link] / times)
+        else:
+            uplink = min(uplink, topology.capacity[link] / times)
+    return RingSpeed(nic, uplink)
+
+
 class BestRing:
     """The best placement of a number of GPUs: on the fewest nodes of the largest racks. Copies of a model share it."""
 
@@ -37,7 +51,7 @@ class BestRing:
         self._order = sorted(
             range(topology.num_nodes), key=lambda node: (-sizes[topology.racks[node]], topology.racks[node])
         )
-        self._gbs: dict[int, float] = {}
+        self._speeds: dict[int, RingSpeed] = {}
         self.largest_rack = max(sizes.values())
         self.largest_group = max(
             topology.group_size(node) for node in range(topology.num_nodes) if topology.gpus[node] == topology.max_gpus
@@ -49,18 +63,18 @@ class BestRing:
 
     def seconds(self, profile: ModelProfile, gpus: int) -> float:
         """Return the seconds of one step's reduction over so many GPUs at best, without other jobs."""
-        sent, gbs = self.sent_bytes(profile, gpus)
-        return sent / (gbs * GB)
+        sent, speed = self.sent_bytes(profile, gpus)
+        return sent / (speed.narrowest * GB)
 
-    def sent_bytes(self, profile: ModelProfile, gpus: int) -> tuple[float, float]:
-        """Return the bytes that each node sends for this reduction, and the GB/s of the ring: 0 and infinite on one node."""
+    def sent_bytes(self, profile: ModelProfile, gpus: int) -> tuple[float, RingSpeed]:
+        """Return the bytes that each node sends for this reduction, and the speed of the ring: 0 and infinite on one node."""
         nodes = min(self.nodes(gpus), self._topology.num_nodes)
         if nodes < 2:
-            return 0.0, inf
-        gbs = self._gbs.get(nodes)
-        if gbs is None:
-            gbs = self._gbs[nodes] = ring_gbs(self._topology.capacity, self._topology.ring(self._order[:nodes]))
-        return sent_bytes(profile, nodes), gbs
+            return 0.0, RingSpeed()
+        speed = self._speeds.get(nodes)
+        if speed is None:
+            speed = self._speeds[nodes] = ring_speed(self._topology, self._order[:nodes])
+        return sent_bytes(profile, nodes), speed
 
 
 def alone_s(topology: Topology, profile: ModelProfile, resident: Resident) -> float:

@@ -58,13 +58,17 @@ def links_of(topology: Topology, resident: Resident, groups: Groups) -> set[int]
 
 
 def reduce_s(topology: Topology, nodes: Sequence[int], profile: ModelProfile, gpus: int, racks: int) -> float:
-    """Equation 12 without other jobs, and what the bytes take longer than over links of 12.5 GB/s (6.25 between racks)."""
+    """Equation 12 without other jobs, and what the bytes take longer than over NICs of 12.5 GB/s and other links of 6.25."""
     measured = PROFILES.ring.seconds(gpus, profile.bytes, racks)
     if len(nodes) < 2:
         return measured
-    gbs = min(topology.capacity[link] / times for link, times in topology.ring(nodes).items())
+    cards = {link for node in range(topology.num_nodes) for link in topology.routes.nics(node)}
+    longer = [
+        times / topology.capacity[link] - 1 / (12.5 if link in cards else 6.25)
+        for link, times in topology.ring(nodes).items()
+    ]
     sent_gb = 2 * (len(nodes) - 1) / len(nodes) * profile.bytes / 1e9
-    return measured + sent_gb * max(0.0, 1 / gbs - 1 / (12.5 if racks == 1 else 6.25))
+    return measured + sent_gb * max(0.0, *longer)
 
 
 def shared(topology: Topology, residents: Sequence[Resident], reference: str) -> dict[int, float]:

@@ -72,6 +72,17 @@ def test_without_models_jobs_have_full_speed() -> None:
     assert list(model.fork().changed()) == []
 
 
+def test_sharers_of_composites_in_composites_are_known_if_any_model_has_links() -> None:
+    without, links = (
+        Composite(build([name], topology=TOPOLOGY, profiles=PROFILES)) for name in ("locality", "max-min")
+    )
+    assert Composite([without]).sharers is None
+    both = Composite([without, links])
+    for job in range(2):
+        both.enter(Resident(job, "vgg16", -1, 2, (0, 1), (1, 1)))
+    assert both.sharers == {0, 1}
+
+
 def test_composites_multiply_and_their_forks_go_their_own_way() -> None:
     model = Composite(build(["locality", "max-min", "interference"], topology=TOPOLOGY, profiles=PROFILES))
     for job in range(2):

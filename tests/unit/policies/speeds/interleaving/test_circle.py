@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.speeds.interleaving.circle import MOST_TURNS, Circle, Pattern, unified_circle
+from policies.speeds.interleaving.circle import MOST_ARCS, MOST_TURNS, Circle, Pattern, unified_circle
 
 WHOLE = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 PERIODS = st.lists(st.floats(0.1, 3.0), min_size=1, max_size=4)
@@ -32,6 +32,7 @@ def test_each_job_makes_whole_turns_and_waits_at_most_the_tolerance(periods: lis
     circle = unified_circle(periods, tolerance)
     if circle is None:
         return
+    assert circle.arcs <= MOST_ARCS
     assert all(circle.arcs % turns == 0 and 1 <= turns <= MOST_TURNS for turns in circle.turns)
     for job, period in enumerate(periods):
         assert period * (1 - 1e-8) <= circle.period_s(job) <= period * (1 + tolerance + 1e-8)
@@ -42,6 +43,15 @@ def test_a_few_percent_of_waiting_make_a_short_circle_of_periods_without_a_small
     circle = unified_circle([1.0, 2.03], 0.05)
     assert circle is not None and circle.perimeter_s == 2.03 and circle.turns == (2, 1)
     assert unified_circle([1.0, 100.0], 0.05) is None
+
+
+def test_a_circle_of_too_many_arcs_is_not_used() -> None:
+    """On the shortest circle these jobs make 5, 7, 8, 9 and 11 turns, whose least common multiple is 27,720."""
+    periods = [1 / turns for turns in (5, 7, 8, 9, 11)]
+    assert unified_circle(periods[:4], 0.0) == Circle(1.0, (5, 7, 8, 9), 2520)
+    assert unified_circle(periods, 0.0) is None
+    circle = unified_circle(periods, 0.05)
+    assert circle is None or circle.arcs <= MOST_ARCS
 
 
 @given(st.integers(1, 6), st.floats(0.0, 1.0), st.integers(0, 40), st.floats(0.0, 0.999999))

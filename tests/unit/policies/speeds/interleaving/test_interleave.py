@@ -65,7 +65,9 @@ def excess_share(order: Interleaving, patterns: list[Pattern], each: Link, momen
     times_s = (np.arange(moments) + 0.5) * 12.0 * max(order.periods_s) / moments
     total = np.zeros(moments)
     for job, rate in each.sends:
-        total += rate * ((times_s - order.shifts_s[job]) % order.periods_s[job] < patterns[job].send_s)
+        shift_s = order.shifts_s[job]
+        assert shift_s is not None
+        total += rate * ((times_s - shift_s) % order.periods_s[job] < patterns[job].send_s)
     return float(np.maximum(total - each.gbyte_s, 0.0).mean()) / each.gbyte_s
 
 
@@ -99,14 +101,22 @@ def test_scores_of_several_links_have_a_mean_and_a_least() -> None:
 
 def test_links_that_cannot_be_full_need_no_shifts_and_no_common_circle() -> None:
     strange = Pattern(0.0123, 0.01)
-    assert interleave((HALF, strange), (link(20.0, 0, 1), link(5.0, 0))) == Interleaving((), (0.0, 0.0), (1.0, 0.0123))
+    assert interleave((HALF, strange), (link(20.0, 0, 1), link(5.0, 0))) == Interleaving(
+        (), (None, None), (1.0, 0.0123)
+    )
     assert interleave((HALF, strange), (link(19.0, 0, 1),)) is None
 
 
 def test_a_job_that_hardly_sends_needs_no_place_on_the_circle() -> None:
     rare = Pattern(0.0123, 0.0005)
     order = interleave((HALF, rare, HALF), (link(10.0, 0, 1, 2),))
-    assert order == Interleaving((1.0,), (0.0, 0.0, 0.5), (1.0, 0.0123, 1.0))
+    assert order == Interleaving((1.0,), (0.0, None, 0.5), (1.0, 0.0123, 1.0))
+
+
+def test_jobs_on_no_link_that_could_be_full_have_no_shift_and_need_not_fit_the_circle() -> None:
+    rare, strange = Pattern(0.0123, 0.0005), Pattern(0.0123, 0.01)
+    order = interleave((HALF, rare, HALF, strange), (link(10.0, 0, 2), link(10.0, 1, 3)))
+    assert order == Interleaving((1.0,), (0.0, None, 0.5, None), (1.0, 0.0123, 1.0, 0.0123))
 
 
 def test_both_uplinks_of_the_same_racks_are_no_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -60,6 +61,18 @@ def test_of_many_jobs_no_single_one_can_be_rotated_better(seed: int, monkeypatch
         for by in range(24):
             other = (*rotations[:job], by, *rotations[job + 1 :])
             assert score_by_hand(demands, other, 10.0) <= score + 1e-9
+
+
+def test_memory_grows_with_the_arcs_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "_PASSES", 1)
+    demands, turns = some_jobs(1, 3, arcs=1200)
+    tracemalloc.start()
+    try:
+        best_rotations(demands, (1,) * len(turns), 10.0)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 * 8 * rotation._AT_ONCE  # all rotations of one job alone would be 1200 * 1200 * 8 = 11.5 MB
 
 
 def test_halves_fit_beside_each_other_and_more_than_halves_do_not() -> None:

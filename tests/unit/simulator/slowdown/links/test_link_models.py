@@ -8,9 +8,11 @@ from functools import partial
 from math import sqrt
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from policies.state.ring_reduction import RingTime
-from simulator.cluster.topology import flat, rl_taps
+from policies.state.ring_reduction import RingSpeed, RingTime
+from simulator.cluster.topology import flat, rack_tree, rl_taps
 from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.parameter_server import ParameterServer, transfer
@@ -140,8 +142,36 @@ def test_a_spread_job_on_slow_nics_is_slow_also_alone() -> None:
 
 def test_a_ring_that_was_fitted_holds_for_the_network_on_which_it_was_measured() -> None:
     fitted = RingTime(small_s=0.1, large_s=0.5, per_rack=0.0)
-    assert fitted.seconds_over(4, 100e6, 1, 150e6, 1.25) == pytest.approx(0.2)
-    assert fitted.seconds_over(4, 100e6, 1, 150e6, 0.125) == pytest.approx(1.2)
+    assert fitted.seconds_over(4, 100e6, 1, 150e6, RingSpeed(1.25)) == pytest.approx(0.2)
+    assert fitted.seconds_over(4, 100e6, 1, 150e6, RingSpeed(0.125)) == pytest.approx(1.2)
+
+
+SPEEDS = st.floats(0.1, 50.0)
+
+
+@given(gpus=st.integers(2, 64), megabytes=st.floats(0.0, 2000.0), nic=SPEEDS, uplink=SPEEDS, racks=st.integers(2, 4))
+@example(gpus=4, megabytes=100.0, nic=1.25, uplink=6.25, racks=2)  # 0.1646 s in a rack
+def test_a_ring_is_never_faster_over_more_racks(
+    gpus: int, megabytes: float, nic: float, uplink: float, racks: int
+) -> None:
+    sent = 2 * (gpus - 1) / gpus * megabytes * 1e6
+    for ring in (RingTime(), RingTime(small_s=0.1, large_s=0.5, per_rack=0.0)):
+        inside, across = (
+            ring.seconds_over(gpus, megabytes * 1e6, count, sent, speed)
+            for count, speed in ((1, RingSpeed(nic)), (racks, RingSpeed(nic, uplink)))
+        )
+        assert across >= inside
+
+
+def test_on_slow_nics_a_job_is_not_faster_across_racks() -> None:
+    """Four GPUs on four nodes, whose NICs have a tenth of the paper's speed."""
+    known = ModelProfiles({"it": ModelProfile(compute_s=0.5, bytes=100e6)}, {}, PROFILES.interference, default="it")
+    model = LinkSharing(rack_tree([8] * 8, [1] * 8, [0] * 4 + [1] * 4, nic_gbs=1.25), known)
+    inside, across = at(0, "it", dict.fromkeys(range(4), 1)), at(1, "it", dict.fromkeys((4, 5, 0, 1), 1))
+    model.enter(inside)
+    alone = model.factor(0)
+    model.leave(0)
+    assert factors_of(model, across)[0] < alone
 
 
 @pytest.mark.parametrize("make", LINKS, ids=["link-sharing", "max-min"])

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.cluster.topology import rack_tree
 from simulator.slowdown.api import Resident
+from simulator.slowdown.links import phases
 from simulator.slowdown.links.max_min import MaxMin
 from simulator.slowdown.links.phases import Sender, step_seconds
 from simulator.slowdown.profiles.model_profiles import ModelProfile
@@ -91,6 +92,27 @@ def test_steps_of_the_slowest_job_are_counted_too() -> None:
     assert 0.02 < quick < 0.04
 
 
+@pytest.mark.parametrize("begin_s", [0.0, 0.5, 30.0])
+def test_a_job_that_is_too_slow_for_the_course_is_slowed_down_by_its_share_so_far(
+    begin_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of 4.5 s beside eleven of 0.03 s, of which each has made hundreds of steps before it ends its first."""
+    jobs = [sender(3.0, 1.5, begin_s), *(sender(0.02, 0.01, 0.003 * place) for place in range(11))]
+    slow, *quick = on_one_link(jobs)
+    monkeypatch.setattr(phases, "_MOST_SENDS", 8_000)
+    longer, *others = on_one_link(jobs)
+    assert slow == pytest.approx(longer, rel=0.1)
+    assert slow > 3.0 + 5 * 1.5
+    assert quick == pytest.approx(others, rel=0.1)
+
+
+def test_the_jobs_of_a_large_component_all_make_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred jobs fill a link: each has a hundredth of it, although there are no more than two sends for each in 200."""
+    monkeypatch.setattr(phases, "_MOST_SENDS", 200)
+    steps = on_one_link([sender(1.0, 1.0, place / 50) for place in range(100)])
+    assert steps == pytest.approx([100.0] * 100, rel=0.05)
+
+
 def test_a_job_without_anything_to_send_does_not_stop_the_others() -> None:
     assert on_one_link([sender(1.0, 0.0, 0.0), sender(1.0, 0.5, 0.3)]) == pytest.approx([1.0, 1.5])
 
@@ -130,6 +152,19 @@ def test_jobs_without_a_common_circle_are_not_shifted() -> None:
         for job, name in enumerate(("half", "quick")):
             model.enter(Resident(job, name, -1, 8, (0, 1), (4, 4)))
         assert model.factor(0) < 0.9
+
+
+def test_jobs_that_hardly_send_are_not_shifted_and_do_not_begin_together() -> None:
+    """Two jobs that send for 4 % of their time, alone on a link or beside one that sends for half of it."""
+    known = replace(PROFILES, models={**KNOWN, "little": ModelProfile(compute_s=2.4, bytes=1.25e9)})
+    for others in (0, 1):
+        found = {}
+        for sharing in ("phases", "shifts"):
+            model = MaxMin(NODES, known, reference="alone", sharing=sharing)
+            for job, name in enumerate(["little", "little", "half"][: 2 + others]):
+                model.enter(Resident(job, name, -1, 8, (0, 1), (4, 4)))
+            found[sharing] = [model.factor(job) for job in range(2 + others)]
+        assert found["shifts"] == pytest.approx(found["phases"])
 
 
 def test_jobs_of_nearly_equal_steps_are_paced_so_that_they_keep_out_of_step() -> None:
