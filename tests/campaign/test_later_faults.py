@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from controller.slurm.client import NodeShare, ResourceRequest
-from controller.slurm.embedded import Submission
+from controller.slurm.client import NodeShare
+from controller.slurm.embedded import Submission, sbatch_request
 from controller.slurm.embedded.ctld.job import Job
 from controller.state.journal import Journal
 from tests.campaign.play import play
@@ -88,7 +88,7 @@ def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
 
 def run_on(node: str, save_id: str) -> Training:
     """A run of which that node has been asked to save."""
-    request = ResourceRequest(gpus_per_node=1)
+    request = sbatch_request(gpus_per_node=1)
     job = Job(
         save_id, Submission(request, 60.0), request, "dl", 0, 1, 0, None, None, "", requeue=True,
         allocated=(NodeShare(node, 1, 1, 1, 1024),), raw_id=1,
