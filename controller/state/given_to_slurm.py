@@ -1,7 +1,7 @@
 """Jobs that Headway gave to Slurm to place, and why: read from the journal's steps.
 
 A release of a job that Headway has placed has no detail. A release of a job that Slurm shall place has the reason as its detail.
-Of the releases of one submission only the newest says who placed it. The order is that of the rows: clocks may be set back.
+Only the newest release of a submission counts. The order is that of the rows: clocks may be set back.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ class RingSpeed(NamedTuple):
     """GB/s of a ring of nodes without other jobs; infinite where it passes no such link."""
 
     nic: float = inf
-    """Of its narrowest NIC."""
+    """Speed of its narrowest NIC."""
     uplink: float = inf
-    """Of its narrowest link between switches."""
+    """Speed of its narrowest link between switches."""
 
     @property
     def narrowest(self) -> float:

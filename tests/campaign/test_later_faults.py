@@ -90,7 +90,7 @@ def run_on(node: str, save_id: str) -> Training:
     """A run of which that node has been asked to save."""
     request = sbatch_request(gpus_per_node=1)
     job = Job(
-        save_id, Submission(request, 60.0), request, "dl", 0, 1, 0, None, None, "", requeue=True,
+        save_id, Submission(request=request, duration_s=60.0), request, "dl", 0, 1, 0, None, None, "", requeue=True,
         allocated=(NodeShare(node, 1, 1, 1, 1024),), raw_id=1,
     )  # fmt: skip
     return Training(job, 0, 0.0, 0, asked={save_id: {node}})

@@ -181,8 +181,8 @@ class CommandLineClient(Verbs):
     async def _resolve(self, reading: JobReading) -> list[JobRecord]:
         """Read the jobs on doubtful lines one by one: those not seen yet first, then those that were read longest ago.
 
-        However many such jobs users submit, they cost at most `most_in_doubt` readings, and none while nothing changes. Of more
-        that are not seen yet, chance decides, so that nobody can choose jobs that a client with a single reading never sees.
+        However many such jobs users submit, they cost at most `most_in_doubt` readings, and none while nothing changes. If more
+        are not seen yet, chance picks some, so that no user can choose jobs that are never read.
         """
         known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
         unseen = sorted(reading.contested - set(known))

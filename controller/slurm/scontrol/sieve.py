@@ -26,7 +26,7 @@ _MOST_MARKED_BYTES = 1 << 26
 _MOST_LINE_BYTES = 1 << 20
 """A line that is longer is passed on in pieces: no record of a job is so long."""
 _MOST_TEXT_BYTES = 256
-"""What is kept of a line among the jobs that is no record: more than the lines between scontrol's answers have."""
+"""Begin that is kept of a line among the jobs that is no record: more than the lines between scontrol's answers have."""
 
 
 class MarkedJobs:
@@ -42,8 +42,11 @@ class MarkedJobs:
         self._rest = b""
         """Begin of a line whose end has not come."""
         self._before = b""
-        """What `JobTable` needs of the last record, if it was not passed on and the next line is no record."""
+        """The last record, if it was not passed on: needed if the next line is no record."""
         self._keep_next = False
+        """True behind a line that is no record."""
+        self._in_doubt = False
+        """True if that line may be a part of a record."""
         self._among_jobs = True
         """A user's text may look like the end of the jobs: then more is kept than needed."""
         self.left_out = 0
@@ -68,20 +71,21 @@ class MarkedJobs:
     def _pieces(self, line: bytes) -> Iterator[bytes]:
         before, self._before = self._before, b""
         if not line.startswith(_RECORD) or line.count(self._submit) != 1:
-            yield before
+            if before:
+                yield before if line.startswith(_END) else self._outline(before)
             yield self._text(line)
-            self._keep_next = True
+            self._keep_next, self._in_doubt = True, not line.startswith(_END)
         elif self._keep_next:
-            yield self._outline(line)
+            yield self._outline(line) if self._in_doubt else line
             self._keep_next = False
         elif not self._is_ours(line):
-            self._before = self._outline(line)
+            self._before = line
         elif self._left_bytes > 0:
             self._left_bytes -= len(line)
             yield line
         else:
             self.left_out += 1
-            self._before = self._outline(line)
+            self._before = line
 
     def _text(self, line: bytes) -> bytes:
         """Return what is needed of a line that is no record: its begin, and whether it has a submit time."""
@@ -104,6 +108,8 @@ class MarkedJobs:
         return any(job.marks or job.has_pin_mark for job in jobs)
 
 
+_END = b"end"
+"""Begin of the lines between scontrol's answers, which put nothing in doubt."""
 _BEHIND_JOBS = b"NodeName="
 _HOLD = HOLD_MARK.encode()
 _PIN = PIN_MARK.encode()

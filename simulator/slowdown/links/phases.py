@@ -57,7 +57,7 @@ class _Run:
     begun: int = 0
     counted_from_s: float = 0.0
     sent_s: float = 0.0
-    """What it has sent in all, in seconds at the full rate."""
+    """All that it has sent, in seconds at the full rate."""
     sending_s: float = 0.0
     """Seconds in which it has sent that."""
 

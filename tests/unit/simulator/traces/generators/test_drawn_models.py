@@ -53,7 +53,9 @@ def test_an_unknown_mix_is_refused_with_those_that_there_are() -> None:
 
 def test_models_of_the_mix_that_have_no_profile_are_named(tmp_path: Path) -> None:
     file = tmp_path / "profiles.toml"
-    file.write_text("[models.MoE]\ncompute_s = 0.1\nbytes = 1e9\n[models.vgg16]\ncompute_s = 0.2\nbytes = 5e8\n")
+    file.write_text(
+        "format = 1\n[models.MoE]\ncompute_s = 0.1\nbytes = 1e9\n[models.vgg16]\ncompute_s = 0.2\nbytes = 5e8\n"
+    )
     log = tmp_path / "log.csv"
     log.write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,1,900\n")
     options = RunOptions(trace=log, cluster="1x8", slowdown=("max-min",), models="normal", profiles=file)
