@@ -178,15 +178,20 @@ class LedgerKeeper:
     def _settle_intents(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
         """After a restart, or when slurmctld did not answer, record the present state of its job as the outcome of each open step.
 
-        A release has been done if the job is not held.
+        A release has been done if the job is not held. A later step of this process waits for the next snapshot.
         """
+        outcomes: dict[int, str] = {}
         for intent in self._journal.open_intents():
+            if intent.time_s > now_s and not self._first:
+                continue
             job = jobs.get(intent.key)
             outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
             if job is not None and not job.held and intent.verb == "release":
                 outcome = "done"
-            self._journal.settle(intent.number, outcome, now_s)
+            outcomes[intent.number] = outcome
             log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
+        if outcomes:
+            self._journal.settle(outcomes, now_s)
 
 
 def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:

@@ -289,10 +289,13 @@ class Journal:
             )
         ]
 
-    def settle(self, number: int, outcome: str, time_s: float) -> None:
-        """Record the outcome of a step that is open because the controller was killed, or slurmctld did not answer."""
+    def settle(self, outcomes: Mapping[int, str], time_s: float) -> None:
+        """Record outcomes, by number, of steps that are open because the controller was killed, or slurmctld did not answer."""
         with self._file.writing() as db:
-            db.execute("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", (time_s, outcome, number))
+            db.executemany(
+                "UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?",
+                [(time_s, outcome, number) for number, outcome in outcomes.items()],
+            )
 
     # --- decisions
 

@@ -68,7 +68,7 @@ def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal.sqlite")
         stand_still_at_writes(journal, process, 2.0)
         for _ in range(3):
-            journal.settle(1, "done", 0.0)
+            journal.settle({1: "done"}, 0.0)
             await asyncio.sleep(0.0)
             times.append(loop.time())
         journal.close()

@@ -126,3 +126,17 @@ async def test_names_of_users_of_the_past_are_not_kept(tmp_path, monkeypatch):
     world.sbatch(100.0, gpus_per_node=1)
     await world.turn()
     assert (await world.turn()).observation.state.jobs.users == ("alice",)
+
+
+async def test_a_step_is_settled_by_a_snapshot_that_began_after_it(tmp_path):
+    world = World(tmp_path)
+    key = world.sbatch(60.0, gpus_per_node=1)
+    await world.go_on(2)
+    # given a step that is begun while a snapshot is read
+    world.journal.begin("release", {key: ""}, world.clock.now() + 3.0)
+    await world.turn()
+    assert len(world.journal.open_intents()) == 1
+    # then the next snapshot shows its outcome
+    await world.clock.advance(4.0)
+    await world.turn()
+    assert world.journal.open_intents() == []

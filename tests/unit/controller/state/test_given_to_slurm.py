@@ -62,7 +62,7 @@ def test_a_release_without_an_answer_is_open_until_a_snapshot_shows_the_job(jour
     journal.finish(numbers, [KEY], {KEY: Failure("no answer", FailureReason.UNAVAILABLE)}, 2001.0)
     assert [step.number for step in journal.open_intents()] == numbers
     assert journal.given_to_slurm.last(KEY) == GivenToSlurm(2000.0, WHY)
-    journal.settle(numbers[0], "found pending, held", 2002.0)
+    journal.settle({numbers[0]: "found pending, held"}, 2002.0)
     assert journal.given_to_slurm.last(KEY) is None
 
 

@@ -94,7 +94,7 @@ def use(journal: Journal) -> None:
         journal.preemptions.save(row)
     journal.preemptions.since(0.0)
     for intent in journal.open_intents():
-        journal.settle(intent.number, "found running", 5.0)
+        journal.settle({intent.number: "found running"}, 5.0)
     journal.estimates(10, 2)
     for number in (0, 30, 59):
         journal.intents_of(key(number))
