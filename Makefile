@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DOCS_STAMP := $(VENV)/.docs-ready
 PACKAGE_STAMP := $(VENV)/.package-ready
+DEEPSPEED_STAMP := $(VENV)/.deepspeed-ready
 TYPES_LOG := $(VENV)/types.log
 RELEASE ?= $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 
@@ -35,6 +36,11 @@ $(PACKAGE_STAMP): $(STAMP)
 	@./setup.sh $(VENV) package
 	@touch $@
 
+# And what tests of DeepSpeed need.
+$(DEEPSPEED_STAMP): $(STAMP)
+	@./setup.sh $(VENV) deepspeed
+	@touch $@
+
 ## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside (PAGE=1: and its web page at the end)
 demo: setup
 	@$(BIN)/python -m slurm.demo $(if $(PAGE),--page)
@@ -44,17 +50,17 @@ test: setup $(DOCS_STAMP)
 	@$(BIN)/python -m slurm.prerequisites --install-if-root
 	@echo "tests that take minutes will be left out: \`make test-slow\` runs them" >&2
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target collect $(filter-out check-types,$(CHECKS:%=check-%))
-	# Ten at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
+	# Eight at a time, on two cores too: tests on a real Slurm wait most of the time. tests/file_order.py has the order of the files;
 	# by default those with the fewest tests would come last. mypy, which takes more than a minute of a core, runs while they wait.
 	@$(BIN)/mypy >$(TYPES_LOG) 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 10 --dist loadfile --no-loadscope-reorder --durations 15; tests=$$?; \
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15; tests=$$?; \
 	wait $$types; typed=$$?; cat $(TYPES_LOG); exit $$((tests || typed))
 
 # Every process of the tests imports all of them. The first import compiles them, which all processes would do at once.
 collect: setup
 	@found=$$($(BIN)/python -m pytest -m "not slow" --collect-only --quiet --quiet) || { echo "$$found"; exit 1; }
 
-test-slow: setup $(PACKAGE_STAMP)
+test-slow: setup $(PACKAGE_STAMP) $(DEEPSPEED_STAMP)
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	$(BIN)/python -m pytest -m slow
 

@@ -3,6 +3,7 @@
 # Usage: setup.sh DIR           Headway with all that its checks, tests and demonstration need (PYTHON=python3.12 chooses another Python)
 #        setup.sh DIR docs      in such an environment, what builds the documentation site
 #        setup.sh DIR package   the same for what builds the packages
+#        setup.sh DIR deepspeed the same for what tests of DeepSpeed need
 set -eu
 venv=$1
 python=${PYTHON:-python3}

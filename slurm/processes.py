@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,9 @@ COMMAND_TIMEOUT_S = 60.0
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _STATE_FIELD = 0  # fields of /proc/PID/stat after the command's name
 _START_FIELD = 19
+_PAUSE_GROWS = 1.2
+_PAUSE_MOST_S = 0.25
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,33 @@ def all_pids() -> Iterator[int]:
             yield int(entry.name)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float, interval_s: float = 0.02) -> bool:
-    """Poll until the condition holds. Return False when it did not hold in time, nor in a last check at the end."""
+def wait_until(
+    condition: Callable[[], bool], timeout_s: float, interval_s: float = 0.02, most_s: float = _PAUSE_MOST_S
+) -> bool:
+    """Poll until the condition holds. Return False when it did not hold in time, nor in a last check at the end.
+
+    The pauses grow from `interval_s` to `most_s`: many conditions start a program, and long waits would cost most of a core.
+    """
     deadline = time.monotonic() + timeout_s
+    pause_s = interval_s
     while not condition():
         if time.monotonic() >= deadline:
             return condition()
-        time.sleep(interval_s)
+        time.sleep(pause_s)
+        pause_s = min(_PAUSE_GROWS * pause_s, max(interval_s, most_s))
     return True
+
+
+def accepts(path: Path) -> bool:
+    """Return whether a server accepts connections on this Unix socket. Its file is there a moment earlier, when a client is
+    still refused."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECT_S)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

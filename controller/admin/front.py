@@ -18,7 +18,7 @@ from controller.base.audit import UNKNOWN, Caller
 from policies.serving.peers import peer_credentials
 from policies.serving.relay import Side, stop_accepting
 from policies.serving.runtime.listen import remove
-from policies.serving.runtime.tasks.task_groups import Handlers
+from policies.serving.runtime.tasks.task_groups import Failed, Handlers, uncounted
 
 MOST = 256
 """Maximum number of connections of all users."""
@@ -49,12 +49,13 @@ def _name(uid: int) -> str:
 class Front:
     """Relays users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `most_a_user` of one user."""
 
-    def __init__(self, inner: Path, most_a_user: int = MOST_A_USER) -> None:
-        """`inner` is gRPC's socket; its folder or its mode keeps other users out."""
+    def __init__(self, inner: Path, most_a_user: int = MOST_A_USER, failed: Failed = uncounted) -> None:
+        """`inner` is gRPC's socket; its folder or its mode keeps other users out. `failed` counts connections that fail."""
         self._inner = inner
         self._most_a_user = most_a_user
         self._sides: set[Side] = set()
-        self._opening = Handlers("admin-front")
+        """Connections of users. Bound: `MOST`."""
+        self._opening = Handlers("admin-front", failed)
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._path: Path | None = None

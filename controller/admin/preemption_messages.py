@@ -110,7 +110,7 @@ def check_size(constraint: RelocationConstraint, view: CycleView, job: SlurmJob)
 def check_growth(constraint: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Raise ResizeError when the job would have more GPUs than it was submitted with.
 
-    Slurm checks a user's limits for the size at the submission; it exempts a job that the controller makes larger.
+    Slurm has checked its user's limits for that size. A larger one may be beyond them, so that the job would never run.
     """
     shape = shape_of(view.ledger.originals.get(job.key, job.request), view.node_gpus)
     if constraint.gpus is None or shape is None or constraint.gpus <= shape.num_gpus:

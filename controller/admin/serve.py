@@ -34,6 +34,7 @@ from controller.contention.service import ContentionService
 from controller.cycle.view.controller_view import ControllerView
 from controller.forecast.estimate import Starts, no_starts
 from controller.slurm.accounting import Accounting
+from policies.serving.runtime.listen import end
 from policies.serving.runtime.strict_requests import StrictRequests
 from policies.serving.runtime.tasks.task_groups import task_group
 from protos.headway.v1 import admin_pb2_grpc
@@ -84,7 +85,8 @@ async def serve_admin(
     public = AdminService(viewer, reports, rules, any_job=False, audit=audit)
     servers: list[grpc.aio.Server] = []
     # The few users that may open admin.sock need no limit of their own.
-    fronts = Front(folder / _INNER_ADMIN, MOST), Front(folder / _INNER_STATUS)
+    failed = controller.tasks.counting("admin-front")
+    fronts = Front(folder / _INNER_ADMIN, MOST, failed), Front(folder / _INNER_STATUS, failed=failed)
     try:
         bind(folder / ADMIN_SOCKET, 0o600, None, fronts[0].listen)
         bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, fronts[1].listen)
@@ -97,16 +99,12 @@ async def serve_admin(
         try:
             async with task_group() as ending:
                 for server in servers:
-                    ending.create_task(_stop(server))
+                    ending.create_task(end(server, _GRACE_S))
         finally:
             try:
                 await fronts[0].close()
             finally:
                 await fronts[1].close()
-
-
-async def _stop(server: grpc.aio.Server) -> None:
-    await server.stop(_GRACE_S)
 
 
 async def _serve(service: AdminService, path: Path) -> grpc.aio.Server:

@@ -201,6 +201,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     yield event
         finally:
             watchers[uid] -= 1
+            if not watchers[uid]:
+                del watchers[uid]
 
     async def _view(self, context: _Context) -> CycleView:
         async with refusing(context):

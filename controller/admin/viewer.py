@@ -51,7 +51,7 @@ class Viewer:
         self.profiling = profiling
         self.starts = starts
         self.watchers: Counter[int | None] = Counter()
-        """Number of WatchEvents calls by uid."""
+        """Number of WatchEvents calls by uid. Bound: the calls under way."""
         self._view: CycleView | None = None
         self._cluster = admin_pb2.Status()
         self._queue: tuple[CycleView, admin_pb2.Queue] | None = None

@@ -55,7 +55,8 @@ class AgentCommands:
     def __init__(self, sender: CommandSender) -> None:
         self._sender = sender
         self._open: dict[str, PendingCommand] = {}
-        """By id. A command leaves it when it is answered, withdrawn or too old: as many as preemptions and profiles under way."""
+        """By id. A command leaves it when it is answered, withdrawn or too old: as many as preemptions and profiles under way.
+        Bound: see the sentence before."""
 
     def send(self, pending: PendingCommand) -> PendingCommand:
         """Send a command now and on every new stream."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import grpc
@@ -50,10 +50,15 @@ class NodeStatus:
 class NodeTable:
     """Invariant: at most one stream for each node."""
 
-    def __init__(self, max_nodes: int) -> None:
+    def __init__(self, max_nodes: int, now: Callable[[], float] = time.time) -> None:
+        """`now`: Unix time, seconds; `forget` has to be called with times of the same clock."""
         self._max_nodes = max_nodes
+        self._now = now
         self._streams: dict[str, AgentStream] = {}
+        """Open streams, at most `max_nodes`. Bound: `max_nodes`."""
         self._nodes: dict[str, NodeStatus] = {}
+        """Nodes of Slurm whose agents are connected, or have been within a day (`forget`).
+        Bound: the names that Slurm has had for nodes within a day."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
@@ -88,8 +93,8 @@ class NodeTable:
         self._nodes[stream.node] = NodeStatus(
             node=stream.node,
             connected=True,
-            since_s=time.time(),
-            last_seen_s=time.time(),
+            since_s=self._now(),
+            last_seen_s=self._now(),
             version=hello.agent_version,
             boot_id=hello.boot_id,
             run_id=hello.run_id,
@@ -107,7 +112,7 @@ class NodeTable:
             return  # a later stream of the node has taken its place
         del self._streams[stream.node]
         status = self._nodes[stream.node]
-        status.connected, status.since_s, status.last_seen_s = False, time.time(), stream.last_seen_s
+        status.connected, status.since_s, status.last_seen_s = False, self._now(), stream.last_seen_s
         log.info("agent_gone", node=stream.node)
 
     def note_report(self, arrival: Arrival) -> None:

@@ -30,6 +30,7 @@ class ProfileRequests:
     def __init__(self, agents: _Agents) -> None:
         self._commands = AgentCommands(agents)
         self._answered: dict[str, asyncio.Event] = {}
+        """Set when a node has answered, by id of the request. Bound: the calls under way."""
         agents.listeners.append(self.on_report)
 
     async def request(

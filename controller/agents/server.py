@@ -38,7 +38,7 @@ from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
 from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
-from policies.serving.runtime.listen import make_way, remove, umask
+from policies.serving.runtime.listen import end, make_way, remove, umask
 from policies.serving.runtime.strict_requests import StrictRequests
 from policies.serving.runtime.tasks.supervise import Tasks, cancelled_by_others
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
@@ -84,6 +84,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._endpoint = _endpoint(settings, trusted=seal is not None)
         self.listeners: list[Listener] = [listener]
         self.on_connect: list[ConnectListener] = []
+        """Bound: the controller's own parts."""
         self._admission = Admission(seal, settings.uids, knows)
         self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
         self._refusals = Refusals()
@@ -151,7 +152,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             last.push_async_callback(self._running.aclose)
             for stream in self._table.streams():
                 stream.end(grpc.StatusCode.UNAVAILABLE, "the controller is ending")
-            await self._server.stop(_GRACE_S)
+            await end(self._server, _GRACE_S)
 
     def _listen(self) -> Endpoint:
         try:

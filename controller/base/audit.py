@@ -47,7 +47,8 @@ class AuditLog:
         # The level of the settings does not apply: these lines are a record, not a diagnosis.
         self._log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
         self._refused: dict[int | None, tuple[float, int]] = {}
-        """Begin of the minute, and refused requests within it, by uid; at most `_MOST_USERS`, the oldest are dropped."""
+        """Begin of the minute, and refused requests within it, by uid; at most `_MOST_USERS`, the oldest are dropped.
+        Bound: `_MOST_USERS`."""
 
     @property
     def trouble(self) -> str:

@@ -140,8 +140,7 @@ class ControllerSettings(BaseModel):
     preemption_within_s: Annotated[float, Field(ge=1, le=3570)] = 60.0
     """Time that a job has to save; when it is over, the job continues to train on its nodes."""
     preemption_still_s: Annotated[float, Field(ge=2, le=3600, validate_default=True)] = 120.0
-    """Longest pause of the ranks, from the beginning of the save until the job is stopped; after it they continue to train. It
-    has
+    """Longest pause of the ranks, from the beginning of the save until the job is stopped; after it they continue to train. It has
     to be more than preemption_within_s."""
     preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
     """Shortest run after which a job may be stopped. The threshold also stops no job that is expected to end within this time."""
@@ -152,8 +151,7 @@ class ControllerSettings(BaseModel):
     """Maximum number of stops of one job within an hour. Attempts that were called off count too."""
     preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
     """Maximum number of stops by threshold and policies together within an hour, in all partitions. Attempts count too. Jobs that
-    make room
-    for one job together are stopped only if the budget suffices for all of them."""
+    make room for one job together are stopped only if the budget suffices for all of them."""
     user_changes_per_hour: Annotated[int, Field(ge=0, le=1000)] = 6
     """Maximum number of changes within an hour that a user may request for jobs of their own: `headway preempt`, `move`, `resize`
     and `profile JOBID`. Refused requests do not count. 0 = users change nothing. Root and the controller's user have no such
@@ -162,13 +160,11 @@ class ControllerSettings(BaseModel):
     """Contention sensitivity from which on a job is to be moved: at 1.5, its training steps take 50 % longer than without other
     jobs on its nodes and links. Values with a confidence below 50 % do not count."""
     contention_clear: Annotated[float, Field(gt=1, le=100, validate_default=True)] = 1.2
-    """Contention sensitivity below which a job is no longer to be moved. It has to be less than contention_threshold, by more
-    than
+    """Contention sensitivity below which a job is no longer to be moved. It has to be less than contention_threshold, by more than
     the values of one job vary from window to window."""
     contention_sustained_s: Annotated[float, Field(ge=0, le=86400)] = 120.0
     """Time for which a job's contention sensitivity has to stay above the threshold before one of the jobs that slow each other
-    down
-    is moved. It is counted in windows of agents_window_s."""
+    down is moved. It is counted in windows of agents_window_s."""
 
     metrics_address: Annotated[str, AT_START] = "127.0.0.1:19341"
     """Address on which Prometheus metrics are served, host:port; empty = not at all. Every user who can reach the address can

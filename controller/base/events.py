@@ -68,6 +68,7 @@ class EventLog:
         self._file = file
         self._recent: deque[LoggedEvent] = deque(maxlen=KEPT)
         self._listeners: set[asyncio.Queue[LoggedEvent]] = set()
+        """Queues of the calls that watch events. Bound: these calls, which the Admin service limits."""
         self._read_users: Callable[[], Mapping[str, str]] = dict
         self._users: Mapping[str, str] | None = None
         if file is not None:

@@ -1,7 +1,6 @@
 """Writes the measurements of this cluster as a file for the simulator: `headway-sim run --profiles FILE`.
 
-A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there are
-enough
+A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there are enough
 measurements. Localities, scalings and pairs come from the simulator's fits, with their defaults where nothing was measured.
 """
 

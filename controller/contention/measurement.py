@@ -98,8 +98,10 @@ class Measurement:
         self.window_s = window_s
         self.known: ContentionByRun = NO_CONTENTION
         self.listeners: list[Listener] = []
+        """Bound: the controller's own parts."""
         self.impaired: Mapping[int, str] = {}
-        """Numbers of the jobs whose GPUs were throttled or failed within the newest windows, and the causes ("power,thermal")."""
+        """Numbers of the jobs whose GPUs were throttled or failed within the newest windows, and the causes ("power,thermal").
+        Bound: the jobs of these windows; replaced at each update."""
         self.connected = 0
         """Number of connected agents at the last update."""
         self.agents = agents

@@ -40,6 +40,7 @@ class Rehearsals:
     def __init__(self) -> None:
         """Start without answers."""
         self._answers: dict[RunKey, _Answer] = {}
+        """Newest answer on each move. Bound: the moves that are advised now."""
         self._turn: RunKey | None = None
 
     def begin(self, advice: Sequence[Advice], now_s: float) -> None:

@@ -54,9 +54,11 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._profiled: dict[RunKey, frozenset[int]] = {}
+        """Neighbours of each run when it was profiled. Bound: the present runs."""
         self._now: dict[RunKey, frozenset[int]] = {}
+        """Present neighbours of each run. Bound: the present runs."""
         self._requests: dict[int, deque[float]] = defaultdict(deque)
-        """Times of the newest requests, by job."""
+        """Times of the newest requests, by job. Bound: the requests of the last hour."""
 
     def see(self, found: Contention) -> None:
         """Note the neighbours of a run's newest window. Those of its first window count as those of its first profile."""

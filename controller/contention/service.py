@@ -50,13 +50,14 @@ class ContentionService:
     def __init__(self, controller: ControllerView, window_s: float, agents: StoreAccess | None = None) -> None:
         """`window_s`: length of the measured windows. Without agents, jobs share nodes only."""
         self.advice: Mapping[RunKey, StandingAdvice] = {}
-        """Advised moves, the most urgent first."""
+        """Advised moves, the most urgent first. Bound: the running jobs."""
         self.stays: Mapping[RunKey, str] = {}
-        """Runs that should move but cannot now, and why."""
+        """Runs that should move but cannot now, and why. Bound: the running jobs."""
         self._controller = controller
         self._window_s = window_s
         self._agents = agents
         self._slow: SlowRuns = {}
+        """Runs that are slow now, and since when. Bound: the running jobs."""
         self._result: CycleResult | None = None
         self._news = asyncio.Event()
         self._rehearsals = Rehearsals()

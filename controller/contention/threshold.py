@@ -2,8 +2,7 @@
 
 A job should move when its contention sensitivity (CS) has reached `contention_threshold`, and has not been below `contention_clear`
 since, for `contention_sustained_s` of measured time. Of a group of jobs that slow each other down, one is moved, then the others
-are
-measured again. Only jobs with a CS of `contention_clear` or above move: a job that is as fast as alone hardly uses the shared
+are measured again. Only jobs with a CS of `contention_clear` or above move: a job that is as fast as alone hardly uses the shared
 resource.
 """
 

@@ -66,7 +66,7 @@ class Cycle:
         self._observer = Observer(knowledge)
         self._keeper = LedgerKeeper(journal, ledger, events)
         self._hold_files = HoldFiles(holds, events)
-        self._stops = PolicyStops(preemptions, events)
+        self._stops = PolicyStops(preemptions, events, clock.monotonic)
         self._slurm_preemption = SlurmPreemption(preemptions, ledger, events, lambda: knowledge.preemption)
         self._decisions = DecisionLog(journal, events, clock)
         self.verbs = JournaledVerbs(client, journal, events, clock, progress, before_change)
@@ -77,11 +77,16 @@ class Cycle:
         self._errands = PreemptionErrands(self.verbs, preemptions)
         self._marks = JobMarks(self.verbs, preemptions)
 
-    async def run(self, snapshot: SlurmSnapshot, holds: Holds | None = None) -> CycleResult:
-        """Carry out the whole cycle for this snapshot. `holds`: users' holds, read before the snapshot."""
+    async def run(
+        self, snapshot: SlurmSnapshot, holds: Holds | None = None, newest_step: int | None = None
+    ) -> CycleResult:
+        """Carry out the whole cycle for this snapshot.
+
+        `holds`: users' holds, read before the snapshot. `newest_step`: number of the journal's newest step at that time.
+        """
         begun_s = self._clock.monotonic()
         self._events.know(lambda: {job.key.job_id: job.user for job in snapshot.jobs})
-        changes = self._keeper.update(snapshot, self._settings())
+        changes = self._keeper.update(snapshot, self._settings(), newest_step)
         self._applier.keep(self._keeper.jobs)
         self._preemptions.update(snapshot)
         self._hold_files.tidy(holds or {}, snapshot)

@@ -19,7 +19,8 @@ class HoldFiles:
         self._folder = folder
         self._events = events
         self._late: set[str] = set()
-        """Jobs that Slurm has started in spite of their holds, as of the last snapshot."""
+        """Jobs that Slurm has started in spite of their holds, as of the last snapshot.
+        Bound: the jobs of one snapshot."""
 
     def tidy(self, holds: Holds, snapshot: SlurmSnapshot) -> None:
         """Remove holds that have become their users' own, or have no effect any more. `holds` were read before the snapshot."""
@@ -27,7 +28,7 @@ class HoldFiles:
         if own:
             holds = {**holds, **self._write(own)}
         self._report_late(holds, snapshot)
-        done = settled(holds, snapshot.jobs)
+        done = settled(holds, snapshot)
         if not done:
             return
         try:

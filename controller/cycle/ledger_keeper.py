@@ -41,14 +41,16 @@ class LedgerKeeper:
         self._ledger = ledger
         self._events = events
         self.jobs: dict[JobKey, SlurmJob] = {}
-        """Jobs in scope, as of the last snapshot."""
+        """Jobs in scope, as of the last snapshot. Bound: the jobs of one snapshot."""
         self._scope: frozenset[str] = frozenset()
         """Partitions by which these jobs are in scope."""
         self._history = (0, 0)
         """Maximum and minimum number of runs for an estimate."""
         self._runs: list[RunRecord] = []
-        """Jobs that have ended, until a cycle succeeds and reports them."""
+        """Jobs that have ended, until a cycle succeeds and reports them. Bound: `_MOST_UNREPORTED`."""
         self._first = True
+        self._missed = False
+        """True if the last snapshot had no news of a job with facts in the ledger; it may have been requeued before the first."""
 
     def take_runs(self) -> tuple[RunRecord, ...]:
         """Return the jobs that have ended since this was called last."""
@@ -61,35 +63,54 @@ class LedgerKeeper:
             (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
         )
 
-    def update(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> JobChanges:
-        """Bring ledger and journal up to date with the changes since the snapshot before. Raises JournalError."""
+    def update(
+        self, snapshot: SlurmSnapshot, settings: ControllerSettings, newest_step: int | None = None
+    ) -> JobChanges:
+        """Bring ledger and journal up to date with the changes since the snapshot before. Raises JournalError.
+
+        `newest_step`: number of the journal's newest step when the reading of the snapshot began; None: no step is newer.
+        """
         partitions, before = frozenset(settings.partitions), self.jobs
         self._history = (settings.history_runs, settings.history_min_runs)
         jobs = scoped(snapshot.jobs, partitions, before if partitions == self._scope else None)
+        unread = self._unread(snapshot)
+        jobs |= scoped([job for key, job in before.items() if key.job_id in unread], partitions)
         with self._ledger.all_or_nothing():
-            if self._first:
+            if self._first or self._missed:
                 self._settle_absence(snapshot)
+            if self._first:
                 self._rebuild(snapshot, jobs)
             found = changes(before, jobs, lambda job, former: may_be_same(job, former, self._ledger))
             touched = self._apply_changes(found, before, snapshot)
             runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
-            if found.gone or self._first:
+            if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
-                forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
+                there = {job.key for job in snapshot.jobs}
+                forgotten = {key for key in self._ledger.keys() - there if key.job_id not in unread}
                 self._ledger.forget(forgotten)
                 touched |= forgotten
             self._record_ended(found, runs, jobs, snapshot.time_s, touched)
             touched |= {key for key in list(self._ledger.relocations) if self._has_arrived(jobs.get(key))}
             if touched:
                 self._journal.save_jobs(self._ledger, touched)
-            self._settle_intents(jobs, snapshot.time_s)
+            self._settle_intents(snapshot, newest_step)
             if self._first:
                 self._ledger.set_estimates(self._journal.estimates(*self._history))
                 self._journal.found_all()  # last: if anything before it fails, the next cycle repeats all of it
-        self.jobs, self._scope, self._first = jobs, partitions, False
+        self.jobs, self._scope, self._first, self._missed = jobs, partitions, False, bool(unread)
         self._runs = (self._runs + runs)[-_MOST_UNREPORTED:]
         self._report(found)
         return found
+
+    def _unread(self, snapshot: SlurmSnapshot) -> frozenset[str]:
+        """Return the ids of known jobs that are not in the snapshot and may exist all the same."""
+        if not snapshot.unread:
+            return frozenset()
+        known = {key.job_id for key in self._ledger.keys() | self.jobs.keys()}
+        unread = snapshot.unread_of(known - {job.key.job_id for job in snapshot.jobs})
+        # A task that has started has a record of its own, so it is none of the others' unread records.
+        own = {key.job_id: job.raw_id for key, job in self.jobs.items() if job.phase is not Phase.PENDING}
+        return frozenset(job_id for job_id in unread if own.get(job_id) is None or own[job_id] in snapshot.unread)
 
     def _apply_changes(
         self, found: JobChanges, before: Mapping[JobKey, SlurmJob], snapshot: SlurmSnapshot
@@ -127,7 +148,8 @@ class LedgerKeeper:
     def _settle_absence(self, snapshot: SlurmSnapshot) -> None:
         """Move the facts of jobs that were requeued while the controller was away to their new identities."""
         known = self._ledger.keys()
-        lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs}}
+        # Requeues of jobs that this controller has seen are among the changes.
+        lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs} - self.jobs.keys()}
         for job in snapshot.jobs:
             old = lost.get(job.key.job_id)
             if old is None or job.key in known:
@@ -175,15 +197,23 @@ class LedgerKeeper:
         """Note that a relocated job runs again. Returns whether the ledger has changed."""
         return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
 
-    def _settle_intents(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
+    def _settle_intents(self, snapshot: SlurmSnapshot, newest_step: int | None) -> None:
         """After a restart, or when slurmctld did not answer, record the present state of its job as the outcome of each open step.
 
-        A release has been done if the job is not held. A later step of this process waits for the next snapshot.
+        A release has been done if the job is not held, whether it is still in scope or not. A step that is newer than the reading
+        waits for the next snapshot, and so does one for a job that this snapshot has no news of.
         """
+        steps = self._journal.open_intents()
+        if not steps:
+            return
+        jobs = {job.key: job for job in snapshot.jobs}
         outcomes: dict[int, str] = {}
-        for intent in self._journal.open_intents():
-            if intent.time_s > now_s and not self._first:
+        unread = snapshot.unread_of(intent.key.job_id for intent in steps)
+        for intent in steps:
+            if intent.key.job_id in unread:
                 continue
+            if newest_step is not None and intent.number > newest_step:
+                continue  # compared by number, not by time: clocks may be set back
             job = jobs.get(intent.key)
             outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
             if job is not None and not job.held and intent.verb == "release":
@@ -191,7 +221,7 @@ class LedgerKeeper:
             outcomes[intent.number] = outcome
             log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
         if outcomes:
-            self._journal.settle(outcomes, now_s)
+            self._journal.settle(outcomes, snapshot.time_s)
 
 
 def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:

@@ -51,7 +51,8 @@ class Settling:
         interrupted = [key for key in observation.twice_marked if key not in handed]
         await self._hand_over.finish(interrupted)
         changed = [*handed, *interrupted, *await self._adopt(observation, handed)]
-        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in handed}
+        may_give = self._applier.may_give
+        to_slurm = {key: why for key, why in observation.to_yield.items() if key not in handed and may_give(key)}
         refused = overdue(observation, self._ledger, start_grace_s)
         refused = {key: why for key, why in refused.items() if key not in handed}
         if refused:

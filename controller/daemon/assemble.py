@@ -48,6 +48,7 @@ from policies.api import load_policy, parse_policy
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
+from policies.serving.runtime.tasks.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +68,8 @@ async def run_controller(path: Path) -> None:
         turn = controller_turn(settings.runtime_dir, settings.slurm_timeout_s, clock, permitted=leadership.check)
         client = MeteredClient(await open_client(settings, before_change=turn.check), clock)
         stack.push_async_callback(client.close)
-        connect = partial(PolicyClient, trusted=trusted_users(settings))
+        tasks = Tasks(monotonic=clock.monotonic, now=clock.now)
+        connect = partial(PolicyClient, trusted=trusted_users(settings), failed=tasks.counting("relay"))
         decider = Decider(
             endpoint=connect(settings.policy_address),
             fallback=load_policy(*parse_policy(settings.fallback_policy)),
@@ -80,7 +82,16 @@ async def run_controller(path: Path) -> None:
         audit = AuditLog(clock, settings.audit_path)
         trail = AuditTrail(audit)
         controller = Controller(
-            settings, client, decider, journal, clock, connect=connect, events=events, audit=trail, turn=turn
+            settings,
+            client,
+            decider,
+            journal,
+            clock,
+            connect=connect,
+            events=events,
+            audit=trail,
+            turn=turn,
+            tasks=tasks,
         )
         await _serve_beside(stack, controller, audit)
         await stack.enter_async_context(

@@ -67,9 +67,11 @@ class Controller:
         events: EventLog | None = None,
         audit: AuditTrail | None = None,
         turn: Turn | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         """`connect` makes an endpoint from an address, for `headway policy use`. Without `events` they are not kept on disk,
-        without `audit` no request is recorded. `turn` is given if the client checks it before its commands, too."""
+        without `audit` no request is recorded. `turn` is given if the client checks it before its commands, too, and
+        `tasks` if others count failures there, too."""
         self.settings = settings
         self.client = client
         self.decider = decider
@@ -81,11 +83,12 @@ class Controller:
         self.health = Health(started_s=clock.now(), begun_at_s=clock.monotonic())
         self.last: CycleResult | None = None
         self.listeners: list[CycleListener] = []
+        """Bound: the services, each once."""
         self.knowledge = Knowledge()
         self.preemptions = PreemptionManager(
             self._current_settings, journal, self.ledger, self.events, clock, clock.monotonic
         )
-        self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now)
+        self.tasks = Tasks(monotonic=clock.monotonic, now=clock.now) if tasks is None else tasks
         self.outcomes = OutcomeQueue()
         self._audit = audit
         if audit is not None:
@@ -222,7 +225,8 @@ class Controller:
         await self._slurm_settings.read(wake)
         begun_s = self.clock.monotonic()
         self._pause.reading_begins()
-        holds = self._holds.read()  # before the snapshot, which then shows the state of their jobs
+        # Before the snapshot, which then shows the state of these jobs, and the outcome of these steps.
+        holds, newest_step = self._holds.read(), self.journal.newest_step()
         snapshot = await self.client.snapshot()
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
@@ -231,7 +235,7 @@ class Controller:
             self._audit.note_holds(holds, snapshot)
         self._broken_off += 1
         await let_others_run()
-        result = await self._cycle.run(snapshot, holds)
+        result = await self._cycle.run(snapshot, holds, newest_step)
         # Without a decision, a server that was restarted is not known yet.
         if result.decided is None or self.decider.description_is_old:
             await self.decider.refresh()

@@ -31,7 +31,8 @@ class Changeovers:
         self._free_s: deque[float] = deque(maxlen=NEWEST)
         self._start_s: deque[float] = deque(maxlen=NEWEST)
         self._decided: dict[JobKey, float] = {}
-        """Time of the state on which the start of each job was decided that Slurm has not started yet."""
+        """Time of the state on which the start of each job was decided that Slurm has not started yet.
+        Bound: the jobs that are starting."""
         self._last_s = self._since_s = float("inf")
         """Time of the last state, and that of the first state since which no cycle has failed."""
 

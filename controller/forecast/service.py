@@ -44,6 +44,7 @@ class StartForecasts:
         self._journal, self._tracks = journal, tracks
         self.changeovers = Changeovers()
         self._estimates: Mapping[JobKey, StartEstimate] = {}
+        """Bound: the jobs that waited at the last forecast."""
         self._known: frozenset[JobKey] = frozenset()
         """Jobs that waited at the last forecast."""
         self._made_s = -math.inf

@@ -27,9 +27,9 @@ class NotificationSource:
         self._send = send
         self._first = True
         self._stops: dict[str, int] = {}
-        """Job id → number of the preemption that was notified last."""
+        """Job id → number of the preemption that was notified last. Bound: `_MOST_STOPPED`."""
         self._nodes_before: dict[str, frozenset[str]] = {}
-        """Job id → nodes of the run that was stopped, until the job runs again."""
+        """Job id → nodes of the run that was stopped, until the job runs again. Bound: `_MOST_STOPPED`."""
         for row in controller.preemptions.open.values():
             if row.stopped_s is not None:
                 self._remember(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,10 @@ STATIC = np.dtype(
 """Values that do not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns. `epochs`
 and `steps` are those that its user states; NaN: not stated. From `cpus` on they are what Slurm's order depends on: CPUs and memory
 of the whole job, the nice value, and the time from which it may start (NaN: its submission)."""
+STATIC_ROW = struct.Struct(
+    "=" + "".join({"f": "d", "i": "q", "b": "?"}[STATIC[name].kind] for name in STATIC.names or ())
+)
+"""Packs one row of `STATIC`: several times faster than an assignment to an array, for each of 100,000 jobs at the first cycle."""
 _OF_ORDER = ("cpus", "memory_mib", "nice", "eligible_time_s")
 
 

@@ -1,8 +1,7 @@
 """Dependencies of held jobs, met or not.
 
-slurmctld does not evaluate the dependencies of a held job (measured on 22.05), so Headway evaluates them. A job whose
-dependencies seem met is offered to the policy; Slurm has the last word, and evaluates them again when the job is released. A job
-whose
+slurmctld does not evaluate the dependencies of a held job (measured on 22.05), so Headway evaluates them. A job whose dependencies
+seem met is offered to the policy; Slurm has the last word, and evaluates them again when the job is released. A job whose
 dependency can never be met is given to Slurm, which cancels it or lets it wait as the site has set (kill_invalid_depend).
 """
 

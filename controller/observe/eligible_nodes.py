@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ class UnsupportedRequestError(Exception):
     """The job has a request that only Slurm itself can place; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Demand:
+class _Demand(NamedTuple):
     """Everything that a mask depends on."""
 
     partition: str
@@ -50,9 +49,18 @@ class EligibleNodes:
         self._reservations = {reservation.name: reservation for reservation in snapshot.reservations}
         self._now_s = snapshot.time_s
         self._rows: dict[Hashable, int] = {}
+        """Row of each demand. Bound: `kept`, by which the observer replaces this object."""
         self._eventually: dict[Hashable, Mask] = {}
+        """Bound: `kept`."""
         self._by_content: dict[bytes, int] = {}
+        """Row of each mask by its bytes. Bound: as many as `masks`."""
         self.masks: list[Mask] = []
+        """Bound: the observer replaces this object when there are too many."""
+
+    @property
+    def kept(self) -> int:
+        """Number of demands that are kept, those of past jobs included."""
+        return max(len(self._rows), len(self._eventually))
 
     @property
     def signature(self) -> Hashable:
@@ -148,6 +156,8 @@ class EligibleNodes:
         return row
 
     def _barred(self, job: SlurmJob) -> frozenset[str]:
+        if not self._reservations:
+            return frozenset()
         return frozenset(
             name
             for name, reservation in self._reservations.items()

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from controller.observe.columns import STATIC
+from controller.observe.columns import STATIC_ROW
 from controller.observe.elastic_range import elastic_shape
-from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, UnsupportedRequestError
+from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, Mask, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, shape_of
@@ -75,6 +75,9 @@ class Nodes:
     users: dict[str, int]
     """Numbers given to user names so far; it grows."""
     _usable: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
+    _fitting: dict[tuple[JobShape, tuple[float, float], int], bool] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def most_gpus(self) -> int:
@@ -95,14 +98,27 @@ class Nodes:
             self._usable[demand] = self._compute_usable(*demand)
         return self._usable[demand]
 
+    def has_room(self, shape: JobShape, per_gpu: tuple[float, float], node_set: int) -> bool:
+        """Return whether a job of that shape fits on the empty nodes of a set. `per_gpu`: its CPUs and memory in MiB."""
+        demand = (shape, per_gpu, node_set)
+        found = self._fitting.get(demand)
+        if found is None:
+            if len(self._fitting) >= _MOST_KEPT:
+                self._fitting.clear()
+            usable = self.usable_gpus(*per_gpu)
+            found = _enough(shape, usable if node_set < 0 else usable[self.eligible.masks[node_set]])
+            self._fitting[demand] = found
+        return found
+
     def _compute_usable(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         usable = self.gpus
         for has, wants in ((self.cpus, cpus_per_gpu), (self.memory_mib, memory_mib_per_gpu)):
             if wants > 0:
-                usable = np.where(has > 0, np.minimum(usable, ((has + _SLACK) / wants).astype(np.int64)), usable)
+                usable = np.where(has > 0, np.minimum(usable, (has + _SLACK) / wants).astype(np.int64), usable)
         return usable
 
 
+_NUMBERS = re.compile(r"\d+")
 _SLACK = 1e-6
 _MOST_KEPT = 500
 
@@ -166,11 +182,14 @@ def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int
     required = job.request.required_nodes
     if required and shape.min_nodes > len(required):
         return -1, "asks for certain nodes and for others in addition (--nodelist with more nodes)", ""
-    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
+    per_gpu = _per_gpu(job, job.request, shape)
+
+    def fits(mask: Mask) -> bool:
+        return _enough(shape, nodes.usable_gpus(*per_gpu)[mask])
+
     try:
-        node_set = nodes.eligible.node_set(job, lambda mask: _enough(shape, usable[mask]))
-        here = usable if node_set < 0 else usable[nodes.eligible.masks[node_set]]
-        if _enough(shape, here) or _enough(shape, usable[nodes.eligible.eventually(job)]):
+        node_set = nodes.eligible.node_set(job, fits)
+        if nodes.has_room(shape, per_gpu, node_set) or fits(nodes.eligible.eventually(job)):
             return node_set, "", ""
     except UnsupportedRequestError as error:
         return -1, str(error), ""
@@ -214,8 +233,7 @@ def _nodes_without(
 ) -> int:
     """Return the row of its node set without those nodes; with them, if it would not fit on the others even when they are empty."""
     found = _nodes_under_constraint(job, shape, nodes, replace(constraint, avoid=constraint.avoid | unfit), otherwise)
-    usable = nodes.usable_gpus(*_per_gpu(job, job.request, shape))
-    return found if _enough(shape, usable if found < 0 else usable[nodes.eligible.masks[found]]) else otherwise
+    return found if nodes.has_room(shape, _per_gpu(job, job.request, shape), found) else otherwise
 
 
 def _enough(shape: JobShape, usable: Column) -> bool:
@@ -242,13 +260,12 @@ def _shape_allocated(job: SlurmJob) -> JobShape:
 def _static(
     job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes, own: ResourceRequest
 ) -> bytes:
-    row = np.zeros(1, dtype=STATIC)
     options = read_user_options(job.comment)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.occupies_nodes
     cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
     shape, least, most = elastic_shape(own, shape, options, nodes.all_gpus)
-    row[0] = (
+    return STATIC_ROW.pack(
         job.key.submit_time_s,
         job.start_time_s if runs else np.nan,
         shape.num_gpus,
@@ -273,7 +290,6 @@ def _static(
         job.nice,
         np.nan if job.eligible_time_s is None else job.eligible_time_s,
     )
-    return row.tobytes()
 
 
 def _memory_mib(request: ResourceRequest, shape: JobShape) -> float:
@@ -286,4 +302,4 @@ def _order(job: SlurmJob, ledger: Ledger) -> tuple[int, ...]:
     """Return submit time, then id by number: 9 before 10, task 2 before task 11. A requeued job keeps its first submit time."""
     served = ledger.served.get(job.key)
     submit_s = job.key.submit_time_s if served is None else served.first_submit_s
-    return (submit_s, *(int(part) for part in re.findall(r"\d+", job.key.job_id)))
+    return (submit_s, *map(int, _NUMBERS.findall(job.key.job_id)))

@@ -24,7 +24,7 @@ class Knowledge:
         """Settings and shares behind Slurm's priorities; None: not known."""
 
         self.gpu_layouts: Layouts = {}
-        """The GPUs inside nodes; empty: not known."""
+        """The GPUs inside nodes; empty: not known. Bound: the nodes of the cluster file."""
 
     def set_measured(self, measured: ContentionByRun, models: KnownModels | None) -> None:
         """Set the contention of running jobs and the profiles of models; they are part of the next snapshot."""

@@ -116,6 +116,8 @@ class ModelColumns:
 
     def __init__(self) -> None:
         self._last: dict[Hashable, _Seen] = {}
+        """What jobs of each user and name have trained last. Bound: `_MOST_REMEMBERED`, and the jobs of one
+        snapshot."""
 
     def added(
         self, state: ClusterState, visible: Sequence[JobRow], measured: ContentionByRun, known: KnownModels | None

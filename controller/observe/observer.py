@@ -36,6 +36,8 @@ _RESERVATIONS_HOLD_S = 30.0
 _MOST_USERS = 1000
 """Maximum number of user names to keep. They are sent to the policy with every snapshot; beyond this, those of past jobs are
 dropped."""
+_MOST_DEMANDS = 10_000
+"""Number of different demands for nodes, of past jobs too, from which on they are forgotten, if they are twice as many as jobs."""
 _MOST_NODE_SETS = 1000
 """Maximum number of node sets to keep. Sets of past jobs are sent to the policy with every snapshot; beyond this, all are
 computed again."""
@@ -88,14 +90,17 @@ class Observer:
         """Rows by identity of the SlurmJob: clients return the same object while nothing has changed.
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
+        Bound: the jobs of one snapshot.
         """
         self._constraints: dict[JobKey, RelocationConstraint] = {}
-        """Relocation constraints with which the rows were computed."""
+        """Relocation constraints with which the rows were computed. Bound: the ledger's constraints."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
-        """Nodes that jobs avoid because Slurm did not start them there, as in the rows."""
+        """Nodes that jobs avoid because Slurm did not start them there, as in the rows.
+        Bound: the ledger's refusals."""
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
+        """Row of each user. Bound: `_MOST_USERS`, or twice the users of one snapshot."""
         self._sequence = 0
         self._model_columns = ModelColumns()
 
@@ -180,8 +185,9 @@ class Observer:
         return self._nodes
 
     def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
-        """Return whether too many users or node sets of past jobs are kept."""
-        if len(nodes.eligible.masks) > _MOST_NODE_SETS:
+        """Return whether too many users, demands or node sets of past jobs are kept."""
+        demands = nodes.eligible.kept
+        if len(nodes.eligible.masks) > _MOST_NODE_SETS or (demands > max(_MOST_DEMANDS, 2 * len(snapshot.jobs))):
             return True
         return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
 

@@ -235,7 +235,7 @@ class PreemptionManager:
         """Update the preemptions by a snapshot of Slurm. Raises JournalError."""
         present = {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None}
         open_ids = frozenset(self._open.rows)
-        self._agents.reports.keep(present | open_ids, {node.name for node in snapshot.nodes})
+        self._agents.reports.keep(present | open_ids | snapshot.unread, {node.name for node in snapshot.nodes})
         self.called_off.update(snapshot, open_ids)
         if self._open:
             wanted = {attempt.row.job_id for attempt in self._open.all}
@@ -245,7 +245,8 @@ class PreemptionManager:
                 if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
                     jobs[job_id] = job
             for attempt in self._open.all:
-                self._update(attempt, jobs.get(attempt.row.job_id))
+                if attempt.over or attempt.row.raw_id not in snapshot.unread:
+                    self._update(attempt, jobs.get(attempt.row.job_id))
         self.tick()
 
     def _update(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:

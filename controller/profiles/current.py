@@ -1,7 +1,6 @@
 """Present contention of running jobs, by run. Pure functions, except for reading the store.
 
-A job's contention sensitivity (CS) is that of its newest window. It is valid for a short time, and only until a neighbour comes
-or
+A job's contention sensitivity (CS) is that of its newest window. It is valid for a short time, and only until a neighbour comes or
 goes.
 """
 

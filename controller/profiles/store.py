@@ -53,7 +53,7 @@ class StoreSettings:
     keep_first: int = 20
     keep_one_in: int = 20
     keep_receipts_days: float = 30.0
-    """Days that the last report numbers of agents are kept after their last report."""
+    """Days that the last report numbers of agents are kept after their last report, and that nodes are kept."""
 
 
 class ProfileStore(ProfileReader):
@@ -70,9 +70,10 @@ class ProfileStore(ProfileReader):
         self._pruned_profile = 0
         """Row number of the newest profile at the last `prune`."""
         self._gpu_models: dict[str, dict[int, str]] = {}
-        """GPU models of each node, as in the file; only nodes that have reported since the last `prune`."""
+        """GPU models of each node, as in the file; only nodes that have reported since the last `prune`.
+        Bound: these nodes."""
         self._runs: dict[int, SlurmRun] = {}
-        """Slurm's present runs as last stored, by job."""
+        """Slurm's present runs as last stored, by job. Bound: the jobs of one snapshot."""
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
         super().__init__(self._open())
@@ -233,9 +234,15 @@ class ProfileStore(ProfileReader):
                     tables.insert_run(db, run)
         self._runs = noted
 
-    def note_node(self, name: str, link_bits_per_s: int | None) -> None:
-        """Store the speed of the node's fastest network interface."""
+    def note_node(self, name: str, link_bits_per_s: int | None, run_id: str = "", time_s: float = 0.0) -> None:
+        """Store the speed of the node's fastest network interface. The node is kept as long as the receipt of a run of its agent:
+        that of `run_id` begins at `time_s`, or goes on; empty: the agent is not connected."""
         with self._writing() as db:
+            if run_id:
+                db.execute(
+                    "INSERT INTO receipt VALUES (?, ?, 0, 0, ?) ON CONFLICT DO UPDATE SET time_s = excluded.time_s",
+                    (name, run_id, time_s),
+                )
             db.execute(
                 "INSERT INTO node (name, link_bits_per_s) VALUES (?, ?)"
                 " ON CONFLICT DO UPDATE SET link_bits_per_s = excluded.link_bits_per_s",
@@ -302,6 +309,7 @@ class ProfileStore(ProfileReader):
             (newest,) = db.execute("SELECT IFNULL(MAX(id), 0) FROM profile").fetchone()
             db.execute("DELETE FROM run WHERE start_s < ? AND job_id NOT IN (SELECT job_id FROM present)", (kept_s,))
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+            db.execute("DELETE FROM node WHERE name NOT IN (SELECT node FROM receipt)")
         self._pruned_profile = newest
 
     def _thin(self, db: sqlite3.Connection, until_s: float) -> None:

@@ -7,7 +7,7 @@ at once. Every verb that changes something returns the jobs for which it failed,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -60,7 +60,7 @@ class Phase(Enum):
     @property
     def occupies_nodes(self) -> bool:
         """Return whether a job in this phase keeps its GPUs from others."""
-        return self in {Phase.CONFIGURING, Phase.RUNNING, Phase.COMPLETING, Phase.SUSPENDED}
+        return self is not Phase.PENDING and self is not Phase.ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +273,22 @@ class SlurmSnapshot:
     nodes: tuple[SlurmNode, ...]
     partitions: tuple[SlurmPartition, ...]
     reservations: tuple[SlurmReservation, ...]
+    unread: frozenset[int] = frozenset()
+    """Slurm's numbers of jobs that may exist and were not read this time: `jobs` has what was known of them before, or nothing."""
+
+    left_out: int = 0
+    """Number of jobs with a mark of ours that a reading of only such jobs left out, because there are too many."""
+
+    def unread_of(self, job_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of these jobs about which this snapshot has no news: they count as unchanged, and are not gone.
+
+        A task of an array may be on any record, and so is one of them unless it was read.
+        """
+        if not self.unread:
+            return frozenset()
+        wanted = set(job_ids)
+        read = {job.key.job_id for job in self.jobs if job.key.job_id in wanted and job.raw_id not in self.unread}
+        return frozenset(job_id for job_id in wanted - read if not job_id.isdecimal() or int(job_id) in self.unread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TypeVar
 
 from controller.base.errors import SlurmReplyError
 from policies.serving.runtime.hostlist import expand
+from policies.state.gpu_layout import MOST_GPUS
 
 Item = TypeVar("Item", str, int)
 
@@ -17,6 +18,10 @@ _MOST_KEPT = 2_000_000
 """Maximum number of names and numbers in all kept results together: some 150 MB at most."""
 _MOST_TASKS = 4_000_001
 """The largest MaxArraySize that Slurm accepts."""
+_MOST_CPUS = 1 << 16
+"""Slurm counts a node's CPUs in 16 bits."""
+_MOST_INDICES = 4096
+"""More GPUs than any node has for Slurm, MIG instances included."""
 _MOST_DIGITS = 18
 
 
@@ -59,6 +64,27 @@ def expand_nodes(text: str) -> tuple[str, ...]:
 @_kept
 def expand_indices(text: str) -> tuple[int, ...]:
     """Return the array task ids of "0,2-3,10-20:5". A trailing "%5" limits how many run at once and is left out."""
+    return _numbers(text, _MOST_TASKS, "array tasks")
+
+
+@lru_cache(maxsize=4096)
+def cpu_count(text: str) -> int:
+    """Return the number of CPUs in "0-3,8"; 0 for an empty text. Raises SlurmReplyError, also for more than a node can have."""
+    return len(_numbers(text, _MOST_CPUS, "CPUs of a node")) if text else 0
+
+
+@lru_cache(maxsize=4096)
+def gpu_mask(text: str) -> int:
+    """Return the GPUs in "0-3,5", one bit for each; 0 for an empty text, and where an index does not fit into MOST_GPUS bits.
+
+    Raises SlurmReplyError, also for indices that no node has. With MIG a node may have more than MOST_GPUS GPUs.
+    """
+    indices = frozenset(_numbers(text, _MOST_INDICES, "GPUs of a node")) if text else frozenset()
+    return sum(1 << index for index in indices) if max(indices, default=0) < MOST_GPUS else 0
+
+
+def _numbers(text: str, most: int, kind: str) -> tuple[int, ...]:
+    """Return the numbers of a list; each is less than `most`."""
     numbers: list[int] = []
     for item in text.partition("%")[0].split(","):
         span, _, step = item.partition(":")
@@ -66,12 +92,12 @@ def expand_indices(text: str) -> tuple[int, ...]:
         understood = (
             _is_number(first) and _is_number(last or first) and _is_number(step or "1") and bool(dash) == bool(last)
         )
-        tasks = range(int(first), int(last or first) + 1, int(step or 1) or 1) if understood else range(0)
-        if not understood or len(numbers) + len(tasks) > _MOST_TASKS or tasks.start + len(tasks) > _MOST_TASKS:
+        found = range(int(first), int(last or first) + 1, int(step or 1) or 1) if understood else range(0)
+        if not understood or len(numbers) + len(found) > most or (found and found[-1] >= most):
             raise SlurmReplyError(
-                f"not a list of array tasks: {text[:200]!r} (cut off by SLURM_BITSTR_LEN? Headway sets it to 0)"
+                f"not a list of {kind}: {text[:200]!r} (cut off by SLURM_BITSTR_LEN? Headway sets it to 0)"
             )
-        numbers.extend(tasks)
+        numbers.extend(found)
     return tuple(numbers)
 
 

@@ -21,7 +21,7 @@ import structlog
 
 from controller.base.errors import ConfigurationError
 from controller.base.lease import MOST_HOLDS
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, SlurmJob
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, SlurmJob, SlurmSnapshot
 
 log = structlog.get_logger(__name__)
 
@@ -149,16 +149,21 @@ def is_between_hands(job: SlurmJob) -> bool:
     return job.phase is Phase.PENDING and job.held and {HOLD_MARK, USER_HOLD_MARK} <= job.marks
 
 
-def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
+def settled(holds: Holds, snapshot: SlurmSnapshot) -> set[str]:
     """Return the holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
 
-    `jobs` must have been read after `holds`. A job that runs keeps the file of a hold that is for its next run: it will be held
-    when it is requeued, and Headway must then know whose hold it is.
+    `snapshot` must have been read after `holds`; jobs that it has no news of are not gone. A job that runs keeps the file of a hold
+    that is for its next run: it will be held when it is requeued, and Headway must then know whose hold it is.
     """
     if not holds:
         return set()
-    needed: set[str] = set()
+    jobs = snapshot.jobs
+    unread = snapshot.unread_of(holds)
+    needed: set[str] = set(unread)
     for job in jobs:
+        if unread and job.key.job_id in unread:
+            needed.update(_names(job))
+            continue
         if not is_held_by_user(job, holds):
             continue
         if is_to_hand_over(job):

@@ -2,6 +2,9 @@
 
 A release of a job that Headway has placed has no detail. A release of a job that Slurm shall place has the reason as its detail.
 Only the newest release of a submission counts. The order is that of the rows: clocks may be set back.
+
+Bound: after `prune_intents` one reason at most is left for each submission in the tables `job` (jobs that Slurm knows) and `run`
+(`keep_days`, at most `MAX_RUNS`). These rows come on top of the `MAX_INTENTS` newest steps.
 """
 
 from __future__ import annotations
@@ -13,6 +16,11 @@ from controller.slurm.client import JobKey
 from controller.state.journal_rows import encode_key, well_typed
 from controller.state.preemption_table import Read
 
+GIVEN_TO_SLURM_SCHEMA = """
+CREATE INDEX IF NOT EXISTS intent_release ON intent (job_id, submit_time_s)
+    WHERE verb = 'release' AND (outcome IS NULL OR outcome = 'done');
+"""
+"""Index of the releases that count, so that a job with thousands of refused ones costs no more than another."""
 _MOST_ROWS = 50
 _HAPPENED = "{0}.verb = 'release' AND ({0}.outcome IS NULL OR {0}.outcome = 'done')"
 _IS_OVER = (
@@ -65,7 +73,9 @@ def prune_intents(db: sqlite3.Connection, older_than_s: float, most: int) -> Non
         " AND known.submit_time_s = intent.submit_time_s)"
         for table in ("job", "run")
     )
-    db.execute(f"DELETE FROM intent WHERE verb = 'release' AND detail != '' AND {_IS_OVER}")  # noqa: S608 - words of our own
+    # Only releases that count: among thousands that Slurm refused, each would look for a later one that it did not refuse.
+    happened = _HAPPENED.format("intent")
+    db.execute(f"DELETE FROM intent WHERE {happened} AND detail != '' AND {_IS_OVER}")  # noqa: S608 - words of our own
     db.execute(
         "DELETE FROM intent WHERE (done_time_s < ? OR id <= (SELECT MAX(id) FROM intent) - ?)"  # noqa: S608
         f" AND NOT ({_IS_GIVEN} AND ({known}))",

@@ -131,10 +131,12 @@ class Journal:
         self._file.listen(self._write_again)
         self._ledger: Ledger | None = None
         self._not_understood: dict[tuple[JobKey, str], object] = {}
-        """Values in the file that could not be decoded; they stay there until there is a newer value."""
+        """Values in the file that could not be decoded; they stay there until there is a newer value.
+        Bound: the rows of the file when it was read."""
         self._complete = False
         """True when the ledger is complete, so that a file written from it lacks nothing."""
         self._logged: set[str] = set()
+        """Rows that were logged. Bound: `_NAMED`, and one."""
         self.preemptions = PreemptionTable(self._file.read, self._file.writing)
         self.job_notes = JobNoteTable(self._file.read, self._file.writing)
         self.user_changes = UserChangeTable(self._file.read, self._file.writing)
@@ -266,6 +268,11 @@ class Journal:
         ]
         with self._file.writing() as db:
             db.executemany("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", ends)
+
+    def newest_step(self) -> int:
+        """Return the number of the newest step; 0 when there is none. Later steps have greater numbers."""
+        ((number,),) = self._file.read("SELECT IFNULL(MAX(id), 0) FROM intent")
+        return int(number)
 
     def open_intents(self) -> list[Intent]:
         """Return the steps whose end is not known."""

@@ -55,12 +55,13 @@ class JournalFile:
         self._next = path.with_name(f"new-{path.name}")
         """File that will replace the present one, while it is being made."""
         self.notices: list[str] = []
-        """Texts for users on files that could not be used."""
+        """Texts for users on files that could not be used. Bound: `_NOTICES`."""
         self._on_notice: Callable[[str], None] = log.debug
         self._on_renewed: Callable[[], None] = lambda: None
         self._unwritten = False
         """True while the listener to renewals has not finished for the present file."""
         self._renewed_s: list[float] = []
+        """Times at which the file was replaced. Bound: `_MOST_RENEWALS`."""
         self._well = True
         self._ended = False
         """True when `db` was closed and no other file could be opened yet."""

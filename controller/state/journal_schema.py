@@ -7,6 +7,7 @@ still use the file.
 from __future__ import annotations
 
 from controller.base.sqlite_schema import Schema, split_statements
+from controller.state.given_to_slurm import GIVEN_TO_SLURM_SCHEMA
 from controller.state.preemption_table import PREEMPTION_SCHEMA
 from controller.state.user_change_table import USER_CHANGE_SCHEMA
 
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS run (
     num_nodes INTEGER NOT NULL, state TEXT NOT NULL,
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
+CREATE INDEX IF NOT EXISTS run_completed ON run (user, name, end_time_s) WHERE state = 'COMPLETED';
 CREATE INDEX IF NOT EXISTS run_end ON run (end_time_s);
 CREATE TABLE IF NOT EXISTS job_note (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, time_s REAL NOT NULL, waits TEXT NOT NULL, steps INTEGER,
@@ -42,11 +44,14 @@ CREATE TABLE IF NOT EXISTS job_note (
 CREATE INDEX IF NOT EXISTS job_note_time ON job_note (time_s);
 CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+    + GIVEN_TO_SLURM_SCHEMA
     + PREEMPTION_SCHEMA
     + USER_CHANGE_SCHEMA
 )
 """Rows are bounded: `job` and open preemptions by the jobs that Slurm knows, `decision` and `placed` by `keep_decisions`, `note`
-by its names (below), `user_change` by the users' budgets, the rest by `keep_days` and by the numbers below."""
+by its names (below), `user_change` by the users' budgets, the rest by `keep_days` and by the numbers below. Of `intent`, one row
+more may stay for each row of `job` and `run`: the reason why Slurm places the job (given_to_slurm.py). Between two prunings, ten
+minutes apart, tables grow by the rows of that time."""
 JOURNAL = Schema(
     version=2,
     statements=split_statements(SCHEMA),

@@ -62,8 +62,9 @@ class PreemptionTable:
         self._read_rows = read
         self._writing = writing
         self._open: dict[int, Preemption] = {}
-        """Open preemptions, as they were last written."""
+        """Open preemptions, as they were last written. Bound: one for each job."""
         self._logged: set[int] = set()
+        """Rows that were logged. Bound: `_NAMED`, and one."""
 
     def add(self, preemption: Preemption) -> Preemption:
         """Store a new preemption. Returns it with its number; the number that it came with does not count."""

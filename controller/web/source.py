@@ -33,8 +33,9 @@ class Source:
         self._clock = clock
         self._places = asyncio.Semaphore(_CALLS)
         self._kept: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
-        """Answers by user and call; at most `_KEPT`, the oldest are dropped."""
+        """Answers by user and call; at most `_KEPT`, the oldest are dropped. Bound: `_KEPT`."""
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
+        """Locks of the calls that are being made. Bound: `_MOST_LOCKS`, and the calls under way."""
 
     async def status(self, user: str) -> Status:
         """Return the state of controller, policy and cluster. Raises headway_client.HeadwayError, as all calls do."""

@@ -26,6 +26,10 @@ class ReadDeferredError(TimeoutError):
     """The read was not tried, for reasons that lie elsewhere; try again later."""
 
 
+class ReadHangsError(TimeoutError):
+    """The read was not tried, because another one for the same user hangs."""
+
+
 class BoundedReader:
     """Runs reads that may hang.
 
@@ -49,18 +53,20 @@ class BoundedReader:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._hung: set[int] = set()
-        """Uids."""
+        """Uids. Bound: `max_hung`."""
         self._slow: dict[int, TokenBucket] = {}
-        """Seconds by uid: users with slow reads lately, and at most _MAX_SLOW others."""
+        """Seconds by uid: users with slow reads lately, and at most _MAX_SLOW others.
+        Bound: `_MAX_SLOW`, and the users with slow reads lately."""
 
     def call(self, uid: int, work: Callable[[], T]) -> T:
         """Return or raise what `work` does.
 
-        Raises TimeoutError, an OSError, when that takes too long, or when a read for this user hangs already; ReadDeferredError
-        when too many reads for other users hang, or those for this user have taken too long lately.
+        Raises TimeoutError, an OSError, when that takes too long, which need not be the user's fault: on a machine that is short of
+        cores the thread may have had none. ReadHangsError when a read for this user hangs already; ReadDeferredError when too many
+        reads for other users hang, or those for this user have taken too long lately.
         """
         if uid in self._hung:
-            raise TimeoutError(f"a read for uid {uid} hangs")
+            raise ReadHangsError(f"a read for uid {uid} hangs")
         if len(self._hung) >= self._max_hung:
             raise ReadDeferredError(f"reads for {len(self._hung)} users hang")
         started_s = self._monotonic()
@@ -73,11 +79,13 @@ class BoundedReader:
 
     def _count(self, uid: int, started_s: float) -> None:
         now_s = self._monotonic()
-        if now_s - started_s > _QUICK_S:
+        # A read is waited for no longer; if it took longer, the agent itself was stopped meanwhile.
+        taken_s = min(now_s - started_s, self._timeout_s)
+        if taken_s > _QUICK_S:
             if len(self._slow) >= _MAX_SLOW:  # users who never come again
                 self._slow = {each: left for each, left in self._slow.items() if left.left(now_s) < self._slow_s}
             bucket = self._slow.setdefault(uid, TokenBucket(_SLOW_PER_S, self._slow_s, started_s))
-            bucket.spend(now_s, now_s - started_s)
+            bucket.spend(now_s, taken_s)
         elif uid in self._slow and self._slow[uid].left(now_s) >= self._slow_s:
             del self._slow[uid]
 

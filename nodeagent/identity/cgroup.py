@@ -175,9 +175,10 @@ def _pids_below(folder: str) -> tuple[int, ...]:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):
+        text = path.read_text(errors="replace").strip()
+    except OSError:
         return None
+    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def _keyed(path: Path) -> dict[str, int]:

@@ -16,6 +16,7 @@ _INODE = 6
 """Place of the inode in a line of net/unix; the name follows it, if the socket has one."""
 _READINGS = 3
 """Most readings of net/unix for one answer."""
+_LARGEST = 2**64 - 1
 _SLURM_VARIABLE = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -168,9 +169,12 @@ def masks(stat: str) -> tuple[int, int, int]:
 
 def used(stat: str) -> tuple[int, int]:
     """Return the CPU time of the process and of children that it waited for, in clock ticks (fields 14 to 17), and its pages of
-    memory (field 24). Raises ValueError."""
+    memory (field 24). Raises ValueError, also for numbers beyond 64 bits, which no kernel writes."""
     words = _words(stat)
-    return sum(map(int, words[11:15])), int(words[21])
+    ticks, pages = sum(map(int, words[11:15])), int(words[21])
+    if max(ticks, pages) > _LARGEST:
+        raise ValueError("not a line of /proc/PID/stat: a number beyond 64 bits")
+    return ticks, pages
 
 
 def _number(stat: str, field: int) -> int:

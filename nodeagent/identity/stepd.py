@@ -63,6 +63,7 @@ class SluidJobs:
         self._processes = processes
         self._root = root
         self._known: dict[str, int] = {}
+        """Job of each path. Bound: `_MOST_KNOWN`."""
 
     def job_of(self, path: str) -> int | None:
         """Return the number of the job whose folder this is; None while it is not known."""

@@ -40,9 +40,12 @@ class JobRegistry:
         self._interval_s = interval_s
         self._keep_ns = round(window_s * 1e9)
         self._runs: dict[int, JobRun] = {}
+        """Newest run of each job. Bound: the jobs that have processes here, or had within `window_s`."""
         self._waiting: dict[int, ReportingProcess] = {}
-        """Processes that are connected and have not sent a hello: their run is not known."""
+        """Processes that are connected and have not sent a hello: their run is not known.
+        Bound: the open connections."""
         self._of: dict[int, JobRun] = {}
+        """Run of each connection. Bound: the open connections."""
         self._guard = RowGuard("rows of jobs")
 
     def subscribe(self, on_news: Callable[[int], None]) -> None:

@@ -63,6 +63,8 @@ class _Connection:
     no_profile: set[str] = field(default_factory=set)
     """Reasons why it has taken no profile, each of which is logged once."""
     next_seq: int = 0
+    reset: bool = False
+    """The other side has closed it; its last frames are still to be read."""
 
 
 class JobSocket:
@@ -89,7 +91,9 @@ class JobSocket:
         self._clock_ns = clock_ns
         self._gather_s = gather_s
         self._connections: dict[int, _Connection] = {}
+        """Open connections by number. Bound: those that `Admission` accepts."""
         self._by_file: dict[int, _Connection] = {}
+        """Open connections by descriptor. Bound: as before."""
         self._poll: select.epoll | None = None
         self._acceptor: Acceptor | None = None
         self._gathering: asyncio.TimerHandle | None = None
@@ -242,7 +246,13 @@ class JobSocket:
             size = connection.sock.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:  # reset by the other side
+        except ConnectionResetError:
+            # Closed while frames of ours were unread there. The kernel says so once, before the frames that came from there.
+            if not connection.reset:
+                connection.reset = True
+                return
+            size = 0
+        except OSError:
             size = 0
         if size == 0:  # an empty packet looks the same, and is not a frame either
             self._close(connection)

@@ -115,9 +115,11 @@ class SaveCoordinator:
         self._answer = answer
         self._started_ns = now_ns
         self._open: dict[str, _OpenSave] = {}
+        """Saves under way by id. Bound: one for each job."""
         self._over: OrderedDict[str, tuple[SaveRequest, SaveAnswer]] = OrderedDict()
+        """Request and answer of saves that are over. Bound: the newest `_REMEMBERED`."""
         self._called_off: OrderedDict[str, int] = OrderedDict()
-        """Id of the save → job."""
+        """Id of the save → job. Bound: the newest `_REMEMBERED`."""
         self._guard = RowGuard("saves of jobs")
         self.ignored = 0
         """Answers of jobs to requests that they were not sent."""

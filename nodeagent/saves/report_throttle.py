@@ -17,7 +17,9 @@ class ReportThrottle:
 
     def __init__(self) -> None:
         self._wanted: dict[int, None] = {}
+        """Jobs whose rows are to go out early. Bound: the jobs on the node since the last call of `take`."""
         self._buckets: dict[int, tuple[TokenBucket, float]] = {}
+        """Budget of each job, and when it was used. Bound: the jobs of the last minute."""
 
     @property
     def waiting(self) -> bool:

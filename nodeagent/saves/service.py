@@ -47,6 +47,7 @@ class SaveService:
         self._news = asyncio.Event()
         self._answer: Callable[[SaveAnswer], None] = lambda _answer: None
         self._measured: dict[int, JobReport] = {}
+        """Newest row of each job. Bound: the jobs of one measurement."""
         self._guard = RowGuard("news of jobs")
 
     def request_save(self, request: SaveRequest) -> str:

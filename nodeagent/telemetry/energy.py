@@ -13,9 +13,9 @@ class JobEnergy:
 
     def __init__(self) -> None:
         self._counters: dict[int, float] = {}
-        """Energy counter of each GPU at the last reading, joules."""
+        """Energy counter of each GPU at the last reading, joules. Bound: the GPUs of the node."""
         self._used: dict[tuple[int, int], float] = {}
-        """Job and restart → joules so far."""
+        """Job and restart → joules so far. Bound: the runs that are present."""
 
     def read(self, gpus: Iterable[GpuReading], jobs: Mapping[int, SlurmJob]) -> Mapping[tuple[int, int], float]:
         """Return the joules of each present run, by job and restart; a run without a counter on any of its GPUs is left out."""

@@ -24,7 +24,7 @@ class Impairments:
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[int, GpuHealth]] = {}
-        """Time and health of each GPU at the last reading."""
+        """Time and health of each GPU at the last reading. Bound: the GPUs of the node."""
 
     def read(self, gpus: Iterable[GpuReading], now_ns: int) -> dict[int, tuple[Impairment, ...]]:
         """Return the causes by GPU index, for the GPUs that were impaired since the last reading."""

@@ -76,6 +76,7 @@ class NicCounters:
         self._wanted = tuple(wanted)
         self._root = root
         self._before: dict[str, _Counters] = {}
+        """Bound: the interfaces at the last reading."""
 
     def read(self, now_ns: int) -> tuple[NicReading, ...]:
         """Return a row for each present interface; its first row has no rates."""

@@ -136,6 +136,8 @@ class NvmlReader:
             self._starting = asyncio.create_task(self._start(), name="gpu-child")
         await asyncio.wait({self._starting}, timeout=self._deadline_s)
         if self._starting.done():
+            if self._starting.cancelled():  # not by `close`, which waits for the start
+                self._try_later("its start was cancelled")
             self._starting = None
         return self._child
 

@@ -39,8 +39,9 @@ class XidEvents:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._sets: dict[int, Any] = {}
-        """Event set by position; None = this GPU gives no events."""
+        """Event set by position; None = this GPU gives no events. Bound: the GPUs of the node."""
         self._counted: dict[int, tuple[int, int | None]] = {}
+        """Number of events and the newest by position. Bound: the GPUs of the node."""
 
     def read(self, position: int, handle: Any) -> tuple[int | None, int | None]:
         """Return the number of errors since the first reading, and the newest error's number; None = not known, or none."""

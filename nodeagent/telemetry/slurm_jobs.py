@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nodeagent.identity.bounded_read import ReadDeferredError
+from nodeagent.identity.bounded_read import ReadDeferredError, ReadHangsError
 from nodeagent.identity.cgroup import Folders, JobCgroups
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import Processes
@@ -50,8 +50,24 @@ class _Started:
     gpus: frozenset[int] | None
 
 
-_Seen = dict[tuple[int, str, int], _Started | int]
-"""Job, step and pid → start conditions, or the number of failed attempts to read them."""
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Failed attempts to read start conditions."""
+
+    tries: int = 0
+    delayed: bool = False
+    """The last one was not answered in time: because of the user, or because all cores of the node were busy."""
+
+    @property
+    def given_up(self) -> bool:
+        return self.tries >= _TRIES
+
+    def after(self, delayed: bool) -> _Unread:
+        return _Unread(min(self.tries + 1, _TRIES), delayed)
+
+
+_Seen = dict[tuple[int, str, int], _Started | _Unread]
+"""Start conditions by job, step and pid."""
 
 
 @dataclass(slots=True)
@@ -59,8 +75,9 @@ class SlurmJobs:
     """Lists the jobs of this node.
 
     The start conditions of a process do not change and are read once, or a few times if that fails: for a moment a new process of
-    a step is still slurmstepd's own. They state what Slurm gave the step, unless the user changed the environment before an exec,
-    which affects only the rows of the user's own job.
+    a step is still slurmstepd's own. Where reading them takes too long, it is tried again in each turn, as far as the bounds of
+    `BoundedReader` allow; after a few attempts the job is reported without them meanwhile. They state what Slurm gave the step,
+    unless the user changed the environment before an exec, which affects only the rows of the user's own job.
     """
 
     cgroups: JobCgroups
@@ -114,7 +131,8 @@ class SlurmJobs:
         """Return the uid of a job whose processes have all replaced their environment; None = not known, or not yet."""
         for step, pids in steps.items():
             for pid in sorted(pids)[:_MAX_PIDS]:
-                if seen.get((job_id, step, pid)) == _TRIES:
+                found = seen.get((job_id, step, pid))
+                if isinstance(found, _Unread) and found.given_up:
                     with suppress(OSError):
                         return self.processes.owner(pid)
         return None
@@ -123,31 +141,40 @@ class SlurmJobs:
         """Return the start conditions of the first process of a step that Slurm started: its environment names the job."""
         for pid in sorted(pids)[:_MAX_PIDS]:
             key = (job_id, step, pid)
-            found = self._started.get(key, 0)
-            if isinstance(found, int) and found < _TRIES and self._reads > 0:
-                with suppress(ReadDeferredError):
-                    found = self._read(job_id, step, pid) or found + 1
-                    self._reads -= 1
+            found = self._started.get(key, _Unread())
+            if isinstance(found, _Unread) and (found.delayed or not found.given_up) and self._reads > 0:
+                found = self._read_again(job_id, step, pid, found)
             seen[key] = found
-            if not isinstance(found, int):
+            if isinstance(found, _Started):
                 return found
         return None
 
-    def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
-        """Return the start conditions of a process; None = not found. Raises ReadDeferredError when the read was not tried."""
+    def _read_again(self, job_id: int, step: str, pid: int, before: _Unread) -> _Started | _Unread:
+        """Return the start conditions of a process, or the attempts so far. Counts the reads of this turn."""
         try:
-            environment = self.processes.environment(pid)
-            owner = self.processes.owner(pid)
-            named = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
-            if named == (str(job_id), str(owner)):  # a setuid program does not act as the job's user
-                restarts = environment.get("SLURM_RESTART_COUNT", "0")
-                restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
-                return _Started(owner, restart, step_gpus(step, environment))
+            found = self._read(job_id, step, pid)
         except ReadDeferredError:
-            raise
-        except OSError:  # the process has ended, may not be read, or delays the read
-            pass
-        return None
+            return before
+        except ReadHangsError:
+            return before.after(delayed=True)
+        except TimeoutError:
+            self._reads -= 1
+            return before.after(delayed=True)
+        except OSError:  # the process has ended, or may not be read
+            found = None
+        self._reads -= 1
+        return found or before.after(delayed=False)
+
+    def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
+        """Return the start conditions of a process; None where its environment is another one. Raises OSError."""
+        environment = self.processes.environment(pid)
+        owner = self.processes.owner(pid)
+        named = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
+        if named != (str(job_id), str(owner)):  # a setuid program does not act as the job's user
+            return None
+        restarts = environment.get("SLURM_RESTART_COUNT", "0")
+        restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
+        return _Started(owner, restart, step_gpus(step, environment))
 
 
 def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:

@@ -138,6 +138,7 @@ class JobHistory:
         """`rows` drops profiles that cannot be encoded."""
         self._rows = RowGuard("profiles of jobs for the controller") if rows is None else rows
         self._sent: dict[tuple[int, int], tuple[agent_pb2.JobName, Profile | None]] = {}
+        """Jobs of the last reports. Bound: the jobs on the node."""
 
     def new_messages(self, report: NodeReport) -> Iterator[agent_pb2.AgentReport]:
         """Yield messages that must not be lost: new profiles of this report, and the ends of runs that are no longer in it."""

@@ -52,13 +52,15 @@ class Outbox:
         self._size_bytes = 0
         self._last = 0
         self._entries: dict[int, _Entry] = {}
+        """Reports by number. Bound: `limit_bytes`, with `_OVERHEAD_BYTES` for each."""
         self._numbers: list[int] = []
-        """The keys of `_entries`, ascending."""
+        """The keys of `_entries`, ascending. Bound: as many."""
         self._droppable: deque[int] = deque()
-        """Numbers of reports that may be dropped, ascending; some of them may be gone already."""
+        """Numbers of reports that may be dropped, ascending; some of them may be gone already. Bound: as many."""
         self._slots: dict[_Slot, int] = {}
+        """Newest report of each slot by number. Bound: as many."""
         self._of_job: dict[int, dict[int, int]] = {}
-        """Job → size of each kept report by number, ascending."""
+        """Job → size of each kept report by number, ascending. Bound: as many."""
         self._news = asyncio.Event()
 
     def __len__(self) -> int:

@@ -190,7 +190,9 @@ class ReplayCache:
         self._keep_s = keep_s
         self._limit = limit
         self._seen: set[bytes] = set()
+        """Digests of tickets. Bound: `limit`."""
         self._order: deque[tuple[float, bytes]] = deque()
+        """The same digests with their times, oldest first. Bound: `limit`."""
 
     def __len__(self) -> int:
         return len(self._seen)

@@ -110,7 +110,7 @@ class ControllerStream:
         self._at = 0
         """Number of the address that is dialled next."""
         self._reasons: dict[int, str] = {}
-        """Reason of the last end by address: each is logged when it changes."""
+        """Reason of the last end by address: each is logged when it changes. Bound: the addresses of the settings."""
         self._hello = hello
         self._outbox = outbox
         self._on_command = on_command

@@ -22,6 +22,7 @@ from policies.model import ClusterState
 from policies.serving.peers import TrustedUsers
 from policies.serving.relay import Relay
 from policies.serving.runtime.address import parse_address
+from policies.serving.runtime.tasks.task_groups import Failed, uncounted
 from policies.wire.messages import decode_spec, encode_outcome, parse_decision, serialize_state
 from protos.headway.v1 import policy_pb2
 
@@ -55,14 +56,15 @@ class PolicyClient:
     Use as an async context manager, or call `close`. Safe for concurrent calls on one event loop.
     """
 
-    def __init__(self, address: str, trusted: TrustedUsers | None = None) -> None:
+    def __init__(self, address: str, trusted: TrustedUsers | None = None, failed: Failed = uncounted) -> None:
         """`address` is unix:///path or host:port on loopback. Raises AddressError.
 
-        With `trusted`, no request is sent to a server whose process belongs to another user.
+        With `trusted`, no request is sent to a server whose process belongs to another user. `failed` counts
+        connections to it that fail for an error of this code.
         """
         where = parse_address(address)
         self.address = str(where)
-        self._relay = None if trusted is None else Relay(where, trusted)
+        self._relay = None if trusted is None else Relay(where, trusted, failed)
         target = where.target if self._relay is None else self._relay.target
         authority = [] if self._relay is None else [("grpc.default_authority", "localhost")]
         self._channel = grpc.aio.insecure_channel(target, options=[*_CHANNEL_OPTIONS, *authority])

@@ -16,7 +16,7 @@ from typing import cast
 from policies.errors import PeerError
 from policies.serving.peers import TrustedUsers, peer_credentials, peer_uid
 from policies.serving.runtime.address import Address
-from policies.serving.runtime.tasks.task_groups import Handlers
+from policies.serving.runtime.tasks.task_groups import Failed, Handlers, uncounted
 
 _OPEN_S = 1.0
 """Time for a server to accept a connection. gRPC gives an attempt as long."""
@@ -50,13 +50,14 @@ class Relay:
     number before the first byte of another connection passes.
     """
 
-    def __init__(self, address: Address, trusted: TrustedUsers) -> None:
+    def __init__(self, address: Address, trusted: TrustedUsers, failed: Failed = uncounted) -> None:
+        """`failed` counts connections that fail for an error of this code."""
         self._address = address
         self._trusted = trusted
         self._name = f"headway-{os.getpid()}-{secrets.token_hex(8)}"
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
-        self._opening = Handlers("relay")
+        self._opening = Handlers("relay", failed)
         self._sides: set[Side] = set()
         self.target = f"unix-abstract:{self._name}"
         """Address for gRPC."""
@@ -102,21 +103,23 @@ class Relay:
         self._opening.begin(self._open(inner), broken=inner.transport.abort)
 
     async def _open(self, inner: Side) -> None:
-        """Connect to the server and let bytes through, or remember why not."""
-        self.refused = False
+        """Connect to the server and let bytes through, or remember why not.
+
+        What is known of the last attempt stays until this one has ended: a call may fail meanwhile, and then it has that reason.
+        """
         try:
             async with asyncio.timeout(_OPEN_S):
                 connection = await self._connect()
         except TimeoutError:
-            self.problem = f"no connection was accepted within {_OPEN_S:g} s"
+            self.problem, self.refused = f"no connection was accepted within {_OPEN_S:g} s", False
         except PeerError as error:
             self.problem, self.refused = str(error), True
         except OSError as error:
-            self.problem = os.strerror(error.errno) if error.errno else str(error)
+            self.problem, self.refused = os.strerror(error.errno) if error.errno else str(error), False
         except Exception as error:  # noqa: BLE001 - any error ends this connection alone, and the caller gets it
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem, self.refused = f"{type(error).__name__}: {error}", False
         else:
-            self.problem = ""
+            self.problem, self.refused = "", False
             await self._join(inner, connection)
             return
         inner.transport.abort()

@@ -82,7 +82,7 @@ class PolicyServer:
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Report not serving, let calls in flight end for at most that long, and stop."""
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_s)
+        await listen.end(self._server, grace_s)
         self._worker.end()
         if isinstance(self._policy, ContinuedLearner):
             await asyncio.to_thread(self._policy.end)

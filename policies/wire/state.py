@@ -77,7 +77,7 @@ def serialize_state(state: ClusterState) -> bytes:
             write_column(nodes, "nodes", name, getattr(state.nodes, name))
     write_gpus(message, state)
     jobs.job_id.extend(state.jobs.ids)
-    jobs.users.extend(state.jobs.users)
+    jobs.users.extend(map(_readable, state.jobs.users))
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
     for name in (*_JOB_INTEGERS, *_JOB_FLOATS, *_JOB_FLAGS, *_PLACEMENT):
         write_column(jobs, "jobs", name, getattr(state.jobs, name))
@@ -89,6 +89,11 @@ def serialize_state(state: ClusterState) -> bytes:
         write_profiles(message.profiles, state.profiles)
     data: bytes = message.SerializeToString()
     return data
+
+
+def _readable(text: str) -> str:
+    """Return a text with U+FFFD for bytes that were no UTF-8, which the format cannot carry: users' names may have any encoding."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def encode_state(state: ClusterState) -> snapshot_pb2.ClusterSnapshot:

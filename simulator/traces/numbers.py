@@ -16,7 +16,8 @@ import numpy as np
 from policies.model import BoolColumn, FloatColumn, IntColumn
 from simulator.traces.trace import MAX_TIME_S, NOT_KNOWN, NS_PER_S
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+"""Its repetitions are possessive, so that the time for a long text grows only with its length."""
 _DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?", re.ASCII)
 _MOST_DIGITS = 18
 """Any number of so many digits is less than 2^63."""

@@ -150,7 +150,7 @@ class RunningCluster:
 
     def node_states(self) -> dict[str, str]:
         """Return the state of each node as Slurm names it: idle, mixed, allocated, down, ... Raises CommandError."""
-        answer = run("sinfo", "-h", "-N", "-o", "%N %T", env={**os.environ, **self.env}, timeout_s=10)
+        answer = run("sinfo", "-h", "-N", "-o", "%N %T", env={**os.environ, **self.env}, timeout_s=60)
         return dict(words for line in answer.stdout.splitlines() if len(words := line.split()) == 2)
 
     def wait_idle(self, timeout: float = 60.0) -> None:

@@ -50,7 +50,7 @@ class NodeAgents:
         """Start the agent of a node that `start_all` has prepared. Raises InstallationError."""
         bounds = f"--bounding-set=-all,{','.join(f'+{name}' for name in AGENT_CAPABILITIES)}"
         as_its_unit = ("setpriv", bounds, "--inh-caps=-all", "--no-new-privs", "--")
-        argv = (*as_its_unit, *program(AGENT), "run", "--config", str(self._folder_of(node) / "agent.toml"))
+        argv = (*as_its_unit, *program(AGENT), "run", "--config", str(self.config(node)))
         cluster.start_on(node, *argv, log=self._folder_of(node) / "agent.log", env=own_environment())
         if wait:
             self._await(cluster, node)
@@ -66,6 +66,10 @@ class NodeAgents:
         path = self._folder_of(node) / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def config(self, node: str) -> Path:
+        """Return the path of a node's agent.toml."""
+        return self._folder_of(node) / "agent.toml"
+
     def configure(self, cluster: RunningCluster, node: str) -> None:
         """Write a node's agent.toml, from `settings`."""
         values = {
@@ -76,7 +80,7 @@ class NodeAgents:
             "controller_uid": os.getuid(),
             "job_socket": str(self.job_socket),
         }
-        write_toml(self._folder_of(node) / "agent.toml", values | self.settings)
+        write_toml(self.config(node), values | self.settings)
 
     def _folder_of(self, node: str) -> Path:
         return self.folder / node

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
+from slurm.processes import accepts
 from slurm.setup.spank_build import Toolchain, build, find_toolchain
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.layout import LUA, Layout, keys_for_agents
@@ -107,7 +108,7 @@ class Installation(Layout):
         """Start the policy server, and wait until it listens."""
         self.policy_socket.unlink(missing_ok=True)
         self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
-        self.wait(self.policy_socket.exists, "policy")
+        self.wait(lambda: accepts(self.policy_socket), "policy")
 
     def start_controller(self, timeout_s: float = START_S) -> None:
         """Start the controller, and wait for its first lease."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm.errors import NotRunningError
 from slurm.minicluster.cluster import RunningCluster
-from slurm.processes import wait_until
+from slurm.processes import accepts, wait_until
 from slurm.testbed.agents import AGENT, AGENTS_PORT, NodeAgents
 from slurm.testbed.choice import Choice, layout_in, read_choice, write_choice
 from slurm.testbed.layout import keys_for_agents
@@ -151,7 +151,7 @@ class Services:
     def _readiness(self, name: str) -> Callable[[], bool]:
         if name == "policy":
             self.layout.policy_socket.unlink(missing_ok=True)
-            return self.layout.policy_socket.exists
+            return lambda: accepts(self.layout.policy_socket)
         if name == "controller":
             return NextLease(self.layout.lease).written
         return lambda: True

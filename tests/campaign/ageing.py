@@ -1,7 +1,10 @@
 """`python -m tests.campaign.ageing --days 60`: months of a cluster in minutes, with sizes measured at the end of each day.
 
 One controller runs with hundreds of jobs a day, refusals that last for days, agents that disconnect and connect again,
-preemptions, reloads and restarts of slurmctld. Every few days it is restarted or killed, or finds a journal of another version.
+preemptions, reloads and restarts of slurmctld. Every four days it is restarted or killed, or finds a journal of another version.
+The last of these has come after a third of the days, so that the last controller lives through the others.
+Services run beside it, as far as they need no sockets: agents' reports and their store, the threshold of contention, notes,
+notifications, metrics and start estimates.
 At midnight every job that was due has ended, no promise is broken, and the sizes of the process and of its files are recorded.
 """
 
@@ -12,17 +15,17 @@ import asyncio
 import gc
 import json
 import random
-import resource
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from controller.base.errors import SlurmError
-from controller.base.sqlite_file import KEPT_ASIDE, asides
+from controller.base.sqlite_file import asides
 from controller.slurm.client import Phase
+from tests.campaign.growth import Day, levels_off, process_sizes
 from tests.campaign.play import captured_errors, clear, quiet
 from tests.campaign.plot import operations
 from tests.campaign.plot.story import JobSpec, Story
@@ -30,6 +33,7 @@ from tests.campaign.verdict.model import Promise, Violation
 from tests.campaign.world.cluster import Cluster
 from tests.campaign.world.journal_disk import set_version
 from tests.campaign.world.processes import Process
+from tests.campaign.world.services import Services
 from tests.campaign.world.virtual_loop import VirtualLoop
 
 DAY_S = 86400.0
@@ -44,28 +48,10 @@ _SETTINGS = {
 _LAST_S = 4 * 3600.0
 """Nothing is submitted in the last hours of a day, so that its jobs have ended by midnight."""
 
-Progress = Callable[["Day"], None]
+_RESTART_EVERY = 4
+"""Days between two restarts of the controller."""
 
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """Record of one day, at its end."""
-
-    number: int
-    cycles: int
-    """Cycles that the controller running at midnight has done since it started."""
-    jobs: int
-    """Jobs submitted on this day."""
-    objects: int
-    """Objects that Python's garbage collector knows."""
-    rss_mib: float
-    """Largest resident memory of the process so far."""
-    files_kib: int
-    """Everything under the controller's state and runtime folders, without what was moved aside."""
-    moved_aside: int
-    """Journals that could not be used, of which only the newest are kept."""
-    descriptors: int
-    violations: int
+Progress = Callable[[Day], None]
 
 
 def live(
@@ -76,6 +62,8 @@ def live(
     with tempfile.TemporaryDirectory(prefix="headway-ageing-", dir=memory if memory.is_dir() else None) as folder:
         loop = VirtualLoop()
         loop.set_task_factory(Process.factory)
+        gc.collect()
+        gc.freeze()  # the controllers collect after each cycle, and what is there before them is not theirs
         with captured_errors() as errors, quiet():
             try:
                 asyncio.set_event_loop(loop)
@@ -86,6 +74,7 @@ def live(
                 clear(loop)
                 asyncio.set_event_loop(None)
                 loop.close()
+                gc.unfreeze()
                 gc.collect()
 
 
@@ -99,6 +88,8 @@ class _Months:
         self._cluster = Cluster(story, folder, loop, limits={"bob": 2}, **_SETTINGS)
         self._cluster.fleet.report_every_s = 60.0
         self._cluster.watchdog_every_s = 60.0
+        self._cluster.services = self._services = Services(self._cluster.clock)
+        self._blocks_before = sys.getallocatedblocks()
         self._labels = 0
         self._violations: list[Violation] = []
 
@@ -113,6 +104,8 @@ class _Months:
         for number in range(1, days + 1):
             before = self._labels
             await self._day(number)
+            if number % _RESTART_EVERY == 0 and number <= days / 3:
+                self._restart(number)
             found.append(self._midnight(number, self._labels - before))
             self._progress(found[-1])
         for task in background:
@@ -136,8 +129,6 @@ class _Months:
         await asyncio.sleep(max(begun_s + DAY_S - 600.0 - self._cluster.clock.monotonic(), 0.0))
         self._give_back(number)
         await asyncio.sleep(max(begun_s + DAY_S - self._cluster.clock.monotonic(), 0.0))
-        if number % 7 == 0:
-            self._restart(number)
 
     def _submit_one(self) -> None:
         chance = self._chance
@@ -213,7 +204,7 @@ class _Months:
 
     def _restart(self, number: int) -> None:
         cluster = self._cluster
-        match (number // 7) % 3:
+        match (number // _RESTART_EVERY) % 3:
             case 0:
                 operations.restart_controller(cluster)
             case 1:
@@ -233,6 +224,8 @@ class _Months:
                 found = cluster.find(expected.job_id)
                 state = "gone" if found is None else f"{found.state} ({found.reason}, {found.admin_comment!r})"
                 model.broken(Promise.NOT_HELD_FOR_EVER, expected.job_id, f"a day after it was submitted it is {state}")
+        for job_id in cluster.slurm._ctld.outcomes.keys() - model.jobs.keys():  # no job depends on another one here
+            del cluster.slurm._ctld.outcomes[job_id]
         cluster.ids = {label: ids for label, ids in cluster.ids.items() if any(job_id in model.jobs for job_id in ids)}
         if not cluster.lease_is_fresh:
             model.broken(Promise.LEASE, "", "the lease is stale at midnight")
@@ -242,19 +235,19 @@ class _Months:
         for error in cluster.exits:
             model.broken(Promise.NO_BUG, "", f"the controller ended: {error!r}")
         cluster.exits.clear()
+        for violation in model.violations:
+            print(violation, file=sys.stderr)
         self._violations += model.violations
         model.violations.clear()
-        gc.collect()
         return Day(
             number=number,
             cycles=0 if cluster.controller is None else cluster.controller.health.cycles,
             jobs=jobs,
-            objects=len(gc.get_objects()),
-            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            reports=0 if self._services.running is None else self._services.running.reports,
             files_kib=sum(path.stat().st_size for path in self._present_files()) // 1024,
             moved_aside=len(asides(cluster.settings.journal_path)),
-            descriptors=len(list(Path("/proc/self/fd").iterdir())),
             violations=len(self._violations),
+            **process_sizes(self._blocks_before),
         )
 
     def _present_files(self) -> list[Path]:
@@ -265,26 +258,6 @@ class _Months:
 
 def _cannot_run(spec: JobSpec) -> bool:
     return bool(spec.unfit) or spec.user == "bob"
-
-
-def levels_off(days: list[Day], tolerance: float = 0.05) -> list[str]:
-    """Return a sentence for each quantity that still grows in the second half of the days; empty: none grows.
-
-    The tolerance is for controllers that were killed: each stays in memory here, with the 500 newest events (0.3 % of all objects).
-    """
-    half = len(days) // 2
-    earlier, later = days[half // 2 : half], days[-len(days[half // 2 : half]) :]
-    found = []
-    for name in ("objects", "files_kib", "descriptors"):
-        before = max(getattr(day, name) for day in earlier)
-        after = max(getattr(day, name) for day in later)
-        if after > before * (1 + tolerance) + 1:
-            found.append(
-                f"{name} grew from {before} to {after} between days {earlier[0].number} and {later[-1].number}"
-            )
-    if days[-1].moved_aside > KEPT_ASIDE:
-        found.append(f"{days[-1].moved_aside} journals were moved aside, and at most {KEPT_ASIDE} are to be kept")
-    return found
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from unittest.mock import MagicMock
 
 from controller.slurm.client import NodeShare
 from controller.slurm.embedded import Submission, sbatch_request
 from controller.slurm.embedded.ctld.job import Job
 from controller.state.journal import Journal
 from tests.campaign.play import play
+from tests.campaign.plot.faults import kill_controller
 from tests.campaign.plot.generate import make_story
 from tests.campaign.plot.story import JobSpec, Step, Story
 from tests.campaign.world.fleet import Training
 from tests.campaign.world.journal_disk import stand_still_at_writes
-from tests.campaign.world.lies import lie
-from tests.campaign.world.processes import Process
+from tests.campaign.world.lies import SeenRun, lie
+from tests.campaign.world.processes import Pause, Process
 from tests.campaign.world.virtual_loop import VirtualLoop
 
 
@@ -26,6 +30,15 @@ def test_most_stories_have_a_lying_agent_or_a_slow_disk() -> None:
     kinds = Counter(step.verb for seed in range(40) for step in make_story(seed).steps)
     assert kinds["agent_lies"] > 20
     assert kinds["disk_slow"] > 20
+
+
+def test_a_controller_is_stopped_and_killed_while_its_disk_is_slow() -> None:
+    together: Counter[str] = Counter()
+    for seed in range(40):
+        for first, then in pairwise(make_story(seed).steps):
+            if first.verb == "disk_slow" and then.after_s <= first.args["seconds"]:
+                together[then.verb] += 1
+    assert min(together["stop_controller"], together["kill_controller"]) > 3
 
 
 def test_a_lying_agent_claims_everything_but_saves() -> None:
@@ -60,12 +73,39 @@ def test_a_job_is_saved_and_stopped_and_ends_beside_a_lying_agent_and_a_slow_dis
 
 
 def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
+    first, second, third = times_of_writes(tmp_path, lambda _: None)
+    assert (round(second - first, 3), round(third - second, 3)) == (2.0, 2.0)
+
+
+def test_a_stop_of_a_controller_that_waits_for_its_disk_has_its_own_end(tmp_path: Path) -> None:
+    def stop(process: Process) -> None:
+        """SIGSTOP in the middle of the first write, for longer than it takes."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.0, process.stop)
+        loop.call_later(6.0, process.cont)
+
+    first, second, third = times_of_writes(tmp_path, stop)
+    assert (round(first, 3), round(second - first, 3), round(third - second, 3)) == (6.0, 2.0, 2.0)
+
+
+def test_a_controller_that_waits_for_its_disk_is_killed_at_once() -> None:
+    cluster = MagicMock()
+    cluster.process = Process("controller")
+    kill_controller(cluster, awaits=3, back_in_s=1.0)
+    assert cluster.process.alive
+    cluster.process.stop(Pause.DISK)
+    kill_controller(cluster, awaits=3, back_in_s=1.0)
+    assert not cluster.process.alive
+
+
+def times_of_writes(folder: Path, meanwhile: Callable[[Process], None]) -> list[float]:
+    """Return the times after each of three writes that take 2 s; `meanwhile` is called before the first."""
     loop = VirtualLoop()
     loop.set_task_factory(Process.factory)
     times: list[float] = []
 
     async def work() -> None:
-        journal = Journal(tmp_path / "journal.sqlite")
+        journal = Journal(folder / "journal.sqlite")
         stand_still_at_writes(journal, process, 2.0)
         for _ in range(3):
             journal.settle({1: "done"}, 0.0)
@@ -76,24 +116,24 @@ def test_a_controller_stands_still_at_each_write(tmp_path: Path) -> None:
     process = Process("controller")
 
     async def main() -> None:
+        meanwhile(process)
         process.start(work())
         assert process.main is not None
         await process.main
 
     loop.run_until_complete(main())
     loop.close()
-    first, second, third = times
-    assert (round(second - first, 3), round(third - second, 3)) == (2.0, 2.0)
+    return times
 
 
-def run_on(node: str, save_id: str) -> Training:
-    """A run of which that node has been asked to save."""
+def run_on(node: str, save_id: str) -> SeenRun:
+    """A run of which that node has been asked to save, as the fleet has it."""
     request = sbatch_request(gpus_per_node=1)
     job = Job(
         save_id, Submission(request=request, duration_s=60.0), request, "dl", 0, 1, 0, None, None, "", requeue=True,
         allocated=(NodeShare(node, 1, 1, 1, 1024),), raw_id=1,
     )  # fmt: skip
-    return Training(job, 0, 0.0, 0, asked={save_id: {node}})
+    return Training(job, 0, 0.0, 0, asked={save_id: {node}}).seen()
 
 
 def vars_of(spec: JobSpec) -> dict[str, object]:

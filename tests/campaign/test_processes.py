@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.play import clear, quiet
-from tests.campaign.world.processes import Process
+from tests.campaign.world.processes import Pause, Process
 from tests.campaign.world.virtual_loop import DeadlockError, VirtualLoop
 
 
@@ -101,17 +101,19 @@ def test_nothing_of_a_killed_process_is_carried_out(awaits: int) -> None:
     assert not any("finally" in text for text in after)
 
 
+async def ticking(seen: list[float]) -> None:
+    """Note the time once a second."""
+    while True:
+        await asyncio.sleep(1.0)
+        seen.append(asyncio.get_running_loop().time())
+
+
 def test_a_stopped_process_goes_on_where_it_was() -> None:
     seen: list[float] = []
 
-    async def main() -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            seen.append(asyncio.get_running_loop().time())
-
     async def story() -> None:
         process = Process("p")
-        process.start(main())
+        process.start(ticking(seen))
         await asyncio.sleep(2.5)
         process.stop()
         await asyncio.sleep(10.0)
@@ -120,6 +122,27 @@ def test_a_stopped_process_goes_on_where_it_was() -> None:
 
     run(story())
     assert seen == [1.0, 2.0, 12.5, 13.5]
+
+
+def test_a_process_stands_still_until_every_reason_for_it_has_ended() -> None:
+    seen: list[float] = []
+
+    async def story() -> None:
+        process = Process("p")
+        process.start(ticking(seen))
+        for first, last in ((Pause.SIGNAL, Pause.DISK), (Pause.DISK, Pause.SIGNAL)):
+            process.stop(first)
+            process.stop(last)
+            await asyncio.sleep(5.5)
+            process.cont(first)
+            await asyncio.sleep(4.0)
+            assert process.stopped
+            process.cont(last)
+            assert not process.stopped
+            await asyncio.sleep(1.2)
+
+    run(story())
+    assert [round(at, 3) for at in seen] == [10.5, 20.2, 21.2]
 
 
 def test_a_process_is_stopped_at_the_await_of_that_number() -> None:

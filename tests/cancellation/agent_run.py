@@ -14,6 +14,7 @@ from nodeagent.config import AgentSettings
 from nodeagent.daemon import NodeAgent, build_agent
 from nodeagent.run import controller_reporter
 from nodeagent.telemetry.nvml import NvmlReader
+from nodeagent.uplink.controller_reporter import ControllerReporter
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import agent_pb2
 from tests.cancellation.controller_run import Outcome
@@ -47,6 +48,7 @@ class _World:
         self._folder = folder
         self.agent: NodeAgent | None = None
         self.server: AgentsServer | None = None
+        self._reporter: ControllerReporter | None = None
         self.answers: list[str] = []
 
     async def run_agent(self) -> None:
@@ -60,7 +62,7 @@ class _World:
         agent.sampler.gpus = NvmlReader(1.0, (sys.executable, "-S", "-c", _GPUS))
         agent.job_socket._identify = InJob(7)
         self.agent = agent
-        reporter = controller_reporter(settings, agent)
+        reporter = self._reporter = controller_reporter(settings, agent)
         await agent.run(reporter, Notifier({}))
 
     async def serve(self, store: ProfileStore) -> AgentsServer:
@@ -80,6 +82,11 @@ class _World:
         before = self.server.reports
         await asyncio.sleep(0.3)
         return self.server.reports > before
+
+    async def misses_the_controller(self) -> bool:
+        """Return whether the agent has no stream to the controller's end."""
+        assert self._reporter is not None, "it was started"
+        return not self._reporter.status.connected
 
     async def answers_a_save(self) -> bool:
         """Return whether a request to save is answered: here by the reason why nothing can be saved."""
@@ -108,7 +115,7 @@ async def _script(program: Program, folder: Path) -> None:
         await program.until("a job is welcomed", world.welcomes_a_job)
         await program.until("a save is answered", world.answers_a_save)
         await server.stop()
-        await asyncio.sleep(0.3)
+        await program.until("the agent misses the controller", world.misses_the_controller)
         server = await world.serve(store)
         await program.until("reports come from a new stream", world.reports_come)
         program.script_is_over()

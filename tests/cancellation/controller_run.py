@@ -1,4 +1,7 @@
-"""A scripted run of the controller on the emulated Slurm, in virtual time, with one await cut."""
+"""Two scripted runs of the controller on the emulated Slurm, in virtual time, with one await cut.
+
+In the first one Slurm takes every order. In the second one it refuses some, or does not answer, and users change their minds.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,26 @@ import asyncio
 import contextvars
 import gc
 import tempfile
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from controller.base.errors import HeadwayError
 from tests.campaign.play import _end, captured_errors
-from tests.campaign.plot import operations
+from tests.campaign.plot import faults, operations
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Promise
 from tests.campaign.world.cluster import Cluster
+from tests.campaign.world.policy import StoryEndpoint
 from tests.campaign.world.processes import _CURRENT, Process
 from tests.campaign.world.virtual_loop import VirtualLoop
 from tests.cancellation.leftovers import complaint, held, left_behind, named_tasks
 from tests.cancellation.points import INJECTED, Cut, InjectedError, InjectedOSError, Point, Points
 
+Script = Callable[[Cluster], Coroutine[Any, Any, None]]
+_REFUSED = "Requested node configuration is not available"
 TASKS = {"controller", "learn", "lease", "preemptions", "reports"}
 """Tasks of a controller in these runs."""
 
@@ -35,10 +43,22 @@ class Outcome:
     exits: int = 0
     """How often the program ended by itself."""
     violations: list[str] = field(default_factory=list)
+    lines: set[tuple[str, int]] = field(default_factory=set)
+    """File and line of every function of Headway that was seen waiting."""
 
 
 def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
-    """Run the script on an event loop of its own, and cut that await."""
+    """Run the first script, and cut that await."""
+    return _play(_script, at, cut)
+
+
+def run_refusals(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
+    """Run the second script, and cut that await."""
+    return _play(_refusals, at, cut)
+
+
+def _play(script: Script, at: Point | None, cut: Cut) -> Outcome:
+    """Run a script on an event loop of its own, and cut that await."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="headway-cut-", dir=memory if memory.is_dir() else None) as folder:
         before = held()
@@ -47,10 +67,10 @@ def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
         loop.set_task_factory(_factory(points))
         complaints: list[str] = []
         loop.set_exception_handler(lambda _loop, context: complaints.append(complaint(context)))
-        with captured_errors() as errors:
+        with captured_errors() as errors, patch.object(StoryEndpoint, "close", _close):
             try:
                 asyncio.set_event_loop(loop)
-                outcome = loop.run_until_complete(_run(Path(folder), loop, points, errors))
+                outcome = loop.run_until_complete(_run(script, Path(folder), loop, points, errors))
                 gc.collect()
                 loop.run_until_complete(asyncio.sleep(0.1))
                 loop.run_until_complete(loop.shutdown_default_executor())
@@ -74,14 +94,14 @@ def _factory(points: Points) -> Any:
     return factory
 
 
-async def _run(folder: Path, loop: VirtualLoop, points: Points, errors: list[str]) -> Outcome:
+async def _run(script: Script, folder: Path, loop: VirtualLoop, points: Points, errors: list[str]) -> Outcome:
     cluster = Cluster(Story(0, nodes=3, gpus=4, policy="las", preemption=True, steps=()), folder, loop)
     world = [asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())]
     cluster.start_controller()
-    await _script(cluster)
+    await script(cluster)
     points.counting = False
     await asyncio.sleep(3.0)
-    outcome = Outcome(points.reached, points.done)
+    outcome = Outcome(points.reached, points.done, lines=points.lines)
     alive = named_tasks()
     outcome.violations += [f"{alive[name]} tasks {name} are alive" for name in sorted(TASKS) if alive[name] != 1]
     cluster.note_exit()
@@ -120,6 +140,55 @@ async def _script(cluster: Cluster) -> None:
     await asyncio.sleep(8.0)
     operations.cancel(cluster, 1)
     await asyncio.sleep(4.0)
+
+
+async def _refusals(cluster: Cluster) -> None:
+    """Slurm refuses pins, releases and starts, and loses calls; jobs are resized, stopped and held; the policy is away."""
+    slurm = cluster.slurm.faults
+    await asyncio.sleep(2.0)
+    cluster.submit(JobSpec(0, duration_s=60.0, gpus_per_node=2, trains=True, preemptible=True))
+    cluster.submit(JobSpec(1, duration_s=40.0, gpus_per_node=2, preemptible=True))
+    await asyncio.sleep(4.0)
+    for _ in range(3):
+        slurm.refuse_next("pin", _REFUSED)
+    cluster.submit(JobSpec(2, duration_s=5.0, gpus_per_node=2))
+    await asyncio.sleep(8.0)
+    slurm.refuse_next("release", _REFUSED)
+    cluster.submit(JobSpec(3, duration_s=5.0, gpus_per_node=2))
+    cluster.submit(JobSpec(4, duration_s=5.0, gpus_per_node=1, free_choice_only=True))
+    await asyncio.sleep(3.0)
+    operations.preempt(cluster, 0, gpus=1)
+    operations.preempt(cluster, 1)
+    slurm.lose_reply("pin")
+    cluster.submit(JobSpec(5, duration_s=30.0, gpus_per_node=4, nodes=3))
+    cluster.submit(JobSpec(6, duration_s=5.0, gpus_per_node=1))
+    await asyncio.sleep(3.0)
+    operations.user_hold(cluster, 5)
+    slurm.lose_request("unmark")
+    slurm.slow("release", 2.0)
+    cluster.submit(JobSpec(8, duration_s=5.0, gpus_per_node=1, unfit=("n1", "n2")))
+    await asyncio.sleep(1.0)
+    operations.user_hold(cluster, 8)
+    await asyncio.sleep(3.0)
+    slurm.slow("release", 0.0)
+    faults.policy_fails(cluster, "away", 4.0)
+    cluster.submit(JobSpec(7, duration_s=5.0, gpus_per_node=1))
+    await asyncio.sleep(5.0)
+    cluster.slurm.crash_slurmctld(away_s=1.0)
+    operations.user_release(cluster, 5)
+    faults.slurmctld_away(cluster, 4.0)
+    await asyncio.sleep(4.0)
+    operations.user_release(cluster, 8)
+    await asyncio.sleep(40.0)
+
+
+_close_at_once = StoryEndpoint.close
+
+
+async def _close(endpoint: StoryEndpoint) -> None:
+    """Close the connection as gRPC does: it takes a turn of the event loop."""
+    await asyncio.sleep(0)
+    await _close_at_once(endpoint)
 
 
 async def _swap(cluster: Cluster, name: str) -> None:

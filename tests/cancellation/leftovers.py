@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_LEAVES_S = 5.0
+_LEAVES_S = 60.0
 _FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-")
 """Threads that belong to no part: of executors, which end with the loop, and of gRPC."""
 

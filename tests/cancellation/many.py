@@ -17,6 +17,7 @@ from tests.cancellation.points import Cut, Point
 
 RUNS: dict[str, Callable[..., Outcome]] = {
     "controller": controller_run.run,
+    "refusals": controller_run.run_refusals,
     "services": services_run.run,
     "agent": agent_run.run,
     "watchdog": watchdog_run.run,
@@ -86,7 +87,8 @@ def _one(job: Job) -> tuple[Job, Outcome | None, str]:
             outcome = RUNS[name](point, cut)
             if outcome.done or outcome.violations:
                 break
-        outcome.reached.clear()  # it is not sent between processes
+        outcome.reached.clear()  # neither is sent between processes
+        outcome.lines.clear()
     except BaseException:  # noqa: BLE001 - a run that cannot be played is reported as such
         return job, None, traceback.format_exc()
     return job, outcome, ""

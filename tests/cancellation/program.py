@@ -7,6 +7,7 @@ import gc
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,8 @@ _RESTART_S = 0.1
 _WITHIN_S = 120.0
 """Time for everything to work again after a cut, seconds: with many runs at a time on a busy machine each is slow."""
 _END_WITHIN_S = 60.0
+_SERVICES = ("admin_pb2_grpc.add_AdminServicer_to_server", "agent_pb2_grpc.add_AgentsServicer_to_server")
+"""Functions that give a service of the controller to gRPC."""
 
 Script = Callable[["Program", Path], Coroutine[Any, Any, None]]
 
@@ -31,7 +34,7 @@ class Program:
         """`tasks`: names of the background tasks that must be alive, each once."""
         self._points = points
         self._tasks = tasks
-        self.outcome = Outcome(points.reached, done=False)
+        self.outcome = Outcome(points.reached, done=False, lines=points.lines)
         self._stopping = False
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -60,7 +63,7 @@ class Program:
             self.outcome.violations.append(f"the program ended with an error of its own: {error!r}")
 
     def script_is_over(self) -> None:
-        """From now on nothing is cut."""
+        """From now on nothing is cut, until the program is asked to end."""
         self._points.counting = False
         self.outcome.done = self._points.done
 
@@ -83,14 +86,16 @@ class Program:
         await self.until(f"each of {sorted(self._tasks)} is alive once ({named_tasks()})", alive)
 
     async def stop(self, ask: Callable[[], object]) -> None:
-        """Stop it by `ask`, and check that it ends in time."""
+        """Stop it by `ask`, and check that it ends in time, also when an await of its end is cut."""
         self._stopping = True
+        self._points.counting = True
         ask()
         assert self._supervisor is not None, "it was started"
         done, _ = await asyncio.wait({self._supervisor}, timeout=_END_WITHIN_S)
         if not done:
             self.outcome.violations.append(f"it did not end within {_END_WITHIN_S:g} s")
             self._supervisor.cancel()
+        self.script_is_over()
 
 
 async def _tried(check: Callable[[], Awaitable[object]]) -> object:
@@ -102,8 +107,9 @@ async def _tried(check: Callable[[], Awaitable[object]]) -> object:
 
 def play(script: Script, tasks: Collection[str], at: Point | None, cut: Cut, quick: dict[str, Any]) -> Outcome:
     """Play a script on an event loop of its own. `quick`: what to replace, by dotted name."""
+    points, complaints = Points(at, cut), list[str]()
+    quick = quick | {f"protos.headway.v1.{name}": _watching(points, name) for name in _SERVICES}
     with tempfile.TemporaryDirectory(prefix="hw-") as folder, _patched(quick), captured_errors() as errors:
-        points, complaints = Points(at, cut), list[str]()
         loop = asyncio.new_event_loop()
         loop.set_task_factory(points.factory)
         loop.set_exception_handler(
@@ -127,6 +133,13 @@ def play(script: Script, tasks: Collection[str], at: Point | None, cut: Cut, qui
     outcome.violations += complaints + [f"a task is left: {text}" for text in left]
     outcome.violations += left_for_good(before, ended=outcome.exits > 0)
     return outcome
+
+
+def _watching(points: Points, name: str) -> Callable[[Any, Any], None]:
+    """Return the function of that name, which gives a servicer to a server of gRPC, so that the servicer's awaits are counted."""
+    module, function = name.split(".")
+    give: Callable[[Any, Any], None] = getattr(import_module(f"protos.headway.v1.{module}"), function)
+    return lambda servicer, server: give(points.servicer(servicer), server)
 
 
 @contextmanager

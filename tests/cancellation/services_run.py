@@ -7,45 +7,77 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import getpass
 import os
 import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
 
 from controller.base.lease import read_lease
 from controller.daemon.assemble import run_controller
-from controller.slurm.embedded.cluster import EmbeddedSlurm
+from controller.slurm.client import Shares, SlurmFacts
+from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.embedded.client import EmbeddedClient
+from controller.state.preemption import Stage
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.stream import ControllerStream, StreamSettings
 from policies.api import load_policy
 from policies.serving.server import PolicyServer
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc, agent_pb2
+from tests.cancellation.calls import ANSWER_S, Calls
 from tests.cancellation.controller_run import Outcome
 from tests.cancellation.points import Cut, Point
 from tests.cancellation.program import Program, play
 
 TASKS = {
     "agents-connections", "agents-present", "agents-store", "agents-windows", "contention", "learn", "lease", "preemptions",
-    "threshold",
+    "profiles", "threshold",
 }  # fmt: skip
-
-
-_ANSWER_S = 20.0
-"""Time for one answer, seconds."""
+_USER = getpass.getuser()
+"""Submits the job, and calls status.sock."""
 
 
 def _start_outside(slurm: EmbeddedSlurm) -> None:
-    """Start the emulated Slurm: no part of the program under test, but ended with it."""
+    """Start the emulated Slurm with a job: no part of the program under test, but ended with it."""
+    slurm.submit(Submission(request=sbatch_request(gpus_per_node=1, nodes=1), duration_s=1000.0, user=_USER))
     slurm._runner = asyncio.get_running_loop().create_task(
         slurm.run(), name="embedded-slurm", context=contextvars.Context()
     )
 
 
+_SENDS = ("AdminService.WatchEvents", " refuse")
+"""Functions in which gRPC itself sends something: when that is cut off half-way, gRPC cannot send an error to the caller either."""
+_facts = EmbeddedClient.facts
+
+
+async def _private_facts(client: EmbeddedClient) -> SlurmFacts:
+    """Return the settings of a cluster that keeps jobs private: each call looks up its caller first."""
+    facts = await _facts(client)
+    return replace(facts, settings={**facts.settings, "PrivateData": "jobs,usage"})
+
+
+async def _topology(_client: EmbeddedClient) -> str:
+    """Return a tree of switches, as slurmctld answers: after a moment."""
+    await asyncio.sleep(0)
+    return "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+
+
+async def _shares(_client: EmbeddedClient) -> Shares:
+    """Return no shares, as slurmctld answers: after a moment."""
+    await asyncio.sleep(0)
+    return Shares()
+
+
 _QUICK = {
+    "controller.slurm.embedded.client.EmbeddedClient.topology": _topology,
+    "controller.slurm.embedded.client.EmbeddedClient.shares": _shares,
+    "controller.slurm.embedded.client.EmbeddedClient.facts": _private_facts,
     "policies.serving.runtime.tasks.supervise.FIRST_PAUSE_S": 0.05,
     "controller.agents.reports.storage._COMPUTE_EVERY_S": 0.3,
     "controller.agents.service._PRESENT_EVERY_S": 0.3,
@@ -58,7 +90,8 @@ _QUICK = {
 
 def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
     """Run the script, and cut that await of the controller."""
-    return play(_script, TASKS, at, cut, _QUICK)
+    sends = at is not None and at.where.endswith(_SENDS)
+    return play(partial(_script, all_answered=cut is not Cut.ENDED and not sends), TASKS, at, cut, _QUICK)
 
 
 class _World:
@@ -82,6 +115,7 @@ class _World:
         self._outbox = Outbox()
         self._servers = [PolicyServer(load_policy("fifo"), f"unix://{folder}/{name}.sock") for name in ("one", "two")]
         self._work: list[asyncio.Task[None]] = []
+        self.calls = Calls(folder)
 
     async def start(self) -> None:
         """Start what is around the controller."""
@@ -92,9 +126,15 @@ class _World:
             settings,
             lambda: agent_pb2.AgentHello(node="n1", boot_id="boot", agent_version="1"),
             self._outbox,
-            lambda _command: None,
+            self._answer,
         )
         self._work = [asyncio.create_task(stream.run()), asyncio.create_task(self._report())]
+
+    def _answer(self, command: agent_pb2.AgentCommand) -> None:
+        """Answer as an agent does whose job takes requests for a profile, and cannot save."""
+        can = command.WhichOneof("what") == "profile"
+        answer = agent_pb2.CommandAnswer(id=command.id, accepted=can, problem="" if can else "nothing to save")
+        self._outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer))
 
     async def _report(self) -> None:
         while True:
@@ -131,7 +171,7 @@ class _World:
         """Return what any user sees."""
         async with grpc.aio.insecure_channel(f"unix:{self._folder}/status.sock") as channel:
             status: admin_pb2.Status = await admin_pb2_grpc.AdminStub(channel).GetStatus(
-                admin_pb2.GetStatusRequest(), timeout=_ANSWER_S
+                admin_pb2.GetStatusRequest(), timeout=ANSWER_S
             )
             return status
 
@@ -152,8 +192,44 @@ class _World:
         """`headway policy use`."""
         async with grpc.aio.insecure_channel(f"unix:{self._folder}/admin.sock") as channel:
             request = admin_pb2.UsePolicyRequest(address=f"unix://{self._folder}/{name}.sock")
-            await admin_pb2_grpc.AdminStub(channel).UsePolicy(request, timeout=_ANSWER_S)
+            await admin_pb2_grpc.AdminStub(channel).UsePolicy(request, timeout=ANSWER_S)
         return True
+
+    async def job_runs(self) -> str:
+        """Return the id of the job, once it runs; empty before."""
+        async with grpc.aio.insecure_channel(f"unix:{self._folder}/status.sock") as channel:
+            queue = await admin_pb2_grpc.AdminStub(channel).GetQueue(admin_pb2.GetQueueRequest(), timeout=ANSWER_S)
+        return next((job.job_id for job in queue.entries if job.state == "running"), "")
+
+    async def can_be_profiled(self) -> bool:
+        """Return whether a profile of the job is granted to an operator, and to its user: only while its agent is connected."""
+        for name in ("admin", "status"):
+            async with grpc.aio.insecure_channel(f"unix:{self._folder}/{name}.sock") as channel:
+                request = admin_pb2.RequestProfileRequest(job_id="1", steps=5)
+                await admin_pb2_grpc.AdminStub(channel).RequestProfile(request, timeout=ANSWER_S)
+        return True
+
+    async def no_preemption_is_open(self) -> bool:
+        """Return whether none waits for a checkpoint: the job that cannot save has been requeued, or left where it is."""
+        async with grpc.aio.insecure_channel(f"unix:{self._folder}/admin.sock") as channel:
+            request = admin_pb2.ListPreemptionsRequest()
+            found = await admin_pb2_grpc.AdminStub(channel).ListPreemptions(request, timeout=ANSWER_S)
+        return not any(row.stage in {Stage.ASKED, Stage.SAVED} for row in found.preemptions)
+
+    def has_looked(self) -> Callable[[], Awaitable[bool]]:
+        """Return a check whether there was a cycle since its first call."""
+        before: list[float] = []
+
+        async def check() -> bool:
+            before.append((await self.status()).snapshot_time_s)
+            return before[0] < before[-1]
+
+        return check
+
+    async def every_call_is_answered(self) -> bool:
+        """Return whether all calls of users and operators are answered, or refused for a reason."""
+        job_id = await self.job_runs()
+        return bool(job_id) and not await self.calls.all(job_id)
 
     async def watch(self) -> None:
         """`headway events --follow`, for a moment, and `headway queue`."""
@@ -170,20 +246,27 @@ class _World:
                 call.cancel()
 
 
-async def _script(program: Program, folder: Path) -> None:
+async def _script(program: Program, folder: Path, *, all_answered: bool) -> None:
     """The services answer; the policy is swapped, settings are read again, events are watched; then the controller is stopped."""
     world = _World(folder)
     await world.start()
     program.start(world.run_controller)
     await program.until("it is well", world.is_well())
+    await program.until("the job runs", world.job_runs)
+    await program.until("the job can be profiled", world.can_be_profiled)
     await world.watch()
+    await world.calls.all("1")
     await program.until("the policy is swapped", lambda: world.use("two"))
+    await program.until("the preemption is over", world.no_preemption_is_open)
     world.sighup()
-    await asyncio.sleep(0.8)
+    await program.until("there is a cycle with the new settings", world.has_looked())
     program.script_is_over()
     await asyncio.sleep(0.2)
     await program.until_tasks_are_alive()
     await program.until("it is well", world.is_well())
     await program.until("the policy is swapped", lambda: world.use("one"))
+    await program.until("every call is answered", world.every_call_is_answered)
     await program.stop(world.sigterm)
+    if all_answered:  # a call whose own task is cancelled is one whose caller has gone, as far as the server knows
+        program.outcome.violations += [f"the call {name} was not answered" for name in world.calls.unanswered]
     await world.end()

@@ -17,15 +17,21 @@ from tests.cancellation.__main__ import main
 from tests.cancellation.many import RUNS, Tally, cut_all, jobs_of, points_of
 from tests.cancellation.points import Cut, Point
 
-SAMPLE = {"controller": 12, "services": 4, "agent": 4, "watchdog": 8}
+SAMPLE = {"controller": 8, "refusals": 6, "services": 6, "agent": 4, "watchdog": 4}
 """Cuts of each run in an ordinary test: every kind, at places that are spread over the run."""
-AT_A_TIME = {"controller": 1, "services": 4, "agent": 4, "watchdog": 1}
+AT_A_TIME = {"controller": 1, "refusals": 1, "services": 6, "agent": 4, "watchdog": 1}
+
+
+HANDLERS = ("controller/admin/", "controller/agents/server", "controller/agents/profile_requests")
+"""Places in what gRPC calls; every other cut of the services is at one of them."""
 
 
 def cut_some(name: str) -> Tally:
-    jobs = jobs_of([name], most=2)
-    chosen = random.Random(name).sample(jobs, SAMPLE[name])
-    return cut_all(chosen, AT_A_TIME[name])
+    jobs, rng = jobs_of([name], most=2), random.Random(name)
+    in_handlers = [job for job in jobs if job[1].where.startswith(HANDLERS)]
+    chosen = rng.sample(in_handlers, SAMPLE[name] // 2) if in_handlers else []
+    others = [job for job in jobs if job not in chosen]
+    return cut_all(chosen + rng.sample(others, SAMPLE[name] - len(chosen)), AT_A_TIME[name])
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -109,7 +109,7 @@ def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
 
 
 async def _checks(world: _World, points: Points) -> Outcome:
-    outcome = Outcome(points.reached, done=False)
+    outcome = Outcome(points.reached, done=False, lines=points.lines)
     with ExitStack() as stack:
         stack.enter_context(patch("controller.slurm.select.command_line_client", world.client))
         stack.enter_context(patch("controller.daemon.watchdog.run.confirm_s", lambda _beat_s: 0.02))

@@ -23,6 +23,14 @@ COMES_S = 60.0
 ENDED_BADLY = frozenset(["FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"])
 """States that a job does not leave."""
 LEASE_LASTS_S = 300.0
+STALE_AFTER_S = 60.0
+"""Age at which a lease is stale. A controller that is late for longer than that loses the jobs submitted meanwhile to Slurm alone;
+it must be away before `shorten_lease` or `expire_lease`, so no test waits for so long."""
+ANSWERS_S = 30.0
+"""Longest time for a decision of the policy. The half second of a real installation is over too soon on a busy machine: then the
+fallback decides, which does not know racks or single GPUs, and preempts no job."""
+PAUSE_MOST_S = 0.5
+"""Longest pause between two looks at a condition. No test may need a state that lasts for less."""
 NO_ESTIMATES = {"start_estimates_every_s": 0.0}
 """Settings of a controller without the process that estimates when jobs will start, for tests of something else."""
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
@@ -64,6 +72,14 @@ class Live:
         So the test does not depend on the time that its commands take on a busy machine.
         """
         self._write_lease(time.time(), LEASE_LASTS_S)
+
+    def shorten_lease(self, stale_after_s: float) -> None:
+        """Let the lease of a controller that is away become stale at that age."""
+        path = self.headway.runtime_dir / "lease"
+        before = read_lease(path)
+        assert before is not None, "no controller has written a lease"
+        if before.stale_after_s != stale_after_s:
+            write_lease(path, replace(before, stale_after_s=stale_after_s))
 
     def expire_lease(self) -> None:
         """Write a lease that every reader calls stale."""
@@ -108,12 +124,17 @@ class Live:
         return self.cluster.run("scontrol", "show", "hostnames", names).stdout.split()
 
     def until(self, condition: Callable[[], Any], what: str = "", timeout_s: float = COMES_S) -> Any:
-        """Wait until `condition()` is true. Return its value."""
+        """Wait until `condition()` is true. Return its value.
+
+        The pauses grow: most conditions start a program, which the tests that run beside this one would have to wait for.
+        """
         deadline = time.monotonic() + timeout_s
+        pause_s = 0.1
         while not (found := condition()):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.everything()}")
-            time.sleep(0.1)
+            time.sleep(pause_s)
+            pause_s = min(1.2 * pause_s, PAUSE_MOST_S)
         return found
 
     def until_state(self, job_id: str, *states: str, timeout_s: float = COMES_S) -> str:
@@ -169,8 +190,13 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
     skip_unless_possible(accounting=spec.get("accounting", False))
     name = unique_name()
     with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
-        usual = {"stale_after_s": 5.0, "heartbeat_interval_s": 0.5, "log_level": "debug"} | NO_ESTIMATES
-        headway.configure(cluster, **(usual | settings))
+        usual = {
+            "stale_after_s": STALE_AFTER_S,
+            "heartbeat_interval_s": 0.5,
+            "log_level": "debug",
+            "policy_deadline_s": ANSWERS_S,
+        }
+        headway.configure(cluster, **(usual | NO_ESTIMATES | settings))
         if policy:
             headway.start_policy(policy)
         if controller:

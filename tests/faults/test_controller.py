@@ -32,21 +32,14 @@ def whole(world: Live) -> Iterator[None]:
     world.headway.start_controller()
 
 
-def stale(world: Live) -> bool:
-    """Return whether the lease is stale for every reader: Lua and sh count whole seconds."""
+def becomes_stale(world: Live) -> bool:
+    """Return whether the lease of a controller that is away is stale for every reader: Lua and sh count whole seconds.
+
+    It lasts for long while the controller lives: jobs submitted to one that is late are held all the same. It is shortened at every
+    look, as a controller may have been about to write another one when it was stopped.
+    """
+    world.shorten_lease(STALE_AFTER_S)
     return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time() - 1.5)
-
-
-@pytest.fixture
-def patient(world: Live) -> Iterator[None]:
-    """A lease that lasts longer than the start of a controller on a busy machine; else the watchdog frees the waiting jobs."""
-    world.headway.stop("controller")
-    world.headway.configure(world.cluster, stale_after_s=60.0)
-    world.headway.start_controller()
-    path = world.headway.runtime_dir / "lease"
-    world.until(lambda: (lease := read_lease(path)) and lease.stale_after_s == 60.0, "the lease of that controller")
-    yield
-    world.headway.configure(world.cluster, stale_after_s=STALE_AFTER_S)
 
 
 def fill(world: Live, seconds: float = 4.0) -> str:
@@ -66,7 +59,7 @@ def test_without_a_controller_slurm_continues_alone(world: Live, how: signal.Sig
     world.headway.send("controller", how)
     world.cluster.run("scancel", blocker)  # there is room
     # then, once the lease is stale, new jobs run under plain Slurm
-    world.until(lambda: stale(world), "the lease is stale")
+    world.until(lambda: becomes_stale(world), "the lease is stale")
     new = world.sbatch("--gres=gpu:1", seconds=1)
     assert "headway" not in world.show(new).get("AdminComment", "")
     world.until_state(new, "RUNNING", "COMPLETED")
@@ -75,7 +68,6 @@ def test_without_a_controller_slurm_continues_alone(world: Live, how: signal.Sig
         world.until_state(job, "RUNNING", "COMPLETED")
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_restart_loses_nothing_and_starts_nothing_twice(world: Live) -> None:
     fill(world)
     jobs = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(8)]
@@ -102,7 +94,6 @@ def test_killed_at_any_moment_every_job_runs_once(world: Live) -> None:
     assert open_steps == []
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("harm", ["rubbish", "newer"])
 def test_a_journal_that_cannot_be_used_stops_no_controller(world: Live, harm: str) -> None:
     # given jobs that wait, and a controller that was killed over them
@@ -130,7 +121,6 @@ def test_a_journal_that_cannot_be_used_stops_no_controller(world: Live, harm: st
         file.unlink()
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_journal_damaged_under_a_controller_costs_a_cycle(world: Live) -> None:
     fill(world)
     jobs = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(6)]
@@ -143,7 +133,6 @@ def test_a_journal_damaged_under_a_controller_costs_a_cycle(world: Live) -> None
     assert len(list(journal.parent.glob("journal.sqlite.damaged-*Z"))) == 1
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_clean_stop_leaves_a_seamless_restart(world: Live) -> None:
     blocker = world.open_job("-N4", "--gres=gpu:8")
     world.until_state(blocker, "RUNNING")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm.processes import accepts
 from slurm.testbed.programs import program
 from tests.cluster.live import Live, live
 
@@ -20,7 +21,7 @@ TRIES = 5
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Live]:
-    with live(policy=None, fallback_policy="fifo") as world:
+    with live(policy=None, fallback_policy="fifo", policy_deadline_s=0.5) as world:
         yield world
 
 
@@ -64,7 +65,7 @@ def test_nonsense_is_refused_and_the_fallback_decides(world: Live, kind: str) ->
     socket = world.headway.runtime_dir / "policy.sock"
     socket.unlink(missing_ok=True)  # of a server that was killed
     world.headway.start("policy", [sys.executable, str(ROGUE), world.headway.policy_address, kind])
-    world.until(socket.exists, "the rogue listens")
+    world.until(lambda: accepts(socket), "the rogue listens")
     job = submit_and_see_it_run(world)
     assert decided_by(world, job) == "fallback:fifo"
     after = world.headway.ask("status")
@@ -100,7 +101,7 @@ def test_a_bad_swap_is_refused_and_the_old_policy_stays(world: Live) -> None:
     assert world.headway.ask("policy", "show")["name"] == "sjf"
     other = f"unix://{world.headway.runtime_dir}/other.sock"
     world.headway.start("other", [sys.executable, str(ROGUE), other, "raises"])
-    world.until((world.headway.runtime_dir / "other.sock").exists, "the other listens")
+    world.until(lambda: accepts(world.headway.runtime_dir / "other.sock"), "the other listens")
     blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
     world.until_state(blocker, "RUNNING")
     waiting = world.sbatch("--gres=gpu:1", seconds=1)
@@ -114,8 +115,10 @@ def test_a_good_swap_takes_over(world: Live) -> None:
     world.headway.start_policy("sjf")
     other = f"unix://{world.headway.runtime_dir}/better.sock"
     world.headway.start("better", [*program("headway-policy"), "serve", "--policy", "las", "--listen", other])
-    world.until((world.headway.runtime_dir / "better.sock").exists, "the better one listens")
-    world.headway.headway("policy", "use", other)
-    assert decided_by(world, submit_and_see_it_run(world)) == "las"
-    world.headway.headway("policy", "use", world.headway.policy_address)
+    world.until(lambda: accepts(world.headway.runtime_dir / "better.sock"), "the better one listens")
+    # Each of its answers must come within the half second that the policy has here, which a busy machine delays.
+    world.until(lambda: not world.headway.headway("policy", "use", other, check=False).returncode, "it is accepted")
+    world.until(lambda: decided_by(world, submit_and_see_it_run(world)) == "las", "the better one decides", 60)
+    back = world.headway.policy_address
+    world.until(lambda: not world.headway.headway("policy", "use", back, check=False).returncode, "the first is back")
     world.headway.stop("better")

@@ -14,7 +14,7 @@ from tests.cluster.preemption.returning import STARTS_S, STEPS, Losses, Returnin
 
 pytestmark = pytest.mark.timeout(900)
 
-LONG = 200
+LONG = 400
 """Steps of a job that is to be preempted several times."""
 
 
@@ -150,7 +150,7 @@ def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
 
 def test_a_rank_killed_while_it_saves(cluster: Returning, whole: Losses) -> None:
     # Given a job whose script starts its ranks again when one of them is gone, with a checkpoint
-    again = 'srun --kill-on-bad-exit python returning_job.py "$SLURM_JOB_NAME" 120 0.1 ||'
+    again = f'srun --kill-on-bad-exit python returning_job.py "$SLURM_JOB_NAME" {STEPS} 0.2 ||'
     job = cluster.begin("killed", before=f"{again} \\")
     cluster.until_trains("killed")
     cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
@@ -164,6 +164,7 @@ def test_a_rank_killed_while_it_saves(cluster: Returning, whole: Losses) -> None
 
     # Then it is called off, and the ranks begin again where that checkpoint was
     assert cluster.until_stage(job, "called off")["problem"]
+    cluster.hurry("killed")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert (cluster.began("killed"), cluster.show(job)["Restarts"]) == ([0, saved], "0")
     cluster.check_losses("killed", {step: loss for step, loss in whole().items() if step < STEPS})
@@ -208,8 +209,8 @@ def finished_from(cluster: Returning, name: str, job: str, whole: Losses, step: 
 
 
 def test_a_full_disk_calls_the_preemption_off(cluster: Returning, whole: Losses) -> None:
-    # Files of this job may not grow beyond 8 KiB: its checkpoints do not fit
-    job = cluster.begin("full", before="ulimit -f 8")
+    # Files of its ranks may not grow beyond 8 KiB: its checkpoints do not fit. Its log, which bash and srun write, may be longer
+    job = cluster.begin("full", before="printf '%09000d\\n' 0", srun="srun prlimit --fsize=8192")
     cluster.until_trains("full")
     cluster.headway.headway("preempt", job)
     row = cluster.until_stage(job, "called off")

@@ -23,7 +23,7 @@ def soon_missed(world: Live) -> Iterator[None]:
     conf = world.cluster.slurm_conf
     before = conf.read_text()
     assert "SlurmdTimeout=30" in before
-    conf.write_text(before.replace("SlurmdTimeout=30", "SlurmdTimeout=5"))
+    conf.write_text(before.replace("SlurmdTimeout=30", "SlurmdTimeout=12"))
     world.cluster.run("scontrol", "reconfigure")
     yield
     conf.write_text(before)

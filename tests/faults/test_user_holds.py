@@ -11,13 +11,11 @@ import pytest
 from tests.cluster.live import USER, Live, live
 
 OTHER_USER = "bin"
-DEADLINE_S = 6.0
-"""Time until the fallback makes a decision that the policy does not make."""
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Live]:
-    with live(policy_deadline_s=DEADLINE_S) as world:
+    with live() as world:
         yield world
 
 
@@ -146,6 +144,7 @@ def test_a_hold_during_a_slow_decision_is_kept(world: Live) -> None:
     time.sleep(1.5)  # the controller has begun to ask
     assert world.state(job) == "PENDING"
     world.cluster.run("scontrol", "hold", job, user=USER)
+    world.headway.send("policy", signal.SIGCONT)  # it decides, for the job as it was
     is_the_users_own(world, job)
 
 

@@ -10,7 +10,17 @@ _SCRIPT = """#!/bin/sh
 [ -e {folder}/slow ] && sleep "$(cat {folder}/slow)"
 echo >> {folder}/calls
 export LC_ALL=C
-{scontrol} "$@" | sed 's/ SlurmdStartTime=None / SlurmdStartTime=2026-01-01T00:00:00 /'
+shown() {{
+    {scontrol} "$@" | sed 's/ SlurmdStartTime=None / SlurmdStartTime=2026-01-01T00:00:00 /'
+}}
+[ -e {folder}/releases ] || {{ shown "$@"; exit; }}
+# The first call that releases jobs is carried out; the next one hangs, and every later call.
+lines=$(cat)
+case $lines in *release*)
+    [ "$(cat {folder}/releases)" = none ] || {{ echo 1000 > {folder}/slow.new; mv {folder}/slow.new {folder}/slow; sleep 1000; }}
+    echo one > {folder}/releases
+esac
+printf '%s\\n' "$lines" | shown "$@"
 """
 
 
@@ -41,6 +51,15 @@ class WrappedScontrol:
             fresh.replace(path)
         else:
             path.unlink(missing_ok=True)
+
+    def hang_at_second_release(self) -> None:
+        """Hang from the second of the later calls that release jobs, until `answer`; so the test need not be quick."""
+        (self.folder / "releases").write_text("none\n")
+
+    def answer(self) -> None:
+        """Answer again."""
+        (self.folder / "releases").unlink()
+        self.delay(0)
 
 
 def _path_of(program: str) -> str:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 _INTERVAL_S = 0.05
+_FAILED = "cycle_failed"
 _CYCLE = re.compile(r"\bcycle\b.*plan_s=([\d.]+).*read_s=([\d.]+)")
 
 
@@ -28,6 +29,7 @@ class LeaseWatch:
     def _watch(self) -> None:
         renewed: float | None = None
         while not self._stop.wait(_INTERVAL_S):
+            looked_s = time.time()  # before the look, so that a delay of this thread after it does not count
             try:
                 written_s = self._lease.stat().st_mtime
             except FileNotFoundError:
@@ -35,7 +37,7 @@ class LeaseWatch:
             before, renewed = renewed, written_s
             if before is not None:
                 # The renewal that is due counts too, as a controller that hangs never renews again.
-                self.longest_s = max(self.longest_s, written_s - before, time.time() - written_s)
+                self.longest_s = max(self.longest_s, written_s - before, looked_s - written_s)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -51,6 +53,11 @@ class LeaseWatch:
 def cycles(log: str) -> list[tuple[float, float]]:
     """Return (time to read the cluster, time from then to the plan) of each cycle in a log of level debug, seconds."""
     return [(float(match[2]), float(match[1])) for match in _CYCLE.finditer(log)]
+
+
+def failed_cycles(log: str) -> int:
+    """Return the number of cycles in a log of the controller that ended with an error."""
+    return log.count(_FAILED)
 
 
 def steps(journal: Path, verb: str) -> dict[str, int]:

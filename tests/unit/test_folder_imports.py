@@ -39,8 +39,13 @@ def modules() -> dict[str, Path]:
     return {name: path for name, path in found.items() if not name.startswith("protos.headway.v1.")}
 
 
-def imported(name: str) -> Iterator[str]:
-    """Yield the modules of ours that a module names in its imports, those inside functions too."""
+@cache
+def imported(name: str) -> tuple[str, ...]:
+    """Return the modules of ours that a module names in its imports, those inside functions too."""
+    return tuple(_imported(name))
+
+
+def _imported(name: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(modules()[name].read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

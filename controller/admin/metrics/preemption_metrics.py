@@ -26,6 +26,7 @@ class PreemptionMetrics(Collector):
         preemptions = controller.preemptions
         # Kept in memory, because the exporter's thread cannot read the journal.
         self._asked_s: dict[int, float] = {}
+        """Preemption → time of its request. Bound: those of the hour before the newest."""
         for row in preemptions.since(controller.clock.now() - HOUR_S):
             self._note_cost(row)
         self._ended = Counter(

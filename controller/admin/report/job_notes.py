@@ -37,13 +37,17 @@ class JobNotes:
         self._table = table
         self._steps_done = steps_done
         self._waits: dict[JobKey, dict[str, float]] = {}
-        """Time that each job has waited since its submission or requeue, by reason, in seconds."""
+        """Time that each job has waited since its submission or requeue, by reason, in seconds.
+        Bound: the jobs in Slurm."""
         self._steps: dict[JobKey, int] = {}
+        """Steps that each job has made. Bound: the jobs in Slurm."""
         self._unsaved: set[JobKey] = set()
+        """Jobs whose notes have changed since they were written. Bound: the jobs in Slurm."""
         self._before_s: float | None = None
         self._saved_s = 0.0
         self._due: list[JobKey] = []
-        """Jobs that are neither starting nor ending, and whose notes the next cycles write."""
+        """Jobs that are neither starting nor ending, and whose notes the next cycles write.
+        Bound: the jobs in Slurm at the last save."""
 
     def waits_of(self, key: JobKey) -> dict[str, float]:
         """Return why that job has waited, in seconds by reason."""

@@ -43,15 +43,16 @@ class AgentAddresses:
         self._look_up = _look_up if look_up is None else look_up
         self._monotonic = monotonic
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
-        """Names that were looked up, with the time and the addresses; at most one more than there are nodes."""
+        """Names that were looked up, with the time and the addresses; at most one more than there are nodes.
+        Bound: the nodes, and one."""
         self._listed: dict[str, str] = {}
-        """Nodes from which the following fields were made."""
+        """Nodes from which the following fields were made. Bound: the nodes."""
         self._node_at: dict[str, str] = {}
-        """Node of each address in Slurm's own list."""
+        """Node of each address in Slurm's own list. Bound: the nodes."""
         self._node_found_at: dict[str, str] = {}
-        """Node of each address that was found by name."""
+        """Node of each address that was found by name. Bound: the addresses of the nodes."""
         self._named: dict[str, str] = {}
-        """Nodes that Slurm knows by name."""
+        """Nodes that Slurm knows by name. Bound: the nodes."""
         self._looked_up_s = -math.inf
         """Time at which the last look-up of all names began."""
         self._threads = asyncio.Semaphore(_MOST_AT_ONCE)

@@ -46,6 +46,7 @@ class Gate:
         self._most = most
         self._most_a_host = most_a_host
         self._opening: Counter[str] = Counter()
+        """Calls that are being admitted, by host. Bound: `most`."""
 
     @contextmanager
     def opening(self, peer: str) -> Iterator[None]:
@@ -80,9 +81,10 @@ class Refusals:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.counted: Counter[str] = Counter()
-        """Number of refusals by gRPC's name of the status."""
+        """Number of refusals by gRPC's name of the status. Bound: the statuses of gRPC."""
         self._monotonic = monotonic
         self._logged: dict[tuple[str, str], _Logged] = {}
+        """Newest log lines. Bound: `_MAX_LOGGED`."""
 
     def note(self, peer: str, error: RefusedError) -> None:
         """Count a stream that was refused or ended for an error."""

@@ -1,3 +1,3 @@
 """Reports of agents: checked, given the controller's time, and stored.
-Imports `profiles` and `slurm`; of other packages `nodeagent`, `policies` and `protos`.
+Imports `base`, `profiles` and `slurm`; of other packages `nodeagent`, `policies` and `protos`.
 """

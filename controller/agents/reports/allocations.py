@@ -26,7 +26,7 @@ class Allocations:
         self._snapshot = snapshot
         self._of: SlurmSnapshot | None = None
         self._runs: dict[int, _Run] = {}
-        """Made anew for each snapshot, of its jobs."""
+        """Made anew for each snapshot, of its jobs. Bound: the jobs of one snapshot."""
 
     def excludes(self, node: str, job_id: int, time_s: float) -> bool:
         """Return whether Slurm had the job of that number only on other nodes at that time."""

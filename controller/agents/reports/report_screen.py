@@ -37,11 +37,12 @@ class ReportScreen:
 
     def __init__(self, allocated: Allocated | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.counted: Counter[str] = Counter()
-        """Number of reports that were not used, by reason: bounds, allocation, store or listener."""
+        """Number of reports that were not used, by reason: bounds, allocation, store or listener.
+        Bound: these reasons."""
         self._allocated = allocated
         self._monotonic = monotonic
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
-        """Time of the last log line, and the number of reports left out since then."""
+        """Time of the last log line, and the number of reports left out since then. Bound: `_MOST_REMEMBERED`."""
 
     def screen(self, arrival: Arrival) -> None:
         """Empty a report that may not be used. It keeps its number and is acknowledged, so that it is not sent again."""

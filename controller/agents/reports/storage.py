@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,6 +14,7 @@ import structlog
 
 from controller.agents.reports.claims import link_bits_per_s
 from controller.agents.reports.report_screen import ReportScreen
+from controller.base.clock import Clock, RealClock
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.profiles.windows import SlurmRun
@@ -28,6 +29,8 @@ _GATHER_S = 0.05
 _MAX_WAITING = 10_000
 """Reports of all agents that wait to be stored."""
 _COMPUTE_EVERY_S = 5.0
+_COMPUTE_A_WINDOW = 6
+"""Number of times in a long window that finished windows are looked for."""
 _PRUNE_EVERY_S = 600.0
 _STORE_AGAIN_S = 1.0
 
@@ -41,13 +44,17 @@ class ReportStorage:
     When the store is slow, the queue fills, and every stream waits: no report is dropped here.
     """
 
-    def __init__(self, store: ProfileStore, screen: ReportScreen) -> None:
+    def __init__(
+        self, store: ProfileStore, screen: ReportScreen, clock: Clock | None = None, worker: Worker | None = None
+    ) -> None:
+        """`worker`: the thread that alone uses the store; without it one is started."""
         self._store = store
         self._screen = screen
-        self._worker = Worker("profile-store")
+        self._clock: Clock = RealClock() if clock is None else clock
+        self._worker = Worker("profile-store") if worker is None else worker
         self._arrivals: asyncio.Queue[tuple[Arrival, OnStored]] = asyncio.Queue(_MAX_WAITING)
         self._batch: list[tuple[Arrival, OnStored]] = []
-        """Reports that are about to be stored."""
+        """Reports that are about to be stored, at most `_BATCH`. Bound: `_BATCH`."""
 
     async def use(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Run `work` on the store, in the store's own thread."""
@@ -64,9 +71,9 @@ class ReportStorage:
 
     async def note_node(self, hello: agent_pb2.AgentHello) -> None:
         """Store the speed of the node's network interfaces."""
-        rate = link_bits_per_s(hello.topology)
+        rate, now_s = link_bits_per_s(hello.topology), self._clock.now()
         with suppress(ProfileStoreError):  # the next hello has it again
-            await self._worker.run(lambda: self._store.note_node(hello.node, rate))
+            await self._worker.run(lambda: self._store.note_node(hello.node, rate, hello.run_id, now_s))
 
     async def note_present(
         self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun]
@@ -111,15 +118,15 @@ class ReportStorage:
 
     async def compute_windows_regularly(self, on_pruned: Callable[[float], None]) -> None:
         """Compute the throughputs of finished windows until cancelled, and drop old rows from time to time."""
-        pruned_s = 0.0
+        pruned_s = -math.inf
         while True:
-            await asyncio.sleep(_COMPUTE_EVERY_S)
-            now_s = time.time()
+            await self._clock.sleep(max(_COMPUTE_EVERY_S, self._store.settings.window_s / _COMPUTE_A_WINDOW))
+            now_s = self._clock.now()
             try:
                 await self._worker.run(partial(self._store.compute_windows, now_s))
-                if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
+                if self._clock.monotonic() - pruned_s > _PRUNE_EVERY_S:
                     await self._worker.run(partial(self._store.prune, now_s))
-                    pruned_s = time.monotonic()
+                    pruned_s = self._clock.monotonic()
                     on_pruned(now_s)
             except (ProfileStoreError, sqlite3.Error) as error:  # the next attempt may succeed
                 log.error("windows_not_computed", problem=str(error))

@@ -76,7 +76,7 @@ class Decider:
     def __init__(self, endpoint: PolicyEndpoint, fallback: Policy, deadline_s: float, clock: Clock) -> None:
         self._server = Server(endpoint)
         self._calls: Counter[int] = Counter()
-        """Number of calls under way, by identity of the endpoint."""
+        """Number of calls under way, by identity of the endpoint. Bound: the calls under way."""
         self._fallback = fallback
         self._deadline_s = deadline_s
         self._clock = clock

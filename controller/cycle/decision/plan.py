@@ -4,10 +4,9 @@
 fit the nodes, the jobs' own constraints, and the policy's description of itself. A bad decision is refused as a whole, because a
 policy that is wrong about one job may be wrong about the others.
 
-A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which
-takes
-some time: jobs that need their GPUs wait until these are free, and jobs that fit beside them start. Stops that are
-useful only together form a group, which is carried out as a whole or not at all.
+A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which takes
+some time: jobs that need their GPUs wait until these are free, and jobs that fit beside them start. Stops that are useful only
+together form a group, which is carried out as a whole or not at all.
 
 Thousands of jobs may start at once, so single jobs are checked twice: first all of them in columns, to find suspects, and then
 each suspect by itself. The second check decides, and gives the reason.

@@ -4,15 +4,15 @@ A job that is about to leave its nodes (it has a request to save, is being stopp
 preemptible. Otherwise, in the seconds until it has gone, a policy would assume that it stays, and stop another job in its place.
 
 Jobs that make room together are stopped all or not at all: otherwise jobs would be stopped and the budget spent, and still no job
-could start. Every bound is checked for all of them before the first gets a request to save. Some of them may then not save. Such
-a job
-trains on, while the others are stopped and compete for their nodes with all waiting jobs: the next decision is made from that
+could start. Every bound is checked for all of them before the first gets a request to save. Some of them may then not save. Such a
+job trains on, while the others are stopped and compete for their nodes with all waiting jobs: the next decision is made from that
 state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
@@ -37,13 +37,16 @@ ToStop = tuple[RunKey, SlurmJob, Stop]
 class PolicyStops:
     """Invariant: no job is stopped beyond the operator's bounds, no group only in part, and each refusal is reported once."""
 
-    def __init__(self, preemptions: PreemptionManager, events: EventLog) -> None:
+    def __init__(
+        self, preemptions: PreemptionManager, events: EventLog, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._preemptions = preemptions
         self._events = events
-        self._withheld = Withheld()
+        self._withheld = Withheld(monotonic)
         self._refused: frozenset[RunKey] = frozenset()
         self._too_small: set[tuple[JobKey, int, bool]] = set()
-        """Jobs for which a too small budget was reported, with that budget; True if it will suffice within the hour."""
+        """Jobs for which a too small budget was reported, with that budget; True if it will suffice within the hour. Bound:
+        each call that may add one drops those of jobs that are gone."""
 
     @property
     def decide_again(self) -> bool:
@@ -53,7 +56,7 @@ class PolicyStops:
     def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
         """Return the runs of these jobs that policies may stop, or that are being stopped; empty where policies may stop none."""
         if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
-            return self._withheld.without(frozenset(), now_s)
+            return self._withheld.without(frozenset())
         running = [job for job in jobs if job.phase is Phase.RUNNING]
         leaving = [job for job in jobs if job.phase is Phase.COMPLETING]
         may = may_be_preempted(
@@ -61,15 +64,14 @@ class PolicyStops:
         )
         under_way = self._preemptions.open
         leaving += [job for job in running if leaves(job, under_way.get(job.raw_id or 0))]
-        return self._withheld.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
+        return self._withheld.without(may) | {run for job in leaving if (run := run_of(job)) is not None}
 
     def begin(
         self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
     ) -> None:
         """Request the jobs that the policy stops or moves to save: group by group, each group as a whole.
 
-        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would
-        always
+        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would always
         spend the budget first. No group waits for one that is larger than a whole hour's budget.
         """
         bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
@@ -84,7 +86,7 @@ class PolicyStops:
                 budget = settings.preemption_budget_per_hour
                 waiting = to_stop[0][1] if group.needed_by is None else observation.rows[group.needed_by]
                 self._report_too_small(waiting, policy, len(to_stop), bounds.left, budget)
-                self._withheld.withhold([run for run, _, _ in to_stop], now_s, all_others=len(to_stop) <= budget)
+                self._withheld.withhold([run for run, _, _ in to_stop], all_others=len(to_stop) <= budget)
                 if len(to_stop) <= budget:
                     break
             refused |= found

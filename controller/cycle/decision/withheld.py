@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from controller.profiles.windows import RunKey
 
 WITHHELD_S = 30.0
 """Time for which withheld jobs are not offered to the policy, seconds; then it may decide with them again."""
+_ALL_OTHERS = None
 
 
 class Withheld:
@@ -17,29 +19,28 @@ class Withheld:
     cycle after cycle. Without these jobs it places others there.
     """
 
-    def __init__(self) -> None:
-        self.fresh = False
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`monotonic`: a clock that is never set, seconds."""
+        self._monotonic = monotonic
+        self._since_s: dict[RunKey | None, float] = {}
+        """Time since which each run is withheld. Bound: each call of `without` drops those that are over."""
+        self._new: set[RunKey | None] = set()
+        """What was withheld since the last call of `without`, which empties it. Bound: the running jobs."""
+
+    @property
+    def fresh(self) -> bool:
         """True if a run was withheld since the last call of `without`."""
-        self._since_s: dict[RunKey, float] = {}
-        self._all_since_s: float | None = None
+        return bool(self._new)
 
-    def withhold(self, runs: Iterable[RunKey], now_s: float, *, all_others: bool) -> None:
+    def withhold(self, runs: Iterable[RunKey], *, all_others: bool) -> None:
         """Withhold these runs; with `all_others` every other run too, so that the rest of the budget is saved for these."""
-        self.fresh = True
-        self._since_s.update(dict.fromkeys(runs, now_s))
-        if all_others:
-            self._all_since_s = now_s
+        withheld = {*runs, _ALL_OTHERS} if all_others else set(runs)
+        self._new |= withheld
+        self._since_s |= dict.fromkeys(withheld, self._monotonic())
 
-    def without(self, may: frozenset[RunKey], now_s: float) -> frozenset[RunKey]:
+    def without(self, may: frozenset[RunKey]) -> frozenset[RunKey]:
         """Return the runs among `may` that are not withheld now."""
-        if not self.fresh:
-            self._since_s = {run: since_s for run, since_s in self._since_s.items() if _lasts(since_s, now_s)}
-            if self._all_since_s is not None and not _lasts(self._all_since_s, now_s):
-                self._all_since_s = None
-        self.fresh = False
-        return frozenset() if self._all_since_s is not None else may - self._since_s.keys()
-
-
-def _lasts(since_s: float, now_s: float) -> bool:
-    """Return whether a run withheld at that time still is. A time in the future ends it: the clock was set back."""
-    return 0 <= now_s - since_s < WITHHELD_S
+        over_s = self._monotonic() - WITHHELD_S
+        self._since_s = {run: since_s for run, since_s in self._since_s.items() if since_s > over_s or run in self._new}
+        self._new.clear()
+        return frozenset() if _ALL_OTHERS in self._since_s else may - self._since_s.keys()

@@ -79,8 +79,10 @@ class SlurmPreemption:
         self._events = events
         self._rules = rules
         self._claims: dict[JobKey, _Claim] = {}
+        """Nodes that are becoming empty for each job. Bound: the jobs that waited at the last plan."""
         self._stopping: dict[JobKey, tuple[JobKey, float]] = {}
-        """Jobs that Slurm stops, the job for which, and the time until which Slurm may need for that."""
+        """Jobs that Slurm stops, the job for which, and the time until which Slurm may need for that.
+        Bound: those that are stopped for jobs which are starting."""
 
     def withheld(self, state: ClusterState) -> ClusterState:
         """Return the state for the policy: nodes that are emptied for a job take no others."""

@@ -15,7 +15,7 @@ from controller.base.clock import Clock
 from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.cycle.decision.plan import Start
-from controller.cycle.refusals import Verdict
+from controller.cycle.refusals import Verdict, refused_again
 from controller.cycle.steps.chosen_gpus import chosen_text
 from controller.cycle.steps.hand_over import HandOver
 from controller.cycle.steps.own_requests import OwnRequests
@@ -67,6 +67,10 @@ class Applier:
         self._events = events
         self._clock = clock
         self._pin_failures: dict[JobKey, int] = {}
+        """Number of failed pins in a row of each job. Bound: the jobs in scope."""
+        self._not_given_until: dict[JobKey, float] = {}
+        """Monotonic time of the next attempt to give a job to Slurm that Slurm has refused to take. Bound: the jobs whose time is
+        to come, when the last was added."""
 
     def keep(self, jobs: Container[JobKey]) -> None:
         """Forget the failed pins of all other jobs."""
@@ -192,8 +196,15 @@ class Applier:
                     refusal, like=like.job_id, unfit=own.unfit, places=own.places, behind=own.behind, tried=own.tried
                 )
 
+    def may_give(self, key: JobKey) -> bool:
+        """Return whether the job may be given to Slurm now: not in the pause after Slurm has refused a change for that."""
+        return self._not_given_until.get(key, 0.0) <= self._clock.monotonic()
+
     async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
-        """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""
+        """Release jobs as they are, for Slurm to place; they are not adopted again for this run.
+
+        A job for which Slurm refuses that waits for longer after every refusal, as one that could not be pinned.
+        """
         keys = list(why)
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
@@ -204,14 +215,27 @@ class Applier:
             self._ledger.pins.pop(key, None)
             if key in failed:
                 self._ledger.yielded.pop(key, None)
+                self._not_given(key, failed[key])
             else:
                 self._ledger.refusals.pop(key, None)
+                self._not_given_until.pop(key, None)
                 if is_hidden_later(jobs[key].request) and is_complete(jobs[key]):
                     self._ledger.originals.setdefault(key, jobs[key].request)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
         await self._verbs.unmark([key for key in keys if key not in failed], unless_held=True)
         await self._verbs.unmark([key for key in keys if key not in failed and jobs[key].has_pin_mark], PIN_MARK)
         self._journal.save_jobs(self._ledger, keys)
+
+    def _not_given(self, key: JobKey, failure: Failure) -> None:
+        """Let a job wait for which Slurm has refused a change. Its refusals are counted in the ledger, with others of the job."""
+        if failure.reason is not FailureReason.REFUSED:
+            return
+        now_s, at_s = self._clock.now(), self._clock.monotonic()
+        verdict = Verdict(f"could not be given to Slurm: {failure.message}")
+        refusal = refused_again(self._ledger.refusals.get(key), verdict, now_s, ())
+        self._ledger.refusals[key] = refusal
+        pauses = {one: until_s for one, until_s in self._not_given_until.items() if until_s > at_s}
+        self._not_given_until = {**pauses, key: at_s + refusal.retry_at_s - now_s}
 
     async def _release_as_they_are(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> Failures:
         """Release jobs with their own requests."""
@@ -225,7 +249,7 @@ class Applier:
         if free:
             unreleased, theirs = await self._hand_over.release(jobs, free)
             failed.update(unreleased)
-            failed.update(dict.fromkeys(theirs, Failure("its user holds it")))
+            failed.update(dict.fromkeys(theirs, Failure("its user holds it", FailureReason.NOT_OURS)))
         return failed
 
     def _as_slurm_takes_it(self, pin: Pin) -> Pin:

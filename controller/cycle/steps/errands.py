@@ -49,7 +49,8 @@ class JobMarks:
         self._verbs = verbs
         self._preemptions = preemptions
         self._started: set[JobKey] = set()
-        """Jobs that have started, and may still have a mark from before."""
+        """Jobs that have started, and may still have a mark from before.
+        Bound: the jobs that have started since Slurm last took marks off."""
 
     async def clear_called_off(self) -> None:
         """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""

@@ -58,12 +58,12 @@ class JournaledVerbs:
         self.starts = Pieces(calls=_CALLS_A_START)
         """Pieces of the jobs that a plan starts."""
         self._pieces: defaultdict[str, Pieces] = defaultdict(Pieces)
-        """Sizes of the pieces of each verb: Slurm takes longer for some than for others."""
+        """Sizes of the pieces of each verb: Slurm takes longer for some than for others. Bound: the verbs."""
         self.errors = 0
         """Number of jobs for which a call has failed, since the start."""
         self._refused_calls = 0
         self._refused_jobs: set[str] = set()
-        """Ids of the jobs that these calls were about, two at most."""
+        """Ids of the jobs that these calls were about, two at most. Bound: two."""
 
     @property
     def refused_in_a_row(self) -> int:

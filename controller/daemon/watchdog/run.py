@@ -78,7 +78,7 @@ async def _check(settings: ControllerSettings) -> int:
         turn=turn,
         holds=HoldFolder(settings.holds_path),
     )
-    return 1 if (await watchdog.check()).still_held else 0
+    return 0 if (await watchdog.check()).complete else 1
 
 
 def _originals(settings: ControllerSettings) -> Mapping[JobKey, ResourceRequest]:

@@ -1,11 +1,8 @@
 """Settings of the watchdog: read as the controller reads them; from a file with mistakes, the valid keys.
 
-A mistake in controller.toml must not keep jobs held, because it also keeps a controller from starting. The watchdog needs only
-the
-path of the lease and the way to Slurm. It uses the valid keys, and defaults for the others. If `runtime_dir` is not the default
-and
-cannot be read, it finds no lease in the default folder, and releases the held jobs: Slurm then schedules them, which changes
-their
+A mistake in controller.toml must not keep jobs held, because it also keeps a controller from starting. The watchdog needs only the
+path of the lease and the way to Slurm. It uses the valid keys, and defaults for the others. If `runtime_dir` is not the default and
+cannot be read, it finds no lease in the default folder, and releases the held jobs: Slurm then schedules them, which changes their
 order but loses no job.
 """
 

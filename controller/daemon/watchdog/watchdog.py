@@ -25,7 +25,8 @@ from controller.base.clock import Clock
 from controller.base.errors import SlurmUnavailableError, TurnLostError
 from controller.base.lease import is_stale, read_lease
 from controller.base.turn import Turn
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure, Phase
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failure
+from controller.slurm.left_jobs import is_held_by_headway, is_released
 from controller.slurm.user_holds import HoldFolder, hand_over, is_between_hands, is_held_by_user, is_to_hand_over
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ class WatchdogReport:
     released: tuple[JobKey, ...] = ()
     still_held: tuple[JobKey, ...] = ()
     """Jobs held by Headway that could not be released; the next check tries again."""
+    left_out: int = 0
+    """Number of jobs with a mark of ours that were too many for this check, and of jobs that users' texts put in doubt and that
+    were not read (`SlurmSnapshot.unread`); the next check draws again."""
+
+    @property
+    def complete(self) -> bool:
+        """True if nothing is left for the next check."""
+        return not self.still_held and not self.left_out
 
 
 class Watchdog:
@@ -104,11 +113,12 @@ class Watchdog:
             if not self._stale_now():
                 return WatchdogReport(away=False)
             read_s = self._clock.monotonic()
-            jobs = (await self._client.snapshot()).jobs
+            snapshot = await self._client.snapshot()
+            jobs, left_out = snapshot.jobs, snapshot.left_out + len(snapshot.unread)
             held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
-            await self._clear_marks([job for job in jobs if _is_released(job)])
+            await self._clear_marks([job for job in jobs if is_released(job)])
         if not held:
-            return WatchdogReport(away=True)
+            return WatchdogReport(away=True, left_out=left_out)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
         released, back = await self._release_all(held, read_s)
         if back:
@@ -117,7 +127,7 @@ class Watchdog:
         still = await self._still_held([job.key for job in held if job.key not in done])
         if still:
             log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
-        return WatchdogReport(away=True, released=tuple(released), still_held=still)
+        return WatchdogReport(away=True, released=tuple(released), still_held=still, left_out=left_out)
 
     async def _release_all(self, held: Sequence[SlurmJob], read_s: float) -> tuple[list[JobKey], bool]:
         """Release jobs, read at that time, in batches. Returns the released ones, and whether the controller has come back.
@@ -166,7 +176,7 @@ class Watchdog:
     ) -> list[JobKey]:
         """Read the jobs again, and release those that are still to be released. Returns the released ones, those before too."""
         found = list((await self._client.read([job.key for job in jobs])).values())
-        released_before = [job for job in found if _is_released(job)]
+        released_before = [job for job in found if is_released(job)]
         await self._unmark_released(released_before)
         held = [job for job in found if is_held_by_headway(job)] + self._between_hands(found)
         return [job.key for job in released_before] + await self._release_batch(held, originals)
@@ -332,18 +342,6 @@ class Watchdog:
             return ()
         found = await self._client.read(keys)
         return tuple(key for key in keys if key in found and is_held_by_headway(found[key]))
-
-
-def is_held_by_headway(job: SlurmJob) -> bool:
-    """Return whether the job waits only because Headway holds it, or because Slurm cannot run it where Headway placed it."""
-    marks = job.marks
-    ours = HOLD_MARK in marks or (job.is_impossible and job.has_pin_mark)
-    return job.phase is Phase.PENDING and job.held and ours and USER_HOLD_MARK not in marks
-
-
-def _is_released(job: SlurmJob) -> bool:
-    """Return whether this job has our mark, waits, and may be started by Slurm."""
-    return job.phase is Phase.PENDING and not job.held and HOLD_MARK in job.marks
 
 
 def _few(keys: Iterable[JobKey]) -> list[str]:

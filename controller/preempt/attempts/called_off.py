@@ -33,7 +33,8 @@ class CalledOff:
     def update(self, snapshot: SlurmSnapshot, open_: frozenset[int]) -> None:
         """Find the marks. `open_`: Slurm's own numbers of jobs with another preemption under way."""
         running = [job for job in snapshot.jobs if job.key in self._left and job.phase is Phase.RUNNING]
-        self._left = {job.key for job in running}
+        unread = snapshot.unread_of(key.job_id for key in self._left)
+        self._left = {job.key for job in running} | {key for key in self._left if key.job_id in unread}
         self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in open_)
 
     def repeat_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:

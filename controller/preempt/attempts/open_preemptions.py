@@ -35,6 +35,7 @@ class OpenPreemptions:
         self._events = events
         self._monotonic = monotonic
         self.listeners: list[Listener] = []
+        """Bound: the controller's own parts."""
         self.changed = asyncio.Event()
         """Set by every change of a stage."""
         self._attempts = {row.raw_id: _continued(row, clock.now(), monotonic()) for row in journal.preemptions.open()}

@@ -58,10 +58,13 @@ class ReportTable:
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
-        """Nodes whose agents have reported the effect of signals on a run: they report it for every run."""
+        """Nodes whose agents have reported the effect of signals on a run: they report it for every run.
+        Bound: the nodes, since `keep`."""
         self._runs: dict[RunKey, dict[str, NodeReport]] = {}
+        """Newest report of each node about each run. Bound: `_RUNS` runs of each job and node, since `keep`."""
         self._restarts: dict[tuple[int, str], list[int]] = {}
-        """Job and node → restarts with a report from that node, the newest report last."""
+        """Job and node → restarts with a report from that node, the newest report last.
+        Bound: the jobs and their nodes, since `keep`."""
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
         """Record a report. Returns its run and the facts about it; None when it is not about a run."""

@@ -75,6 +75,7 @@ class _Reader:
         self._root = root
         self._read = read
         self._open: list[Path] = []
+        self._taken = 0
         self.texts: dict[Path, str] = {}
         self.settings: list[Setting] = []
         self.partitions: list[str] = []
@@ -87,7 +88,9 @@ class _Reader:
             raise ConfigurationError(f"{source}: includes a path with a null byte; correct that line")
         if path in self._open:
             raise ConfigurationError(f"{source}: includes {path}, which includes it in turn; remove one of the lines")
-        if len(self.texts) >= _MAX_FILES:
+        # Counted each time: the same file may be included again and again.
+        self._taken += 1
+        if self._taken > _MAX_FILES:
             raise ConfigurationError(f"{source}: includes more than {_MAX_FILES} files; join some of them")
         try:
             text = self._read(path)

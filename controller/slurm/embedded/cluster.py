@@ -25,8 +25,7 @@ from controller.slurm.user_holds import HoldFolder
 class EmbeddedSlurm:
     """One emulated cluster. Headway gets `client`; users, operators and faults act through the other methods.
 
-    Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` is called with the lines that
-    the
+    Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` is called with the lines that the
     plugin and the hooks would write into the wake pipe; without `run`, only when a method of this object is called. Raises
     ConfigurationError for a description whose slowdown cannot be modelled.
     """

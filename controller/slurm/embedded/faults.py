@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-_KEEP_CALLS = 100_000
+_KEEP_CALLS = 20_000
 
 
 class FaultKind(Enum):

@@ -30,7 +30,7 @@ from controller.slurm.client import (
     SlurmPartition,
     SlurmReservation,
 )
-from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.pyslurm.errors import is_unknown_job
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
@@ -76,6 +76,7 @@ class PySlurmCalls:
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self._sent: dict[int, JobRecord] = {}
+        """Records of the last reading by number. Bound: the jobs of one reading."""
         self._cluster: Cluster | None = None
 
     def changes(self) -> Changes:
@@ -289,13 +290,9 @@ def _share(name: str, resources: Mapping[str, Any]) -> NodeShare:
             continue
         total += amount["count"] if isinstance(amount, dict) else amount
         indices = amount["indexes"] if isinstance(amount, dict) else ""
-        for index in expand_indices(indices) if indices and indices[0].isdigit() else ():
-            mask |= 1 << index
-    cpu_ids = resources["cpu_ids"]
-    return NodeShare(
-        name, total, mask if mask.bit_count() == total else 0, len(expand_indices(cpu_ids)) if cpu_ids else 0,
-        resources["memory"] or 0,
-    )  # fmt: skip
+        mask |= gpu_mask(indices if indices and indices[0].isdigit() else "")
+    cpus, memory_mib = cpu_count(resources["cpu_ids"] or ""), resources["memory"] or 0
+    return NodeShare(name, total, mask if mask.bit_count() == total else 0, cpus, memory_mib)
 
 
 def _dependency(dependencies: Mapping[str, Any] | None) -> str:

@@ -29,6 +29,7 @@ class PySlurmClient(Verbs):
         self._worker = worker
         self._command_line = command_line
         self._records: dict[int, JobRecord] = {}
+        """Records of the last reading by number. Bound: the jobs of one reading."""
         self._cluster = Cluster((), (), ())
 
     async def close(self) -> None:

@@ -18,17 +18,23 @@ _AWAY = frozenset(
         2027,  # ESLURM_IN_STANDBY_MODE
         2131,  # ESLURM_IN_STANDBY_USE_BACKUP
         *range(5000, 5006),  # SLURM_PROTOCOL_SOCKET_*: incomplete packets, timeout
-        6000,  # ESLURM_AUTH_CRED_INVALID
+        *range(6000, 6004),  # ESLURM_AUTH_*: credential invalid; munge cannot be opened or reached, or does not sign
         errno.ECONNREFUSED,
         errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EPIPE,
         errno.ETIMEDOUT,
         errno.EHOSTUNREACH,
+        errno.EHOSTDOWN,
+        errno.ENETUNREACH,
     ]
 )
 
 
 def number_of(error: BaseException) -> int | None:
-    """Return Slurm's number of an error; None if it has none."""
+    """Return Slurm's number of an error; None if it has none. The number of an OSError is not Slurm's."""
+    if all(kind.__name__ != "RPCError" for kind in type(error).__mro__):  # pyslurm cannot be imported here
+        return None
     found = getattr(error, "errno", None)
     return found if isinstance(found, int) and found > 0 else None
 

@@ -4,6 +4,9 @@ ProcessPoolExecutor is not used: it cannot kill a worker that hangs, and waits f
 
 Requests and answers are pickled frames: a length of 8 bytes, then the pickle. Both ends are ours; nothing else can write to
 the pipes. pyslurm prints to standard output now and then, so answers travel on a descriptor of their own.
+
+A controller that still runs after an upgrade starts children of the new version. So an answer has the two parts of earlier
+versions, and more only where the parent asks for them on the command line; further parts are ignored.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from policies.serving.runtime.tasks.single_thread import Worker as SingleThread
 
 _LENGTH: Final = struct.Struct("!Q")
 _CHUNK: Final = 1 << 20
+_WITH_NUMBERS: Final = "with-numbers"
+"""Argument of the child: an answer has Slurm's number of the error as its third part."""
 
 
 class Worker(Protocol):
@@ -58,7 +63,8 @@ class WorkerProcess:
 
     async def call(self, method: str, *arguments: object) -> Any:
         """See Worker."""
-        outcome, result, number = await self._thread.run(partial(self._exchange, (method, arguments)))
+        outcome, result, *rest = await self._thread.run(partial(self._exchange, (method, arguments)))
+        number = rest[0] if rest else None
         if outcome == "done":
             return result
         if is_away(number, result):
@@ -83,8 +89,8 @@ class WorkerProcess:
         os.close(self._answers)
         child.wait()
 
-    def _exchange(self, request: object) -> tuple[str, Any, int | None]:
-        """Return the outcome, its result or message, and Slurm's number of an error."""
+    def _exchange(self, request: object) -> tuple[Any, ...]:
+        """Return the outcome, its result or message, and Slurm's number of an error, if any."""
         deadline = time.monotonic() + self._timeout_s
         if self._child is None or self._child.poll() is not None:
             self._end_child()
@@ -92,7 +98,7 @@ class WorkerProcess:
         try:
             self._write(pickle.dumps(request), deadline)
             (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
-            answer: tuple[str, Any, int | None] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
+            answer: tuple[Any, ...] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
         except (OSError, EOFError) as error:
             self._end_child()
             raise SlurmUnavailableError(
@@ -102,20 +108,28 @@ class WorkerProcess:
         return answer
 
     def _start(self) -> None:
-        self._answers, theirs = os.pipe()
+        """Start a child. Raises SlurmUnavailableError, and leaves nothing open, when there is no memory or descriptor for it."""
         try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "controller.slurm.pyslurm.process", str(theirs)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs,),
-                env=self._environment,
-                cwd="/",
-                start_new_session=True,
-                bufsize=0,
-            )
-        finally:
-            os.close(theirs)
+            answers, theirs = os.pipe()
+            try:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "controller.slurm.pyslurm.process", str(theirs), _WITH_NUMBERS],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(theirs,),
+                    env=self._environment,
+                    cwd="/",
+                    start_new_session=True,
+                    bufsize=0,
+                )
+            except BaseException:
+                os.close(answers)
+                raise
+            finally:
+                os.close(theirs)
+        except OSError as error:
+            raise SlurmUnavailableError(f"pyslurm: its process could not be started: {error}") from error
+        self._answers = answers
 
     def _write(self, frame: bytes, deadline: float) -> None:
         assert self._child is not None
@@ -141,8 +155,8 @@ class WorkerProcess:
         return b"".join(chunks)
 
 
-def serve(answers: int) -> None:
-    """Run in the child: answer requests until the parent closes the pipe."""
+def serve(answers: int, *, with_numbers: bool) -> None:
+    """Run in the child: answer requests until the parent closes the pipe. `with_numbers`: see `_WITH_NUMBERS`."""
     import pyslurm
 
     from controller.slurm.pyslurm.calls import PySlurmCalls
@@ -151,15 +165,16 @@ def serve(answers: int) -> None:
     with os.fdopen(answers, "wb") as out:
         while header := sys.stdin.buffer.read(_LENGTH.size):
             method, arguments = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))  # noqa: S301 - our own parent's
-            answer: tuple[str, Any, int | None]
+            number = None
             try:
-                answer = ("done", getattr(calls, method)(*arguments), None)
+                answer = ("done", getattr(calls, method)(*arguments))
             except Exception as error:  # noqa: BLE001 - the parent must get an answer in any case
-                answer = ("failed", str(error) or type(error).__name__, number_of(error))
-            frame = pickle.dumps(answer)
+                answer = ("failed", str(error) or type(error).__name__)
+                number = number_of(error)
+            frame = pickle.dumps((*answer, number) if with_numbers else answer)
             out.write(_LENGTH.pack(len(frame)) + frame)
             out.flush()
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), with_numbers=_WITH_NUMBERS in sys.argv[2:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -23,14 +22,8 @@ from controller.slurm.client import (
 )
 from controller.slurm.records import JobRecord, largest_node
 from controller.slurm.scontrol.clockface import Clockface
-from controller.slurm.scontrol.incremental import (
-    JobReading,
-    JobTable,
-    RowCache,
-    keep_identity,
-    nothing_ticks,
-    parse_answer,
-)
+from controller.slurm.scontrol.doubt import JobsInDoubt
+from controller.slurm.scontrol.incremental import JobReading, JobTable, parse_answer
 from controller.slurm.scontrol.parse_nodes import (
     name_if_registered,
     parse_node,
@@ -39,6 +32,7 @@ from controller.slurm.scontrol.parse_nodes import (
     ticking_in_node,
 )
 from controller.slurm.scontrol.parse_shares import SACCTMGR, SSHARE, parse_fair_shares, parse_qos
+from controller.slurm.scontrol.rows import RowCache, nothing_ticks
 from controller.slurm.scontrol.run import CommandRunner
 from controller.slurm.scontrol.scontrol import Scontrol, joined, require_contact, sentence
 from controller.slurm.updates.changes import Command
@@ -64,9 +58,8 @@ _TASKS_FOR_THE_ARRAY = 4
 class CommandLineClient(Verbs):
     """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb guarantees.
 
-    A change costs one process, which runs the commands for all jobs and reads each of these jobs back. Parsed objects are kept
-    from one
-    reading to the next.
+    A change costs one process, which runs the commands for all jobs and reads each of these jobs back. Parsed objects are kept from
+    one reading to the next.
     """
 
     def __init__(
@@ -83,12 +76,11 @@ class CommandLineClient(Verbs):
         self._runner = runner
         self._scontrol = Scontrol(runner)
         self._bulk = self._scontrol if bulk is None else Scontrol(bulk)
-        self._most_in_doubt = most_in_doubt
         self._clock = clock
         self._jobs = JobTable(clock)
-        self._alone: dict[int, JobRecord | None] = {}
-        self._doubtful = b""
+        self._in_doubt = JobsInDoubt(most_in_doubt)
         self._complaints: set[str] = set()
+        """Jobs about which a complaint was logged. Bound: `_MOST_COMPLAINTS`."""
         self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, ticking_in_node)
         self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, nothing_ticks)
         self._reservations: RowCache[SlurmReservation] = RowCache(
@@ -167,40 +159,27 @@ class CommandLineClient(Verbs):
             nodes=table,
             partitions=self._partitions.update(partitions),
             reservations=self._reservations.update(reservations),
+            unread=self._in_doubt.unread,
+            left_out=answers.completed.left_out,
         )
 
     async def _take_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
         """Return the jobs of `show job`; jobs on doubtful lines are read again one by one."""
         reading = self._jobs.update(section)
-        alone = await self._resolve(reading) if reading.contested else []
+        await self._resolve(reading)
         self._memory.forget()
         self._memory.add(self._jobs.records)
-        self._memory.add(alone)
-        return reading.jobs + tuple(job for record in alone for job in record.jobs)
+        self._memory.add(self._in_doubt.fresh)  # no old ones: the verbs rely on what was read within the last second
+        return self._in_doubt.with_others(reading.jobs)
 
-    async def _resolve(self, reading: JobReading) -> list[JobRecord]:
-        """Read the jobs on doubtful lines one by one: those not seen yet first, then those that were read longest ago.
-
-        However many such jobs users submit, they cost at most `most_in_doubt` readings, and none while nothing changes. If more
-        are not seen yet, chance picks some, so that no user can choose jobs that are never read.
-        """
-        known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
-        unseen = sorted(reading.contested - set(known))
-        if len(unseen) > self._most_in_doubt:
-            unseen = sorted(random.sample(unseen, self._most_in_doubt))
-        if unseen or reading.doubtful != self._doubtful:
-            turn = [*unseen, *known][: self._most_in_doubt]
-            found: dict[int, JobRecord] = {}
-            for begin in range(0, len(turn), _MOST_ALONE):
-                ids = [str(raw_id) for raw_id in turn[begin : begin + _MOST_ALONE]]
-                found.update((record.raw_id, record) for record in await self._read_records(ids))
-            for raw_id in turn:
-                former, record = known.pop(raw_id, None), found.get(raw_id)
-                known[raw_id] = None if record is None else keep_identity(record, former)
-            complete = len(turn) == len(reading.contested)
-            self._doubtful = reading.doubtful if complete else b""
-        self._alone = known
-        return [record for record in known.values() if record is not None]
+    async def _resolve(self, reading: JobReading) -> None:
+        """Read jobs on doubtful lines one by one, as far as the budget goes."""
+        turn = self._in_doubt.turn(reading)
+        found: dict[int, JobRecord] = {}
+        for begin in range(0, len(turn), _MOST_ALONE):
+            ids = [str(raw_id) for raw_id in turn[begin : begin + _MOST_ALONE]]
+            found.update((record.raw_id, record) for record in await self._read_records(ids))
+        self._in_doubt.take(reading, turn, found)
 
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
         """Run commands, then read these jobs: the identity check of every verb, and its confirmation."""
@@ -215,7 +194,9 @@ class CommandLineClient(Verbs):
             answers = await self._bulk.query(["show job"], first=commands)
             await self._take_jobs(answers.sections[0])
         else:
-            self._memory.add(await self._read_records(ids, commands))
+            records = await self._read_records(ids, commands)
+            self._memory.add(records)
+            self._in_doubt.note(records)
         found = {key: self._memory.get(key) for key in keys}
         return {key: known for key, known in found.items() if known is not None}
 

@@ -9,119 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
-
-import numpy as np
 
 from controller.base.errors import SlurmReplyError
 from controller.slurm.client import SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job
+from controller.slurm.scontrol.rows import decode
 
-Row = TypeVar("Row")
-Spans = Iterable[tuple[int, int]]
-"""Begin and end of pieces of a line, in their order."""
 Complain = Callable[[str, str], None]
 """Called with the id of a job that is present but cannot be parsed, and the problem."""
 _JOB = b"JobId="
 _MOST_DIGITS = 10
 """Digits of the largest job id."""
 _NO_JOBS = b"No jobs in the system"
-
-
-def nothing_ticks(_line: bytes) -> Spans:
-    """Return no pieces, for lists in which every character counts."""
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Line(Generic[Row]):
-    """A line of the last reading."""
-
-    text: bytes
-    steady: bytes
-    """The line without its ticking fields, whose values change at every reading."""
-    counts: bytes
-    """One byte for each character and for the line break: 1 if it is steady, 0 if it ticks."""
-    row: Row
-
-
-class RowCache(Generic[Row]):
-    """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text.
-
-    Invariant: `text`, `counts` and `ticks` are those of `lines`. Most readings differ only in ticking fields, and in few lengths.
-    So the whole text is compared with the former one, character by character, and only lines with a difference that counts are
-    read again.
-    """
-
-    def __init__(self, first: bytes, parse: Callable[[str], Row], ticking: Callable[[bytes], Spans]) -> None:
-        """`ticking` returns the places in a line of values, without spaces, that change all the time and are not read."""
-        self._first = first
-        self._parse = parse
-        self._ticking = ticking
-        self._keep([])
-
-    def update(self, section: bytes) -> tuple[Row, ...]:
-        """Return the rows of the section, in its order; lines that begin otherwise ("No ... in the system") are skipped."""
-        lines = [line for line in section.split(b"\n") if line.startswith(self._first)]
-        changed = self._changed(lines)
-        if changed:
-            known = {line.steady: line.row for line in self._lines}
-            kept = self._lines[: len(lines)] + [_NO_LINE] * (len(lines) - len(self._lines))
-            for number in changed:
-                kept[number] = self._read(lines[number], known)
-            self._keep(kept)
-        elif len(lines) < len(self._lines):
-            self._keep(self._lines[: len(lines)])
-        return self._rows
-
-    def _changed(self, lines: list[bytes]) -> list[int]:
-        """Return the numbers of the lines whose content may differ from that of the former line with the same number."""
-        former = [line.text for line in self._lines]
-        other = {number for number, (line, old) in enumerate(zip(lines, former, strict=False)) if len(line) != len(old)}
-        other.update(range(len(former), len(lines)))
-        if former:
-            # For the comparison, lines of another length and lines that are gone are replaced by the former ones.
-            aligned = lines[: len(former)] + former[len(lines) :]
-            for number in other.intersection(range(len(former))):
-                aligned[number] = former[number]
-            text = np.frombuffer(b"\n".join([*aligned, b""]), dtype=np.uint8)
-            differs = np.flatnonzero(text != self._text)
-            differs = differs[self._counts[differs]]
-            # A space where something ticks would begin another field.
-            spaces = self._ticks[text[self._ticks] == _SPACE]
-            places = np.concatenate([differs, spaces])
-            other.update((np.searchsorted(self._begins, places, side="right") - 1).tolist())
-        return sorted(other)
-
-    def _read(self, text: bytes, known: Mapping[bytes, Row]) -> _Line[Row]:
-        pieces = []
-        counts = bytearray(b"\1" * (len(text) + 1))
-        begin = 0
-        for tick, end in self._ticking(text):
-            pieces.append(text[begin:tick])
-            counts[tick:end] = bytes(end - tick)
-            begin = end
-        steady = b"\0".join([*pieces, text[begin:]])
-        row = known.get(steady)
-        return _Line(text, steady, bytes(counts), self._parse(decode(text)) if row is None else row)
-
-    def _keep(self, lines: list[_Line[Row]]) -> None:
-        self._lines = lines
-        self._rows = tuple([line.row for line in lines])
-        self._text = np.frombuffer(b"\n".join([*(line.text for line in lines), b""]), dtype=np.uint8)
-        self._counts = np.frombuffer(b"".join([line.counts for line in lines]), dtype=np.bool_)
-        self._ticks = np.flatnonzero(~self._counts)
-        lengths = np.array([0, *(len(line.counts) for line in lines)], dtype=np.int64)
-        self._begins = np.cumsum(lengths)[:-1]
-
-
-_SPACE = ord(" ")
-_NO_LINE: _Line[Any] = _Line(b"", b"", b"", None)
 
 
 @dataclass(slots=True)
@@ -142,6 +46,10 @@ class JobReading:
     """Ids on lines that a line break in a user's text may have made."""
     doubtful: bytes = b""
     """Those lines, without ticking fields. While they stay the same, the jobs need not be read again."""
+    likely: frozenset[int] = frozenset()
+    """The contested ids on lines with a true submit time. A text can have any number of ids, but is next to one such time."""
+    former: Mapping[int, JobRecord] = field(default_factory=dict)
+    """Records of contested ids as of the reading before, if they were beyond doubt then."""
 
 
 class JobTable:
@@ -160,6 +68,7 @@ class JobTable:
             rf" RunTime=\S+(?= TimeLimit=\S+ TimeMin=\S+ SubmitTime={token})| LastSchedEval={token}\d+(?: Scheduler=\S+)?".encode()
         )
         self._entries: dict[bytes, _Entry] = {}
+        """Entries of the last reading. Bound: the jobs of one reading."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -179,9 +88,16 @@ class JobTable:
         entries, changed = self._compare(section)
         doubtful = self._take(changed, section, entries) if changed else []
         contested = self._withdraw(doubtful, entries) if doubtful else frozenset()
+        former = self._entries
         self._entries = entries
         jobs = tuple(chain.from_iterable([entry.record.jobs for entry in entries.values()]))
-        return JobReading(jobs, contested, self._ticks.sub(b"", b"\n".join(doubtful)))
+        return JobReading(
+            jobs,
+            contested,
+            self._ticks.sub(b"", b"\n".join(doubtful)),
+            contested.intersection(_number(_id_on(line)) for line in doubtful if self._submit in line),
+            {number: former[key].record for number in contested if (key := str(number).encode()) in former},
+        )
 
     def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
         """Return the entries of unchanged lines in the order of the reading, and (number, id, line) of the others.
@@ -210,9 +126,9 @@ class JobTable:
             end = section.find(b"\n", begin)
             end = len(section) if end < 0 else end
             line = section[begin:end]
-            job_id = line[6 : line.find(b" ", 6)]
+            job_id = _id_on(line)
             former = before.get(job_id)
-            if former is not None and former.line[:-1] == line and job_id not in entries:
+            if former is not None and _is_line_of(former, line) and job_id not in entries:
                 entries[job_id] = former
             elif line:
                 changed.append((number, job_id, line))
@@ -254,12 +170,13 @@ class JobTable:
 
         So a text that names the ids of others puts none of their jobs in doubt.
         """
-        ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
         texts = set(doubtful)
         proven = {
             _number(key) for key, entry in entries.items() if entry is not _NOTHING and entry.line[:-1] not in texts
         }
-        contested = frozenset(number for job_id in ids if (number := _number(job_id)) >= 0) - proven
+        ids = [_number(_id_on(line)) for line in doubtful if line.startswith(_JOB)]
+        # For 0, scontrol would show all jobs.
+        contested = frozenset(number for number in ids if number > 0) - proven
         for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
             del entries[key]
         return contested
@@ -270,12 +187,19 @@ class JobTable:
         """Return the numbers of lines that are no record, of their neighbours, and of other lines that claim the same id."""
         doubtful: set[int] = set()
         lines: list[bytes] = []
+        looked_at = 0
         for number, _, line in changed:
-            if line.startswith(_NO_JOBS):
+            if number == 0 and line.startswith(_NO_JOBS):  # elsewhere it is a user's text
                 doubtful.add(number)
             elif not line.startswith(_JOB) or line.count(self._submit) != 1:
+                if (
+                    number < looked_at
+                ):  # inside the same run: it has the same neighbours, and a text may have thousands of lines
+                    continue
                 lines = lines or section.split(b"\n")
-                doubtful.update(self._around(number, lines))
+                around = self._around(number, lines)
+                doubtful.update(around)
+                looked_at = around[-1]
         broken = {lines[number] for number in doubtful} if lines else set()
         claimed: dict[bytes, int] = {}
         for number, job_id, _ in changed:
@@ -290,7 +214,7 @@ class JobTable:
             claimed[job_id] = number
         return doubtful
 
-    def _around(self, number: int, lines: list[bytes]) -> Iterable[int]:
+    def _around(self, number: int, lines: list[bytes]) -> range:
         """Return the numbers of the lines without a submit time around this one, and of the records before and after them."""
         first = number - 1
         while first > 0 and self._submit not in lines[first]:
@@ -323,6 +247,16 @@ class JobTable:
         submit = line.find(self._submit)
         begins = [line.rfind(b" RunTime=", 0, submit), line.find(self._evaluated, submit)]
         return tuple((begin, _end_of_ticking(line, begin)) for begin in begins if begin >= 0)
+
+
+def _id_on(line: bytes) -> bytes:
+    """Return what stands where a record has its id."""
+    return line[6:end] if (end := line.find(b" ", 6)) >= 0 else b""
+
+
+def _is_line_of(entry: _Entry, line: bytes) -> bool:
+    """Return whether it is the entry's line. A text may repeat an id a thousand times: a long line is not copied for each."""
+    return len(entry.line) == len(line) + 1 and entry.line.startswith(line)
 
 
 def _end_of_ticking(line: bytes, begin: int) -> int:
@@ -371,11 +305,6 @@ def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complai
             records.append(record)
         begin = end
     return records
-
-
-def decode(line: bytes) -> str:
-    """Return the line as text. Users' text may be in any encoding, and must survive byte for byte."""
-    return line.decode("utf-8", "surrogateescape")
 
 
 def _number(key: bytes) -> int:

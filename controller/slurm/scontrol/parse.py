@@ -20,7 +20,7 @@ from functools import lru_cache
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob
-from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
@@ -49,7 +49,6 @@ _WHOLE_NODES_BEFORE = frozenset({"NO", "TOPO"})
 """Values of OverSubscribe= with the same meaning, where there is no Exclusive=."""
 _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
-_MOST_GPUS = 4096
 """Maximum number of GPUs of a node: a mask of GPUs is a number of so many bits."""
 _EXPEDITED = " ExpeditedRequeue=Yes"
 _FREE_TEXT = (" Network=", " Command=")
@@ -105,9 +104,16 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
     least_cpus = fields.get("MinCPUsNode", "")
-    min_cpus_node = int(least_cpus) if least_cpus.isdecimal() else None
+    min_cpus_node = values.whole(least_cpus) if least_cpus.isdecimal() else None
     return JobRecord(
-        int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix, gpus.by_index, min_cpus_node
+        values.whole(owner["raw"]),
+        jobs,
+        texts.exact,
+        shows_bound,
+        gpus.mixed,
+        gpus.prefix,
+        gpus.by_index,
+        min_cpus_node,
     )
 
 
@@ -141,7 +147,7 @@ def _job(
         allocated=() if pending or ended else _shares(middle, fields, phase),
         batch=fields["BatchFlag"] != "0",
         requeue=fields["Requeue"] != "0",
-        restarts=int(fields["Restarts"]),
+        restarts=values.whole(fields["Restarts"]),
         eligible_time_s=clock.seconds(fields.get("EligibleTime")),
         start_time_s=None if pending else clock.seconds(fields.get("StartTime")),
         end_time_s=None if pending else clock.seconds(fields.get("EndTime")),
@@ -153,11 +159,11 @@ def _job(
         dependency=values.plain(fields.get("Dependency", "")),
         exclusive=_has_whole_nodes(fields),
         licenses=values.plain(fields.get("Licenses", "")),
-        array_job_id=int(owner["array"]) if owner["array"] else None,
-        het_job_id=int(owner["het"]) if owner["het"] else None,
-        raw_id=int(owner["raw"]),
+        array_job_id=values.whole(owner["array"]) if owner["array"] else None,
+        het_job_id=values.whole(owner["het"]) if owner["het"] else None,
+        raw_id=values.whole(owner["raw"]),
         expedited=expedited,
-        nice=int(owner["nice"] or 0),
+        nice=values.whole(owner["nice"] or "0"),
     )
 
 
@@ -213,11 +219,14 @@ def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShar
     groups = _SHARE.findall(middle)
     if not groups:
         return _shares_by_total(fields)
-    return tuple(
-        NodeShare(node, *_gpus_allocated(gres), len(expand_indices(cpu_ids)) if cpu_ids else 0, int(memory))
+    shares = tuple(
+        NodeShare(node, *_gpus_allocated(gres), cpu_count(cpu_ids), values.whole(memory))
         for nodes, cpu_ids, memory, gres in groups
         for node in expand_nodes(nodes)
     )
+    if len({share.node for share in shares}) < len(shares):
+        raise SlurmReplyError(f"it has a node twice: {clip(middle, 200)}")
+    return shares
 
 
 @lru_cache(maxsize=4096)
@@ -225,12 +234,8 @@ def _gpus_allocated(gres: str) -> tuple[int, int]:
     """Return number and mask of the GPUs in "gpu:g0:1(IDX:0),gpu:g4:0(IDX:)" or "gpu:a100:6(IDX:0-5)"."""
     total = mask = 0
     for number, indices in _SHARE_GPUS.findall(gres):
-        total += int(number)
-        allocated = expand_indices(indices) if indices else ()
-        if allocated and max(allocated) >= _MOST_GPUS:
-            raise SlurmReplyError(f"a GPU with an index of {_MOST_GPUS} or more: {clip(gres, 80)}")
-        for index in allocated:
-            mask |= 1 << index
+        total += values.whole(number)
+        mask |= gpu_mask(indices)
     return total, mask if mask.bit_count() == total else 0
 
 
@@ -241,9 +246,9 @@ def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
         return ()
     alloc = values.plain(fields.get("AllocTRES", "")) or fields.get("TRES", "")
     tres = dict(item.partition("=")[::2] for item in alloc.split(","))
-    count = max(int(tres.get("node", "0")), len(nodes))
-    gpus = values.gpus(fields.get("JOB_GRES", "")).count or int(tres.get("gres/gpu", "0"))
-    cpus = int(tres.get("cpu", "0"))
+    count = max(values.whole(tres.get("node", "0")), len(nodes))
+    gpus = values.gpus(fields.get("JOB_GRES", "")).count or values.whole(tres.get("gres/gpu", "0"))
+    cpus = values.whole(tres.get("cpu", "0"))
     memory_mib = values.size_mib(tres.get("mem", "0")) or 0
     share = (-(-gpus // count), 0, -(-cpus // count), -(-memory_mib // count))
     return tuple(NodeShare(node, *share) for node in nodes)

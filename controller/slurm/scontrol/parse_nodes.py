@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
-from controller.slurm.hostlist import expand_nodes
+from controller.slurm.hostlist import NODE_NAME, expand_nodes
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
 
@@ -81,6 +81,8 @@ def _is_registered(fields: Mapping[str, str]) -> bool:
 def parse_node(text: str) -> SlurmNode:
     """Return the node of one line of `show node`. Raises SlurmReplyError."""
     fields = _fields(text, "NodeName")
+    if not NODE_NAME.fullmatch(fields.get("NodeName", "")):
+        raise SlurmReplyError(f"not the name of a node: {clip(text)}")
     try:
         gpus = values.gpus(fields["Gres"])
         state = fields["State"]
@@ -93,8 +95,8 @@ def parse_node(text: str) -> SlurmNode:
             available=registered and node_is_available(state),
             gpus=gpus.count,
             gpu_type=gpus.type,
-            cpus=int(fields.get("CPUEfctv") or fields["CPUTot"]),
-            memory_mib=max(int(fields["RealMemory"]) - reserved_mib, 0),
+            cpus=values.whole(fields.get("CPUEfctv") or fields["CPUTot"]),
+            memory_mib=max(values.whole(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
             reason=reason or ("" if registered else NOT_REGISTERED),
@@ -122,11 +124,11 @@ def parse_partition(text: str) -> SlurmPartition:
             nodes=frozenset(expand_nodes(values.plain(fields.get("Nodes", "")))),
             up=fields["State"] == "UP",
             max_time_s=values.duration_s(fields["MaxTime"]),
-            priority_tier=int(fields.get("PriorityTier", "1")),
-            priority_job_factor=int(fields.get("PriorityJobFactor", "1")),
+            priority_tier=values.whole(fields.get("PriorityTier", "1")),
+            priority_job_factor=values.whole(fields.get("PriorityJobFactor", "1")),
             preempt_mode=fields.get("PreemptMode", ""),
-            min_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
-            max_nodes=int(most) if (most := fields.get("MaxNodes", "")).isdecimal() else None,
+            min_nodes=values.whole(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
+            max_nodes=values.whole(most) if (most := fields.get("MaxNodes", "")).isdecimal() else None,
             grace_s=float(grace) if (grace := fields.get("GraceTime", "")).isdecimal() else 0.0,
         )
     except ValueError as error:

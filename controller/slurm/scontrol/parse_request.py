@@ -121,7 +121,7 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
     """
     least, most = values.span(fields["NumNodes"])
     requested = _TRES_NODES.search(fields.get("ReqTRES") or fields.get("TRES") or "")
-    least = int(requested[1]) if requested else least
+    least = values.whole(requested[1]) if requested else least
     unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
     return least, 0 if unbounded else most
 
@@ -134,9 +134,9 @@ def _is_bound_in_doubt(fields: dict[str, str], gpus: GpuRequest, max_nodes: int)
 
 def _cpus_per_task(fields: dict[str, str]) -> int | None:
     text = fields.get("CPUs/Task", "")
-    return (int(text) or None) if text.isdecimal() else None
+    return (values.whole(text) or None) if text.isdecimal() else None
 
 
 def _tasks_per_node(fields: dict[str, str]) -> int | None:
     text = fields.get("NtasksPerN:B:S:C", "0").partition(":")[0]
-    return (int(text) or None) if text.isdecimal() else None
+    return (values.whole(text) or None) if text.isdecimal() else None

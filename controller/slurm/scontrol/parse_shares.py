@@ -7,7 +7,7 @@ import math
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import Association, QosPreemption
-from controller.slurm.scontrol.values import duration_s
+from controller.slurm.scontrol.values import duration_s, whole
 
 SSHARE = ("--noheader", "--parsable2", "--all", "--format=Account,User,Partition,FairShare")
 """Arguments of sshare, whose answer `parse_fair_shares` reads."""
@@ -40,7 +40,7 @@ def parse_qos(text: str) -> tuple[dict[str, int], dict[str, QosPreemption]]:
         if len(fields) != 6 or not fields[1].isdecimal():
             raise SlurmReplyError(f"sacctmgr show qos: not understood: {clip(line)}")
         name, priority, preempts, mode, exempt, grace = fields
-        priorities[name] = int(priority)
+        priorities[name] = whole(priority)
         preemption[name] = QosPreemption(
             preempts=frozenset(filter(None, preempts.split(","))),
             mode="" if mode == "cluster" else mode.upper(),

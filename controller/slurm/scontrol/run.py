@@ -36,10 +36,17 @@ class Completed:
     status: int
     stdout: bytes
     stderr: str
+    left_out: int = 0
+    """Number of records that the sieve left out although they were wanted."""
 
 
 class Sieve(Protocol):
     """Drops parts of one program's output while it is read, so that the rest is small."""
+
+    @property
+    def left_out(self) -> int:
+        """Number of records that were wanted and are left out, because there are too many."""
+        ...
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what is to be kept of everything up to the end of the chunk."""
@@ -125,7 +132,8 @@ class _Call:
             status = self._wait(process, deadline)
         finally:
             _end(process)
-        return Completed(self._argv, status, b"".join(self._chunks), _text(self._errors))
+        left_out = self.sieve.left_out if self.sieve is not None else 0
+        return Completed(self._argv, status, b"".join(self._chunks), _text(self._errors), left_out)
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:

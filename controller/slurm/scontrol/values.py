@@ -11,13 +11,15 @@ from controller.base.errors import SlurmReplyError
 
 _UNITS_MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _COUNT_UNITS = {"K": 1024, "M": 1024**2}
+_MOST = 1 << 53
+"""Up to here floating-point numbers are exact, and quotients of two numbers fit into 64 bits."""
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _UNLIMITED = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NONE", "N/A"})
 _INDEX_TYPE = re.compile(r"g\d+")
 _GRES = re.compile(
     r"(?:gres[:/])?(?P<name>[^:/,=()]+)(?::(?P<type>[^:,=()]*[^\d:,=()][^:,=()]*))?(?:[:=](?P<count>\d+[KM]?))?"
 )
-_COMMA_OUTSIDE = re.compile(r",(?![^(]*\))")
+_PARENTHESIS = re.compile(r"[()]")
 
 
 def plain(text: str) -> str:
@@ -46,17 +48,29 @@ def size_mib(text: str) -> int | None:
     unit = _UNITS_MIB.get(text[-1:])
     digits = text if unit is None else text[:-1]
     try:
-        return -int(-float(digits) * (1.0 if unit is None else unit) // 1) or None
+        return _bounded(-int(-float(digits) * (1.0 if unit is None else unit) // 1), text) or None
     except (ValueError, OverflowError):  # also "nan" and "inf"
         raise SlurmReplyError(f"not a size: {text[:80]!r}") from None
 
 
 def count(text: str) -> int:
     """Return a whole number; Slurm may write 2048 as "2K"."""
+    unit = _COUNT_UNITS.get(text[-1:])
+    return whole(text) if unit is None else _bounded(whole(text[:-1]) * unit, text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number of at most `_MOST`, or less than 0. Raises SlurmReplyError."""
     try:
-        return int(text[:-1]) * _COUNT_UNITS[text[-1]] if text[-1:] in _COUNT_UNITS else int(text)
+        return _bounded(int(text), text)
     except ValueError:
         raise SlurmReplyError(f"not a number: {text[:80]!r}") from None
+
+
+def _bounded(number: int, text: str) -> int:
+    if abs(number) > _MOST:
+        raise SlurmReplyError(f"a number that no cluster has: {text[:80]!r}")
+    return number
 
 
 def span(text: str) -> tuple[int, int]:
@@ -84,7 +98,7 @@ def gpus(text: str) -> Gpus:
     total = 0
     types: list[str] = []
     others = False
-    for item in _COMMA_OUTSIDE.split(plain(text)):
+    for item in _items(plain(text)):
         if not item:
             continue
         match = _GRES.match(item)
@@ -104,7 +118,7 @@ def gpus(text: str) -> Gpus:
 def gpus_by_index(text: str) -> tuple[tuple[int, int], ...]:
     """Return indices and numbers of the GPUs in "gres:gpu:g0:1,gres:gpu:g3:1", ascending; empty if not all types are indices."""
     found: dict[int, int] = {}
-    for item in _COMMA_OUTSIDE.split(plain(text)):
+    for item in _items(plain(text)):
         match = _GRES.match(item)
         if match is None or match["name"] != "gpu" or not _INDEX_TYPE.fullmatch(match["type"] or ""):
             return ()
@@ -116,8 +130,26 @@ def gpus_by_index(text: str) -> tuple[tuple[int, int], ...]:
 def gpus_by_type(text: str) -> tuple[tuple[str, int], ...]:
     """Return types and numbers of the GPUs in the same texts, those whose types only number them too. Others do not count."""
     found: dict[str, int] = {}
-    for item in _COMMA_OUTSIDE.split(plain(text)):
+    for item in _items(plain(text)):
         match = _GRES.match(item)
         if match is not None and match["name"] == "gpu" and match["type"]:
             found[match["type"]] = found.get(match["type"], 0) + count(match["count"] or "1")
     return tuple(found.items())
+
+
+def _items(text: str) -> list[str]:
+    """Split at the commas outside of parentheses: those behind which no parenthesis is closed before another is opened.
+
+    From the right, because a search behind each comma would take quadratic time, and users may write any number of commas.
+    """
+    items: list[list[str]] = []
+    inside = False
+    for piece in reversed(text.split(",")):
+        if inside:
+            items[-1].append(piece)
+        else:
+            items.append([piece])
+        parenthesis = _PARENTHESIS.search(piece)
+        if parenthesis is not None:
+            inside = parenthesis[0] == ")"
+    return [",".join(reversed(pieces)) for pieces in reversed(items)]

@@ -62,6 +62,7 @@ class IndexedGpus:
 
     def __init__(self) -> None:
         self._all: dict[str, int] = {}
+        """All GPUs of each node that has a type for each. Bound: the nodes of one snapshot."""
         self._jobs: Sequence[SlurmJob] = ()
         self._used: dict[str, int] | None = None
 

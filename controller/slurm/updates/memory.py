@@ -16,7 +16,9 @@ class Memory:
 
     def __init__(self) -> None:
         self._readings: list[tuple[float, Iterable[JobRecord]]] = []
+        """Readings that have no index yet. Bound: those since `forget`, which each full reading calls."""
         self._found: dict[str, tuple[float, Found]] = {}
+        """Bound: the jobs of one full reading, and those read one by one since then."""
 
     def forget(self) -> None:
         """Forget everything."""

@@ -44,7 +44,8 @@ class Pieces:
         self._last: tuple[int, float] | None = None
         """Size of the last piece, and the time that it took, seconds."""
         self._unanswered: dict[JobKey, None] = {}
-        """Jobs of pieces that were not answered, in the order of these pieces: they come last. At most `_REMEMBERED`."""
+        """Jobs of pieces that were not answered, in the order of these pieces: they come last. At most `_REMEMBERED`.
+        Bound: `_REMEMBERED`."""
         self._overhead_s = 0.0
         """Time that a piece takes whatever its size, as far as two pieces of different sizes show."""
 

@@ -43,6 +43,7 @@ _CLOCK_S = 0.02
 _ROUNDS = 4
 _FIRST_READ = 256
 _MOST_CORRECTED = 20_000
+_MOST_ENDED_FIRST = 1000
 _MOST_READ = 1000
 """Size of the largest piece that is read: reading a job by its id costs slurmctld less than changing it."""
 
@@ -73,12 +74,12 @@ class Verbs(ABC):
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
         self._ended_first: set[JobKey] = set()
         """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them. Few: they are
-        here only until Slurm has taken off the mark."""
+        here only until Slurm has taken off the mark. Bound: `_MOST_ENDED_FIRST`."""
         self._largest = 0
         """GPUs of the largest node of the last snapshot; 0: not known."""
         self._indexed = IndexedGpus()
         self._corrected: dict[JobKey, tuple[SlurmJob, SlurmJob]] = {}
-        """Jobs as they were read, and without a false maximum of nodes."""
+        """Jobs as they were read, and without a false maximum of nodes. Bound: `_MOST_CORRECTED`."""
 
     # ---- methods that a client implements
 
@@ -291,6 +292,8 @@ class Verbs(ABC):
         if after.restarts == job.restarts:
             await self.unmark([after.key], HOLD_MARK)
             return Failure(done.complaint or f"is {after.state}, not requeued")
+        if len(self._ended_first) >= _MOST_ENDED_FIRST:
+            self._ended_first.pop()  # the others have been gone for long
         self._ended_first.add(after.key)
         marked = ""
         try:

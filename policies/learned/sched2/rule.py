@@ -1,9 +1,8 @@
 """sched2-rule: SCHED2's decisions by a rule that a search has found, without a network and without torch.
 
 State, actions and placement are those of the paper's agent (`deciding`); the rule, which is not from the paper, takes the place of
-its Q-network. The rule
-has a weight for each feature of a candidate (`state.feature_columns`). The possible job with the largest sum of weight times
-feature starts; where all sums are negative, none does.
+its Q-network. The rule has a weight for each feature of a candidate (`state.feature_columns`). The possible job with the largest
+sum of weight times feature starts; where all sums are negative, none does.
 """
 
 from __future__ import annotations

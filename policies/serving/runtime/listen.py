@@ -40,6 +40,18 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
     return address
 
 
+async def end(server: grpc.aio.Server, grace_s: float) -> None:
+    """Stop a server; calls in flight have at most that long. It also stops when this is cut off half-way.
+
+    gRPC's own `stop` would then keep the server's files and threads for as long as the process lives.
+    """
+    try:
+        await server.stop(grace_s)
+    except BaseException:
+        await server.stop(None)
+        raise
+
+
 def make_way(path: Path) -> None:
     """Remove an old socket of that name on which no server listens. Raises ListenError."""
     try:

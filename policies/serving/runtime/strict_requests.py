@@ -1,18 +1,24 @@
-"""Refuse requests that are not messages of their type, with INVALID_ARGUMENT.
+"""Refuse requests that are not messages of their type, and answer calls in which something is cancelled.
 
-gRPC by itself answers UNKNOWN, and writes a traceback into the log for each of them: anybody who may connect could fill it.
+gRPC by itself answers UNKNOWN to the former, instead of INVALID_ARGUMENT, and writes a traceback into the log for each of them:
+anybody who may connect could fill it. It does not answer the latter at all, as if their callers had gone.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from policies.serving.runtime.tasks.supervise import cancelled_by_others
+
 _WHY = "the request is not a message of its type; install the same version of Headway on both sides"
+_CANCELLED = "something that this call waited for was cancelled in the server; try again"
 
 
 class Malformed:
@@ -21,7 +27,7 @@ class Malformed:
 
 class StrictRequests(grpc.aio.ServerInterceptor):
     """Refuses malformed requests to all methods of a server. Invariant: no handler of a single request is called with anything
-    but its message."""
+    but its message, and each call of a single request is answered, unless its caller or the server has ended it."""
 
     async def intercept_service(
         self,
@@ -64,7 +70,8 @@ def _refusing(serve: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any
     async def served(request: Any, context: Any) -> Any:
         if isinstance(request, Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _WHY)
-        return await serve(request, context)
+        async with _answering(context):
+            return await serve(request, context)
 
     return served
 
@@ -73,7 +80,19 @@ def _refusing_stream(serve: Callable[[Any, Any], AsyncIterator[Any]]) -> Callabl
     async def served(request: Any, context: Any) -> AsyncIterator[Any]:
         if isinstance(request, Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _WHY)
-        async for answer in serve(request, context):
-            yield answer
+        async with _answering(context):
+            async for answer in serve(request, context):
+                yield answer
 
     return served
+
+
+@asynccontextmanager
+async def _answering(context: Any) -> AsyncIterator[None]:
+    """End the call with UNAVAILABLE when something that it waits for is cancelled."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not cancelled_by_others():  # gRPC has: the caller has gone, or the server stops
+            raise
+        await context.abort(grpc.StatusCode.UNAVAILABLE, _CANCELLED)

@@ -84,7 +84,9 @@ def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
     }
     if not models:
         raise SlowdownError("models is empty", mend="give at least one model")
-    pairs = dict(_pair(item, at) for at, item in enumerate(table["pairs"])) if "pairs" in table else PAIRS
+    if not isinstance(listed := table.get("pairs", []), list):
+        raise SlowdownError(f"pairs is {str(listed)[:80]}", mend="give a list of [target, other, ratio]")
+    pairs = dict(_pair(item, at) for at, item in enumerate(listed)) if "pairs" in table else PAIRS
     interference, ring = INTERFERENCE, RingTime()
     if "interference" in table:
         interference = _record(MeasuredInterference, _table(table["interference"], "interference"), "interference")

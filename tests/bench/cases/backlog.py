@@ -12,7 +12,7 @@ from tests.bench.measuring.figures import Findings
 from tests.bench.measuring.grounds import cluster_name, until
 from tests.bench.measuring.usage import cpu_time, memory_mib
 from tests.hollow.cluster import GPUS, Hollow, hollow_cluster
-from tests.hollow.watch import LeaseWatch, cycles, released_twice, steps
+from tests.hollow.watch import LeaseWatch, cycles, failed_cycles, released_twice, steps
 
 JOBS = 20_000
 _LONGEST_S = 3600.0
@@ -56,7 +56,8 @@ def start_all(findings: Findings, hollow: Hollow, jobs: int) -> None:
     findings.add("steps that failed", sum(refused.values()), "", 0.0, ", ".join(f"{k} {v}" for k, v in refused.items()))
     findings.add("jobs released twice", released_twice(journal), "", 0.0)
     findings.add("longest time between two leases", lease.longest_s, "s", 15.0, "stale after 30 s")
-    findings.add("controller's memory, peak", memory_mib(controller)[1], "MiB")
+    findings.add("controller's memory, peak", memory_mib(controller)[1], "MiB", 2048.0)
+    findings.add("cycles that failed", failed_cycles(headway.log("controller")), "", 0.0)
 
 
 _VERBS = ("pin", "release", "unmark", "hold")

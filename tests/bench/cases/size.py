@@ -13,7 +13,7 @@ from tests.bench.measuring.figures import Findings, spread
 from tests.bench.measuring.grounds import cluster_name, until
 from tests.bench.measuring.usage import cpu_time, memory_mib
 from tests.hollow.cluster import Hollow, hollow_cluster
-from tests.hollow.watch import LeaseWatch, cycles
+from tests.hollow.watch import LeaseWatch, cycles, failed_cycles
 
 JOBS = 100_000
 NODES = 10_000
@@ -58,6 +58,8 @@ def watch(findings: Findings, hollow: Hollow, jobs: int, rounds: int) -> None:
     findings.add("CPU of the controller for a cycle", (used.own_s - before.own_s) / len(later), "s", note="reads too")
     findings.add("controller's memory, peak", memory_mib(pid)[1], "MiB", 2048.0)
     findings.add("longest time between two leases", lease.longest_s, "s", 15.0, "stale after 30 s")
+    findings.add("cycles that failed", failed_cycles(headway.log("controller")), "", 0.0)
+    findings.add("jobs that the controller lacks", jobs - status["jobs_waiting"], "", 0.0)
     findings.keep("observe to plan, s", plans)
     findings.keep("read, s", reads)
     findings.keep("time of measurement, s", [time.time()])

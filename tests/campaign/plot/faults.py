@@ -14,8 +14,11 @@ Fault = Callable[..., None]
 
 
 def kill_controller(cluster: Cluster, awaits: int, back_in_s: float) -> None:
-    """Kill the controller (SIGKILL) at the await of that number from now on; systemd starts another one."""
-    cluster.process.kill_after(awaits)
+    """Kill the controller (SIGKILL) at the await of that number from now on, or at once if it stands still; another one starts."""
+    if cluster.process.stopped:
+        cluster.process.kill()
+    else:
+        cluster.process.kill_after(awaits)
     cluster.restart_in(back_in_s)
 
 

@@ -20,6 +20,8 @@ _ANSWERS_S = (0.002, 0.1, 0.4, 0.4)
 """Rules answer at once; learned policies take up to the deadline."""
 _VERBS = ("snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "requeue_hold", "set_begin_time")
 _TO_JOBS = ("user_hold", "user_hold", "cancel", "requeue")
+_SIZES = (1, 2, 4)
+"""Numbers of GPUs that jobs get by a resize."""
 _USERS = ("alice", "alice", "bob", "carol")
 _LIMITED = "bob"
 """User whom Slurm allows the GPUs of one node at a time, in some stories."""
@@ -46,6 +48,8 @@ def make_story(seed: int) -> Story:
     steps += [step for kind in [*middle, "scene"] for step in makers[kind]()]
     # Generators of their own: stories of earlier versions keep their steps.
     steps = _with_later_faults(random.Random(f"headway later faults {seed}"), nodes, steps)
+    steps = _with_a_controller_that_waits(random.Random(f"headway waits for a disk {seed}"), nodes, steps)
+    steps = _with_other_sizes(random.Random(f"headway sizes {seed}"), steps)
     answer_s = random.Random(f"headway policy {seed}").choice(_ANSWERS_S)
     return Story(seed, nodes, gpus, policy, preemption, tuple(steps), answer_s, limits, most_at_once)
 
@@ -58,6 +62,30 @@ def _with_later_faults(chance: random.Random, nodes: int, steps: list[Step]) -> 
         verb = chance.choice(sorted(_LATER_ARGUMENTS))
         steps.insert(chance.randint(4, len(steps)), Step(0.0, verb, _LATER_ARGUMENTS[verb](maker, chance)))
     return steps
+
+
+def _with_a_controller_that_waits(chance: random.Random, nodes: int, steps: list[Step]) -> list[Step]:
+    """Return the steps with a SIGSTOP or SIGKILL of the controller after half of the slow disks, while they are slow."""
+    maker, found = _Maker(chance, nodes, 1), []
+    for step in steps:
+        found.append(step)
+        if step.verb == "disk_slow" and chance.random() < 0.5:
+            verb = chance.choice(("stop_controller", "kill_controller"))
+            after_s = round(chance.uniform(0.0, min(step.args["seconds"], 10.0)), 2)
+            args = _ARGUMENTS[verb](maker, chance)
+            args |= {"seconds": _seconds(chance, 20)} if verb == "stop_controller" else {}
+            found.append(Step(after_s, verb, args))
+    return found
+
+
+def _with_other_sizes(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Return the steps with a quarter of the preemptions as `headway resize`: the job continues with so many GPUs."""
+    return [
+        replace(step, args={**step.args, "gpus": chance.choice(_SIZES)})
+        if step.verb == "preempt" and chance.random() < 0.25
+        else step
+        for step in steps
+    ]
 
 
 class _Maker:

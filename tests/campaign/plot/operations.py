@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from controller.admin.explain.cycle_view import CycleView
+from controller.admin.preemption_messages import check_size
 from controller.base.errors import HeadwayError, SlurmError
 from controller.slurm.client import Phase
 from controller.state.preemption import Cause, RelocationConstraint
@@ -126,6 +128,14 @@ def preempt(
     job = found[pick % len(found)]
     with suppress(HeadwayError):
         constraint = RelocationConstraint(avoid=frozenset(avoid), gpus=gpus)
+        if (
+            gpus is not None
+        ):  # as the service behind `headway resize` does; an operator gives no job more than its user may have
+            if gpus > cluster.limits.get(job.user, gpus):
+                return
+            if (last := controller.last) is None:
+                return
+            check_size(constraint, CycleView(last, controller.ledger, controller.settings.partitions), job)
         controller.preemptions.begin(job, Cause.OPERATOR, "by hand", constraint, force=force)
         if gpus is not None:
             cluster.model.jobs[job.key.job_id].gpus.add(gpus)

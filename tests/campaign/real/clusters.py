@@ -139,7 +139,7 @@ def _keep_story(world: World, story: RealStory, played: RealPlayed, folder: Path
     texts = [str(violation) for violation in played.violations]
     (kept / "violations.txt").write_text("\n\n".join(texts) + "\n")
     logs = [*world.headway.folder.glob("*.log"), *world.cluster.files.log.glob("*.log")]
-    logs += world.headway.folder.glob("agents/*/agent.log")
+    logs += world.headway.folder.glob("agents/*/*.log")
     for path in logs:
-        name = f"{path.parent.name}-{path.name}" if path.name == "agent.log" else path.name
+        name = f"{path.parent.name}-{path.name}" if path.name in {"agent.log", "liar.log"} else path.name
         (kept / name).write_text(path.read_text(errors="replace")[-_LOGS_KEPT:])

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tests.campaign.plot.story import Step
-from tests.campaign.real.faults import FAULTS
+from tests.campaign.real.faults.verbs import FAULTS
 from tests.campaign.real.story import GPUS, NODES, STEPS_PER_S, USERS, RealStory, Submission
 
 OPERATIONS_AT_LEAST = 50
@@ -41,7 +41,23 @@ def make_real_story(seed: int, operations: int | None = None) -> RealStory:
     chance.shuffle(middle)
     steps = [maker.submit() for _ in range(4)]
     steps += [maker.operation() if kind == "operation" else maker.fault() for kind in middle]
+    # A generator of its own: stories of earlier versions keep their steps.
+    steps = _with_later_faults(random.Random(f"headway later real faults {seed}"), steps)
     return RealStory(seed, policy, preemption, tuple(steps))
+
+
+def _with_later_faults(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Return the steps with an agent that lies, a slow disk or both, and half of the slow disks with a controller that is stopped
+    or killed while they are slow. They come early enough to last."""
+    maker, steps = _Maker(chance), list(steps)
+    for verb in chance.choice((("agent_lies",), ("disk_slow",), ("agent_lies", "disk_slow"))):
+        at = chance.randint(4, len(steps) * 2 // 3)
+        found = [Step(0.0, verb, _LATER_ARGUMENTS[verb](maker, chance))]
+        if verb == "disk_slow" and chance.random() < 0.5:
+            then = chance.choice(("stop_controller", "kill_controller"))
+            found.append(Step(round(chance.uniform(0.0, 2.0), 2), then, _ARGUMENTS[then](maker, chance)))
+        steps[at:at] = found
+    return steps
 
 
 class _Maker:
@@ -164,7 +180,19 @@ _ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
     "request_lost": lambda _, c: {"program": c.choice(_PROGRAMS)},
     "answer_lost": lambda _, c: {"program": c.choice(_PROGRAMS)},
 }
+_LATER_ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
+    "agent_lies": lambda m, c: {
+        "node": m._node(),
+        "seed": c.randrange(1 << 30),
+        "every_s": c.choice((0.05, 0.2, 1.0)),
+        "seconds": round(c.uniform(10.0, 40.0), 2),
+    },
+    "disk_slow": lambda _, c: {
+        "bytes_per_s": c.choice((2_000.0, 10_000.0, 40_000.0)),
+        "seconds": round(c.uniform(3.0, 15.0), 2),
+    },
+}
 _WEIGHTS = {
     "kill_controller": 4.0, "stop_controller": 2.0, "kill_slurmstepd": 2.0, "answer_lost": 2.0, "kill_agent": 1.5,
 }  # fmt: skip
-assert _ARGUMENTS.keys() == FAULTS.keys()
+assert _ARGUMENTS.keys() | _LATER_ARGUMENTS.keys() == FAULTS.keys()

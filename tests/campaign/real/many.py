@@ -45,6 +45,8 @@ class RealTally:
     continues: int = 0
     took_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
     known: list[tuple[int, str]] = field(default_factory=list)
     violations: list[tuple[int, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -62,6 +64,8 @@ class RealTally:
         self.continues += played.continues
         self.took_s += played.took_s
         self.faults.update(played.faults)
+        self.effects.update(played.effects)
+        self.left_out.update(played.left_out)
         self.known += [(played.seed, text) for text in played.known]
         self.violations += [(played.seed, str(violation)) for violation in played.violations]
 
@@ -135,6 +139,8 @@ def _record(tally: RealTally) -> dict[str, object]:
         "preemptions_refused": dict(tally.refused.most_common()),
         "seconds": round(tally.took_s),
         "faults": dict(sorted(tally.faults.items())),
+        "effects": dict(sorted(tally.effects.items())),
+        "faults_not_possible": dict(sorted(tally.left_out.items())),
         "known": [{"seed": seed, "text": text} for seed, text in tally.known],
         "violations": [{"seed": seed, "text": text} for seed, text in tally.violations],
         "failed": tally.failed,
@@ -150,6 +156,10 @@ def _print(tally: RealTally) -> None:
     print(f"{tally.faults.total()} faults")
     for name, count in sorted(tally.faults.items()):
         print(f"  {name:28} {count:7}")
+    for name, count in sorted(tally.effects.items()):
+        print(f"  {name:40} {count:7}")
+    for reason, count in sorted(tally.left_out.items()):
+        print(f"  not possible here, {count} times: {reason}")
     print(f"{len(tally.known)} known limits, {len(tally.violations)} violations, {len(tally.failed)} clusters failed")
     for seed, text in tally.violations[:50]:
         print(f"  seed {seed}: {text[:600]}")

@@ -78,7 +78,7 @@ def user_hold(scene: Scene, label: int, task: int = 0) -> None:
     for job in scene.some(label, task):
         answer = _as_user(scene, job, "scontrol", "hold", job.job_id)
         if answer is Answer.DONE and not any(hold.until_s is None for hold in job.holds):
-            excused = "the controller stands still" if scene.controller_stopped else ""
+            excused = "the controller stands still" if scene.controller_stands_still else ""
             job.holds.append(Hold(time.time(), late_s=2.0 + 2 * scene.slow_by_s, excused=excused))
         elif answer is Answer.UNKNOWN:
             job.maybe_held = True

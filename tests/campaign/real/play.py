@@ -6,14 +6,15 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.processes import wait_until
-from tests.campaign.real.client_faults import mend_programs
+from tests.campaign.plot.story import Step
 from tests.campaign.real.drain import drain_story
-from tests.campaign.real.faults import FAULTS
+from tests.campaign.real.faults.programs import mend_programs
+from tests.campaign.real.faults.verbs import FAULTS, FaultNotPossibleError
 from tests.campaign.real.logs import OwnErrors
 from tests.campaign.real.model import Expected, RealModel, RealPromise, RealViolation
 from tests.campaign.real.operations import OPERATIONS
@@ -50,6 +51,10 @@ class RealPlayed:
     took_s: float
     notes: list[str]
     folder: Path
+    effects: Counter[str] = field(default_factory=Counter)
+    """Events that show that faults had an effect: lies that the controller acknowledged, writes to a slow disk."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Faults that are not possible on this machine, with the reason."""
 
 
 def play_real(world: World, story: RealStory) -> RealPlayed:
@@ -57,15 +62,15 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
     scene = _begin(world, story)
     errors = OwnErrors(world)
     faults: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     for step in story.steps:
         time.sleep(step.after_s)
-        if step.verb in FAULTS:
-            faults[step.verb] += 1
-            scene.note(f"fault {step.verb} {dict(step.args)}")
-            with world.healer.lock:
-                FAULTS[step.verb](scene, **step.args)
-        else:
+        if step.verb in OPERATIONS:
             OPERATIONS[step.verb](scene, **step.args)
+        elif why := inject(scene, step):
+            left_out[f"{step.verb}: {why}"] += 1
+        else:
+            faults[step.verb] += 1
     _mend(scene)
     scene.model.known += drain_story(scene)
     rows, logs = _records(scene)
@@ -78,7 +83,7 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
     return RealPlayed(
         seed=story.seed,
         violations=scene.model.violations,
-        operations=len(story.steps) - faults.total(),
+        operations=sum(step.verb in OPERATIONS for step in story.steps),
         faults=faults,
         jobs=len(scene.model.jobs),
         runs=sum(row.ran for job_id in scene.model.jobs for row in rows.get(job_id, ())),
@@ -90,7 +95,20 @@ def play_real(world: World, story: RealStory) -> RealPlayed:
         took_s=time.time() - scene.begun_s,
         notes=scene.notes,
         folder=scene.folder,
+        effects=scene.effects,
+        left_out=left_out,
     )
+
+
+def inject(scene: Scene, step: Step) -> str:
+    """Inject a fault. Return the reason why that is not possible here, or empty."""
+    scene.note(f"fault {step.verb} {dict(step.args)}")
+    try:
+        with scene.world.healer.lock:
+            FAULTS[step.verb](scene, **step.args)
+    except FaultNotPossibleError as error:
+        return str(error)
+    return ""
 
 
 def _begin(world: World, story: RealStory) -> Scene:

@@ -74,7 +74,7 @@ def parse_sacct(text: str) -> list[Row]:
         job_id, name, state, start, end, nodes, tres = line.split("|")
         gpus = _GPUS.search(tres)
         run = Row(
-            job_id, name, state.split()[0], _seconds(start), _seconds(end), tuple(_expand(nodes)), int(gpus[1]) if gpus else 0
+            job_id, name, state.split()[0], _seconds(start), _seconds(end), tuple(expand_nodes(nodes)), int(gpus[1]) if gpus else 0
         )  # fmt: skip
         tasks = _tasks(job_id)
         rows += [replace(run, job_id=task, unsplit=task != job_id) for task in tasks]
@@ -112,7 +112,7 @@ def _seconds(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _expand(nodes: str) -> Iterable[str]:
+def expand_nodes(nodes: str) -> Iterable[str]:
     """Yield n1, n2, n4 for n[1-2,4]."""
     if nodes == "None assigned":
         return

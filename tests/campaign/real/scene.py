@@ -33,6 +33,10 @@ class Scene:
     slurm_away_until_s: float = 0.0
     """slurmctld does not answer until then."""
     controller_stopped: bool = False
+    disk_is_slow: bool = False
+    """The controller may stand still at each write to its disk."""
+    effects: Counter[str] = field(default_factory=Counter)
+    """Events that show that faults had an effect."""
     preemptions: int = 0
     """Requests of operators that Headway accepted."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -62,6 +66,11 @@ class Scene:
         if task >= 0 and ids:
             ids = [ids[task % len(ids)]]
         return [self.model.jobs[job_id] for job_id in ids]
+
+    @property
+    def controller_stands_still(self) -> bool:
+        """True while the controller is stopped, or may wait for its disk."""
+        return self.controller_stopped or self.disk_is_slow
 
     def disturb(self, node: str | None, seconds: float) -> None:
         """Note that Slurm's daemon on that node (None: slurmctld) is away for so long from now on."""

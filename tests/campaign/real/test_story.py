@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,20 @@ def test_stories_have_enough_operations_and_faults_and_come_out_the_same_every_t
         assert len(story.steps) >= OPERATIONS_AT_LEAST + FAULTS_AT_LEAST
         assert len(faults) <= len(story.steps) - OPERATIONS_AT_LEAST
         assert story == make_real_story(seed)
+
+
+def test_stories_have_lying_agents_and_slow_disks_also_with_a_controller_that_is_stopped_or_killed_meanwhile() -> None:
+    stories = [make_real_story(seed) for seed in range(40)]
+    kinds = Counter(step.verb for story in stories for step in story.steps)
+    assert min(kinds["agent_lies"], kinds["disk_slow"]) > 15
+    assert kinds["agent_lies"] + kinds["disk_slow"] >= len(stories)
+    then = Counter(
+        later.verb
+        for story in stories
+        for first, later in pairwise(story.steps)
+        if first.verb == "disk_slow" and later.after_s < first.args["seconds"]
+    )
+    assert min(then["stop_controller"], then["kill_controller"]) > 3
 
 
 def test_a_story_is_read_back_as_it_was_written(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.spec import ACCOUNT, PartitionSpec
 from slurm.testbed.installation import Installation
 from slurm.testbed.programs import program
-from tests.campaign.real.client_faults import install_programs
+from tests.campaign.real.faults.lying_agent import Told, end_liar, start_liar
+from tests.campaign.real.faults.programs import install_programs
+from tests.campaign.real.faults.slow_disk import SlowDisk, build_slow_disk
 from tests.campaign.real.healer import Healer
 from tests.campaign.real.story import FAST_NODE, GPUS, NODES, USERS
 
@@ -78,7 +80,11 @@ class World:
     headway: Installation
     programs: Path
     """Folder of the controller's scontrol, squeue and scancel, to which faults can be added."""
+    slow_disk: SlowDisk
+    """Lets the controller's writes to its files take long."""
     policy: str = "fifo-skip"
+    liars: set[str] = field(default_factory=set)
+    """Nodes on which an agent that lies has the place of the node's agent."""
     down: set[str] = field(default_factory=set)
     """Processes that a fault keeps away."""
     ends: list[str] = field(default_factory=list)
@@ -104,7 +110,8 @@ class World:
         if process is not None and process.poll() is None:
             return
         self._logged[name] = len(self.headway.log(name))
-        self.headway.start(name, self._command(name))
+        env = self.slow_disk.environment if name == "controller" else None
+        self.headway.start(name, self._command(name), env)
 
     def _command(self, name: str) -> list[str]:
         config = ("--config", str(self.headway.config))
@@ -191,9 +198,23 @@ class World:
             agent.send(number)
 
     def start_agent(self, node: str) -> None:
-        """Start the agent of a node, unless it runs."""
-        if self.cluster.program_on(node, "headway-agent") is None:
+        """Start the agent of a node, unless it runs or another has its place."""
+        if node not in self.liars and self.cluster.program_on(node, "headway-agent") is None:
             self.headway.agents.start(self.cluster, node, wait=False)
+
+    def start_liar(self, node: str, seed: int, every_s: float) -> None:
+        """Kill the agent of a node, and start one that lies, with its settings and its credential."""
+        self.liars.add(node)
+        self.agent(node, signal.SIGKILL)
+        start_liar(self.cluster, node, self.headway.agents.config(node), seed, every_s)
+
+    def end_liar(self, node: str) -> Told:
+        """Kill it, and return what it has told; an error of its own is one of `ends`. The node has no agent then."""
+        told = end_liar(self.cluster, node, self.headway.agents.config(node))
+        self.liars.discard(node)
+        if told.problem:
+            self.ends.append(f"the campaign itself: the lying agent of {node}: {told.problem}")
+        return told
 
     def start_slurmctld(self) -> None:
         """Start slurmctld, unless it runs."""
@@ -250,6 +271,7 @@ def real_world(name: str) -> Iterator[World]:
         headway = stack.enter_context(Installation.prepare(name, with_agents=True, agent_settings=settings))
         programs = install_programs(headway.folder / "programs")
         stack.enter_context(_small_disk(headway.folder / "state", account))
+        slow_disk = build_slow_disk(headway.folder / "slow-disk", headway.folder / "state")
         spec = headway.cluster_spec(
             name=name,
             nodes=NODES,
@@ -263,10 +285,10 @@ def real_world(name: str) -> Iterator[World]:
             cluster.sacctmgr("add", "user", user, f"Account={ACCOUNT}")
         shutil.copy(Path(__file__).with_name("job.sh"), cluster.files.work)
         headway.configure(cluster, slurm_bin=str(programs), **_SETTINGS)
-        for path in (headway.folder, headway.runtime_dir, programs):
+        for path in (headway.folder, headway.runtime_dir, programs, slow_disk.folder):
             os.chown(path, account.pw_uid, account.pw_gid)
         headway.wrap = _as_user(headway.folder / "as_user.sh", account)
-        world = World(cluster, headway, programs)
+        world = World(cluster, headway, programs, slow_disk)
         stack.callback(_end, world)
         for process in ("policy", "other", "controller", "watchdog"):
             world.start(process)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from controller.agents.reports.report_screen import ReportScreen
 from controller.base.config import ControllerSettings
 from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
-from controller.base.turn import Turn, controller_turn, watchdog_turn
+from controller.base.turn import controller_turn, watchdog_turn
 from controller.cycle.decision.decider import Decider
 from controller.cycle.decision.server import PolicyEndpoint
 from controller.daemon.daemon import Controller
@@ -23,16 +23,8 @@ from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.daemon.watchdog.watchdog import Watchdog
 from controller.preempt.service import run_preemptions
 from controller.profiles.sightings import Arrival
-from controller.slurm.client import ResourceRequest, SlurmJob, SlurmSnapshot
-from controller.slurm.embedded import (
-    ClusterDescription,
-    EmbeddedSlurm,
-    GpuLimit,
-    NodeDescription,
-    PartitionDescription,
-    Submission,
-    sbatch_request,
-)
+from controller.slurm.client import SlurmJob, SlurmSnapshot
+from controller.slurm.embedded import EmbeddedSlurm
 from controller.slurm.embedded.ctld.job import Job
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
@@ -41,48 +33,18 @@ from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import agent_pb2
 from tests.campaign.plot.story import JobSpec, Story
 from tests.campaign.verdict.model import Model, Promise
+from tests.campaign.world.client import StoryClient
+from tests.campaign.world.description import description_of, submission_of
 from tests.campaign.world.fleet import Fleet
 from tests.campaign.world.journal_disk import limit, stand_still_at_writes
-from tests.campaign.world.orders import Orders
 from tests.campaign.world.policy import StoryEndpoint, StoryServer, make_policy
 from tests.campaign.world.processes import Process
+from tests.campaign.world.services import Services
 from tests.campaign.world.virtual_loop import LoopClock, VirtualLoop
 
-_RETURN_S = 0.003
-"""Time of an answer from slurmctld: a process that is killed meanwhile never receives it."""
 STALE_AFTER_S = 15.0
 _REST_S = 40.0
 """Seconds after which a step that waits for the middle of a cycle happens without one."""
-
-
-_READING = frozenset({"close", "facts", "topology", "shares", "snapshot", "unregistered", "read"})
-
-
-class _Client:
-    """The Slurm client of one process: every answer takes a moment, and the model is informed before each change.
-
-    It checks the process's turn before each change, as the clients of a real Slurm do before each command.
-    """
-
-    def __init__(self, cluster: Cluster, turn: Turn) -> None:
-        self._turn = turn
-        self._orders = Orders(cluster)
-        self._client = cluster.slurm.client
-
-    def __getattr__(self, name: str) -> Any:
-        verb: Callable[..., Any] = getattr(self._client, name)
-
-        async def call(*arguments: Any, **options: Any) -> Any:
-            if name not in _READING:
-                self._turn.check()
-            before = getattr(self._orders, f"before_{name}", None)
-            if before is not None:
-                before(*arguments)
-            answer = await verb(*arguments, **options)
-            await asyncio.sleep(_RETURN_S)
-            return answer
-
-        return call
 
 
 class Cluster:
@@ -115,8 +77,9 @@ class Cluster:
         self.holds.make()
         self._wake_fd: int | None = None
         self.watchdog_every_s = 10.0
+        self.limits = limits or story.limits
         self.slurm = EmbeddedSlurm(
-            _description(story, names, limits or story.limits),
+            description_of(story, names, self.limits),
             self.slurm_clock,
             lease=self._lease,
             wake=self._wake,
@@ -141,6 +104,8 @@ class Cluster:
         self._restart_at_s = 0.0
         self._write_s = 0.0
         """Time that a write of the journal takes."""
+        self.services: Services | None = None
+        """What runs beside the cycles and takes in the agents' reports; None: nothing, and preemptions get the reports."""
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
 
@@ -232,25 +197,24 @@ class Cluster:
                 self.clock,
             )
             turn = controller_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
-            client: Any = _Client(self, turn)
+            client: Any = StoryClient(self, turn)
             controller = Controller(
                 self.settings, client, decider, journal, self.clock, connect=self._connect, turn=turn
             )
-            reports: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+            reports: asyncio.Queue[Callable[[], Awaitable[None] | None]] = asyncio.Queue()
             await stack.enter_async_context(run_preemptions(controller.preemptions, None, controller.tasks))
             await stack.enter_async_context(controller.tasks.running("reports", lambda: _take_in(reports)))
             controller.preemptions.serve(self.fleet)
             manager = controller.preemptions
-            screen = ReportScreen(Allocations(lambda: controller.newest_snapshot), self.clock.monotonic)
-
-            def take(node: str, report: agent_pb2.AgentReport) -> None:
-                # As the server of agents does, before anything else sees a report.
-                screen.screen(Arrival(node, "run", report, self.clock.now()))
-                manager.on_report(node, report)
-
+            if self.services is None:
+                take, greet, part = _screened(controller), manager.on_connected, None
+            else:
+                service = await self.services.start(stack, controller)
+                take, greet, part = self.services.ways(service, manager.on_connected)
             self.fleet.attach(
                 lambda node, report: reports.put_nowait(partial(take, node, _copy(report))),
-                lambda node: reports.put_nowait(lambda: manager.on_connected(node)),
+                lambda node: reports.put_nowait(partial(greet, node)),
+                part,
             )
             stack.callback(self.fleet.detach)
             self.controller = controller
@@ -261,6 +225,8 @@ class Cluster:
         self._gone.set()
         self._end_turn("controller")
         self.fleet.detach()
+        if self.services is not None:
+            self.services.end()
         self.controller = None
         if self.process.resources:
             journal, wake = self.process.resources
@@ -280,7 +246,7 @@ class Cluster:
         while True:
             await asyncio.sleep(self.watchdog_every_s)
             turn = watchdog_turn(self.settings.runtime_dir, self.settings.slurm_timeout_s, self.clock)
-            client: Any = _Client(self, turn)
+            client: Any = StoryClient(self, turn)
             watchdog = Watchdog(
                 client,
                 self.settings.lease_path,
@@ -367,53 +333,18 @@ def _copy(report: agent_pb2.AgentReport) -> agent_pb2.AgentReport:
     return agent_pb2.AgentReport.FromString(report.SerializeToString())
 
 
-async def _take_in(reports: asyncio.Queue[Callable[[], None]]) -> None:
+def _screened(controller: Controller) -> Callable[[str, agent_pb2.AgentReport], None]:
+    """Return the way of a report to the preemptions: it is checked before, as the server of agents does."""
+    screen = ReportScreen(Allocations(lambda: controller.newest_snapshot), controller.clock.monotonic)
+
+    def take(node: str, report: agent_pb2.AgentReport) -> None:
+        screen.screen(Arrival(node, "run", report, controller.clock.now()))
+        controller.preemptions.on_report(node, report)
+
+    return take
+
+
+async def _take_in(reports: asyncio.Queue[Callable[[], Awaitable[None] | None]]) -> None:
     while True:
-        (await reports.get())()
-
-
-def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> Submission:
-    """Return the sbatch command of a step."""
-    if spec.gpus_in_all is not None:
-        asked = sbatch_request(gpus=spec.gpus_in_all, nodes=(spec.nodes, spec.most_nodes or spec.nodes))
-    else:
-        asked = sbatch_request(gpus_per_node=spec.gpus_per_node, nodes=spec.nodes)
-    after = [f"{kind}:{ids[label][0].split('_')[0]}" for kind, label in spec.after if ids.get(label)]
-    traps = {"TERM"} if spec.ignores_term else set()
-    return Submission(
-        request=asked,
-        duration_s=spec.duration_s,
-        user=spec.user,
-        partition="dl" if spec.managed else "other",
-        time_limit_s=spec.time_limit_s,
-        hold=spec.hold,
-        begin_time_s=None if spec.begin_in_s is None else now_s + spec.begin_in_s,
-        dependency=",".join(after),
-        array=tuple(range(spec.array)),
-        throttle=spec.throttle,
-        features=spec.feature,
-        requeue=spec.requeue,
-        exit_code=spec.exit_code,
-        comment="headway=preemptible" if spec.preemptible else "",
-        traps=frozenset(traps | ({"USR1"} if spec.preemptible else set())),
-        unfit_nodes=frozenset(spec.unfit),
-        free_choice_only=spec.free_choice_only,
-    )
-
-
-def _description(story: Story, names: list[str], limits: Mapping[str, int]) -> ClusterDescription:
-    fast, others = names[:2], names[2:]
-    kinds = [NodeDescription(names=",".join(fast), gpus=story.gpus, features=("fast",))]
-    if others:
-        kinds.append(NodeDescription(names=",".join(others), gpus=story.gpus))
-    return ClusterDescription(
-        nodes=tuple(kinds),
-        partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")),
-        limits=tuple(GpuLimit(user=user, gpus=gpus) for user, gpus in limits.items()),
-        delays={"call_s": 0.01, "requeue_s": 5.0, "min_job_age_s": 60.0},  # type: ignore[arg-type]
-    )
-
-
-def gpus_of(request: ResourceRequest) -> int:
-    """Return the GPUs of a request, all nodes together."""
-    return (request.gpus_per_job or 0) + (request.gpus_per_node or 0) * request.min_nodes
+        if (more := (await reports.get())()) is not None:
+            await more

@@ -10,6 +10,7 @@ from controller.agents.node_table import NodeStatus
 from controller.slurm.client import Phase
 from controller.slurm.embedded.ctld.job import Job
 from protos.headway.v1 import agent_pb2
+from tests.campaign.world.lies import SeenRun
 
 NS = 1_000_000_000
 _ANSWER_AFTER_S = 0.2
@@ -46,6 +47,11 @@ class Training:
         self.stands_until_s = now_s + still_s
         return self.stands_at
 
+    def seen(self) -> SeenRun:
+        """Return what an agent that lies about the run knows of it."""
+        nodes = frozenset(share.node for share in self.job.allocated)
+        return SeenRun(self.job.raw_id or 0, nodes, tuple(self.asked))
+
     def train_on(self, now_s: float) -> None:
         """Continue training after a stop at a saved step; no effect on a run that is not stopped."""
         if self.stands_at is not None:
@@ -63,6 +69,7 @@ class Fleet:
         self.report_every_s = 5.0
         self._deliver: Deliver | None = None
         self._greet: Callable[[str], None] | None = None
+        self._part: Callable[[str], None] | None = None
 
     # --- the controller's side
 
@@ -82,16 +89,16 @@ class Fleet:
         asyncio.get_running_loop().call_later(_ANSWER_AFTER_S, self._heard, node, command)
         return True
 
-    def attach(self, deliver: Deliver, greet: Callable[[str], None]) -> None:
-        """Connect the agents to this controller from now on."""
-        self._deliver, self._greet = deliver, greet
+    def attach(self, deliver: Deliver, greet: Callable[[str], None], part: Callable[[str], None] | None = None) -> None:
+        """Connect the agents to this controller from now on. `greet` and `part` are called as an agent connects and leaves."""
+        self._deliver, self._greet, self._part = deliver, greet, part
         for node, there in self._connected.items():
             if there:
                 greet(node)
 
     def detach(self) -> None:
         """Note that the controller has ended."""
-        self._deliver = self._greet = None
+        self._deliver = self._greet = self._part = None
 
     # --- what happens to agents and jobs
 
@@ -99,6 +106,8 @@ class Fleet:
         """Kill the agent of the node."""
         if self._connected[node]:
             self._left_s[node] = self.monotonic()
+            if self._part is not None:
+                self._part(node)
         self._connected[node] = False
 
     def come(self, node: str) -> None:
@@ -107,9 +116,9 @@ class Fleet:
         if self._greet is not None:
             self._greet(node)
 
-    def lies(self, node: str, tell: Callable[[list[Training], float], agent_pb2.AgentReport]) -> None:
+    def lies(self, node: str, tell: Callable[[list[SeenRun], float], agent_pb2.AgentReport]) -> None:
         """Let the agent of the node send a report that `tell` makes of all runs and the time."""
-        self._say(node, tell(list(self.runs.values()), self._now()))
+        self._say(node, tell([run.seen() for run in self.runs.values()], self._now()))
 
     def silent_since(self, time_s: float) -> frozenset[str]:
         """Return the nodes whose agents have been away since then; none if no agent is there."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.state.journal import Journal
-from tests.campaign.world.processes import Process
+from tests.campaign.world.processes import Pause, Process
 
 
 def limit(journal: Journal, *, full: bool) -> None:
@@ -21,13 +21,16 @@ def limit(journal: Journal, *, full: bool) -> None:
 
 
 def stand_still_at_writes(journal: Journal, process: Process, by_s: float) -> None:
-    """Let the process stand still for so long at its next await after each write, as one that waits for a disk; 0: no longer."""
+    """Let the process stand still for so long at its next await after each write, as one that waits for a disk; 0: no longer.
+
+    A SIGSTOP meanwhile has its own end.
+    """
     loop = asyncio.get_running_loop()
 
     def seen(statement: str) -> None:
-        if statement == "COMMIT" and process.alive and not process.stopped:
-            process.stop()
-            loop.call_later(by_s, process.cont)
+        if statement == "COMMIT" and process.alive and not process.stopped_by(Pause.DISK):
+            process.stop(Pause.DISK)
+            loop.call_later(by_s, process.cont, Pause.DISK)
 
     with suppress(sqlite3.Error):
         journal._file.db.set_trace_callback(seen if by_s else None)

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from protos.headway.v1 import agent_pb2
-from tests.campaign.world.fleet import NS, Training
 
-Runs = Sequence[Training]
+_NS = 1_000_000_000
 _NUMBERS = (0, 1, 2, 7, 1000, 2**31, 2**63 - 1)
 _RESTARTS = (0, 1, 2, 3, 1000, 2**32 - 1)
 _TIMES_S = (0.0, -1e9, 1e9, float("inf"), float("nan"))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run of a job, as far as an agent that lies about it knows it."""
+
+    job_id: int
+    """Slurm's numeric id."""
+    nodes: frozenset[str]
+    save_ids: tuple[str, ...] = ()
+    """Ids of requests to save that agents have received."""
+
+
+Runs = Sequence[SeenRun]
 
 
 def lie(chance: random.Random, node: str, runs: Runs, now_s: float) -> agent_pb2.AgentReport:
@@ -48,7 +62,7 @@ def _job(chance: random.Random, _node: str, runs: Runs) -> agent_pb2.AgentReport
         told.checkpoint.ranks.extend(range(chance.randint(0, 4)))
         told.checkpoint.restored_step, told.checkpoint.saved_step = number(), number()
     if chance.random() < 0.7:
-        told.steps, told.first_step_ns = number(), chance.randint(0, 2000) * NS
+        told.steps, told.first_step_ns = number(), chance.randint(0, 2000) * _NS
     return agent_pb2.AgentReport(job=told)
 
 
@@ -65,7 +79,7 @@ def _refusal(chance: random.Random, _node: str, runs: Runs) -> agent_pb2.AgentRe
 
 def _save(chance: random.Random, node: str, runs: Runs) -> agent_pb2.AgentReport:
     """The answer that ranks have saved, of a job on other nodes or of none."""
-    others = [run for run in runs if node not in {share.node for share in run.job.allocated}]
+    others = [run for run in runs if node not in run.nodes]
     saved = agent_pb2.SavedRanks(ranks=range(chance.randint(0, 4)), world_size=chance.randint(0, 4), step=1000)
     return agent_pb2.AgentReport(
         answer=agent_pb2.CommandAnswer(id=_save_id(chance, others), accepted=True, saved=saved)
@@ -73,10 +87,10 @@ def _save(chance: random.Random, node: str, runs: Runs) -> agent_pb2.AgentReport
 
 
 def _name(chance: random.Random, runs: Runs) -> agent_pb2.JobName:
-    job_id = chance.choice(runs).job.raw_id if runs and chance.random() < 0.9 else 2**40
-    return agent_pb2.JobName(job_id=job_id or 0, uid=chance.choice((0, 1000)), restart=chance.choice(_RESTARTS))
+    job_id = chance.choice(runs).job_id if runs and chance.random() < 0.9 else 2**40
+    return agent_pb2.JobName(job_id=job_id, uid=chance.choice((0, 1000)), restart=chance.choice(_RESTARTS))
 
 
 def _save_id(chance: random.Random, runs: Runs) -> str:
-    known = [save_id for run in runs for save_id in run.asked]
+    known = [save_id for run in runs for save_id in run.save_ids]
     return chance.choice(known) if known and chance.random() < 0.8 else f"p{chance.randint(1, 9)}.1"

@@ -10,13 +10,24 @@ import asyncio
 import contextvars
 import weakref
 from collections.abc import Callable, Coroutine, Generator
+from enum import Enum
 from typing import Any
 
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
+class Pause(Enum):
+    """The reason why a process stands still."""
+
+    SIGNAL = "SIGSTOP"
+    DISK = "it waits for a disk"
+
+
 class Process:
-    """A family of tasks that are killed together. Invariant: after `kill` no instruction of them is carried out."""
+    """A family of tasks that are killed together. Invariant: after `kill` no instruction of them is carried out.
+
+    It stands still until every reason for that has ended: a disk that answers does not end a SIGSTOP, nor a SIGCONT a write.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,6 +44,7 @@ class Process:
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._on_death: Callable[[], None] = lambda: None
         self._continue: asyncio.Event | None = None
+        self._pauses: set[Pause] = set()
         self._kept: list[Any] = []
         self.resources: tuple[Any, ...] = ()
         """Files that the kernel would close when it is killed."""
@@ -68,8 +80,9 @@ class Process:
         """Kill the process when so many more awaits of it have been resumed."""
         self._dies_at = self.awaits + awaits
 
-    def stop(self) -> None:
+    def stop(self, why: Pause = Pause.SIGNAL) -> None:
         """Stop the process (SIGSTOP)."""
+        self._pauses.add(why)
         if self._continue is None:
             self._continue = asyncio.Event()
 
@@ -94,16 +107,21 @@ class Process:
         """Return whether a task of that name exists and has not ended."""
         return any(each.get_name() == task and not each.done() for each in self._tasks)
 
-    def cont(self) -> None:
-        """Continue the process (SIGCONT)."""
-        if self._continue is not None:
+    def cont(self, why: Pause = Pause.SIGNAL) -> None:
+        """Continue the process (SIGCONT), unless it stands still for another reason too."""
+        self._pauses.discard(why)
+        if self._continue is not None and not self._pauses:
             self._continue.set()
             self._continue = None
 
     @property
     def stopped(self) -> bool:
-        """True while the process is stopped and has not been continued."""
+        """True while the process stands still, for any reason."""
         return self._continue is not None
+
+    def stopped_by(self, why: Pause) -> bool:
+        """Return whether the process stands still for that reason."""
+        return why in self._pauses
 
     def _resume(self) -> bool:
         """Count an await; return whether the process is still alive."""

@@ -1,7 +1,7 @@
 """A user's training program: PyTorch DDP over gloo, one rank per Slurm task. Knows nothing of Headway.
 
-ddp_job NAME MEGABYTES PAUSE_S: gradients that every step sends, and for how long it computes; until it is cancelled. Rank 0
-writes when each step ended, seconds since the Unix epoch, to NAME.steps.
+ddp_job NAME MEGABYTES PAUSE_S: gradients that every step sends, and for how long it computes; until it is cancelled. Each
+rank writes when each step ended, seconds since the Unix epoch, to a file of its own: NAME.steps, NAME.steps.1, ...
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(2, WIDTH)
-    with Path(f"{name}.steps" if rank == 0 else "/dev/null").open("w", buffering=1) as ended:
+    with Path(f"{name}.steps.{rank}" if rank else f"{name}.steps").open("w", buffering=1) as ended:
         while True:
             optimizer.zero_grad()
             time.sleep(pause_s)  # what a GPU would take

@@ -24,9 +24,11 @@ from policies.learned.sched2.state.placements import ProfiledPlacements
 from policies.placement.locality_tiers import ACROSS_RACKS, SAME_RACK, SAME_SOCKET
 from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
+from slurm.processes import accepts
 from slurm.testbed.installation import Installation
 from tests.cluster.agents.training import Training
 from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.live import ANSWERS_S
 from tests.returning.job import EAGER_TORCH
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -110,11 +112,11 @@ def cluster_with(agents_on: list[str]) -> Iterator[Profiled]:
         for path in (Path(__file__).with_name("ddp_job.py"), EAGER_TORCH):
             shutil.copy(path, cluster.files.work)
         _into_racks(cluster)
-        headway.configure(cluster, policy_deadline_s=5.0, agents_report_interval_s=1.0, agents_window_s=WINDOW_S)
+        headway.configure(cluster, policy_deadline_s=ANSWERS_S, agents_report_interval_s=1.0, agents_window_s=WINDOW_S)
         record = headway.folder / "decisions.jsonl"
         program = [sys.executable, "-m", "tests.cluster.agents.recording_policy", headway.policy_address, str(record)]
         headway.start("policy", program)
-        headway.wait((headway.runtime_dir / "policy.sock").exists, "policy")
+        headway.wait(lambda: accepts(headway.policy_socket), "policy")
         headway.start_controller()
         headway.agents.start_all(cluster, agents_on)
         try:

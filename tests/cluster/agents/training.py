@@ -6,9 +6,11 @@ import shutil
 import sqlite3
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from controller.profiles.store import ProfileStore
@@ -18,11 +20,13 @@ from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.cluster.live import NO_ESTIMATES, USER, Live
+from tests.cluster.live import ANSWERS_S, NO_ESTIMATES, USER, Live
 from tests.returning.job import EAGER_TORCH
 
 WINDOW_S = 6.0
 """Window of throughputs: about 16 steps of a job alone."""
+PAUSED = 3.0
+"""Least ratio between the longest and the median step of a job that was stopped for a while."""
 _LOG_END = 4000
 """Characters of a job's log in a report: enough for the stacks of a job that hangs."""
 _PROGRAMS = (Path(__file__).with_name("ddp_job.py"), EAGER_TORCH)
@@ -59,20 +63,33 @@ class Training(Live):
         path = self.cluster.files.work / file
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def ended_s(self, name: str) -> list[float]:
-        """Return the end of each step of a job, from its own file."""
-        text = self.said(f"{name}.steps")
+    def ended_s(self, name: str, rank: int = 0) -> list[float]:
+        """Return the end of each step of a job on one rank, from its own file."""
+        text = self.said(f"{name}.steps.{rank}" if rank else f"{name}.steps")
         return [float(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def steps_by(self, name: str, time_s: float) -> int:
         """Return the number of steps that had ended at that time."""
         return bisect_right(self.ended_s(name), time_s)
 
-    def step_s(self, name: str, windows: Sequence[Throughput]) -> float:
-        """Return the mean length of a step in these windows, from the file of the job."""
-        ended_s = self.ended_s(name)
-        spans = [[at for at in ended_s if w.start_s <= at < w.start_s + WINDOW_S] for w in windows]
-        return sum(span[-1] - span[0] for span in spans) / sum(len(span) - 1 for span in spans)
+    def was_paused(self, name: str, window: Throughput) -> bool:
+        """Return whether a step in this window took much longer than the others: the machine had stopped the job."""
+        ended_s = [at for at in self.ended_s(name) if window.start_s <= at < window.start_s + WINDOW_S]
+        steps_s = [after - before for before, after in pairwise(ended_s)]
+        return max(steps_s) > PAUSED * median(steps_s)
+
+    def own_steps_per_s(self, name: str, window: Throughput) -> float:
+        """Return the pace of a job with one rank on each node, by its own account, over the very steps that its agents saw.
+
+        So a pause of the machine counts on both sides, also where it lies at an end of the window.
+        """
+        samples = [s for s in self.samples(window.run.job_id, window.start_s) if s.time_s < window.start_s + WINDOW_S]
+        paces = []
+        for rank, node in enumerate(window.nodes):
+            steps = [s.steps for s in samples if s.node == node and s.steps and step_ended_s(s) >= window.start_s]
+            first, last, ended_s = steps[0], steps[-1], self.ended_s(name, rank)
+            paces.append((last - first) / (ended_s[last - 1] - ended_s[first - 1]))
+        return min(paces)
 
     @contextmanager
     def store(self) -> Iterator[ProfileStore]:
@@ -110,6 +127,12 @@ class Training(Live):
         return "\n".join((super().everything(), *logs, *agents))
 
 
+def step_ended_s(sample: Sample) -> float:
+    """Return when the last step of a sample ended, on the controller's clock."""
+    assert sample.last_step_ns is not None, "it has made a step"
+    return sample.time_s - (sample.monotonic_ns - sample.last_step_ns) / 1e9
+
+
 @contextmanager
 def training(rate: str, **settings: Any) -> Iterator[Training]:
     """Boot four nodes with an agent each, on which every user may run this Python. `settings` are those of the controller."""
@@ -124,7 +147,7 @@ def training(rate: str, **settings: Any) -> Iterator[Training]:
             shutil.copy(path, cluster.files.work)
         headway.configure(
             cluster,
-            policy_deadline_s=5.0,
+            policy_deadline_s=ANSWERS_S,
             **{"agents_report_interval_s": 1.0, "agents_window_s": WINDOW_S} | NO_ESTIMATES | settings,
         )
         headway.start_policy("fifo-skip")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,16 +12,17 @@ from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import RUNTIME_ROOT
 from slurm.minicluster.spec import STATE_ROOT
+from slurm.processes import wait_until
 
 Boot = Callable[..., MiniCluster]
 CLI = (sys.executable, "-m", "slurm.cli.app")
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0, interval_s: float = 0.05) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s} s"
-        time.sleep(interval_s)
+def wait_for(
+    condition: Callable[[], bool], what: str, timeout_s: float = 60.0, interval_s: float = 0.05, most_s: float = 0.5
+) -> None:
+    """Poll until the condition holds; the pauses grow from `interval_s` to `most_s`."""
+    assert wait_until(condition, timeout_s, interval_s, most_s), f"{what}: not in {timeout_s} s"
 
 
 def traces(name: str, directory: Path | None = None) -> list[str]:

@@ -85,7 +85,7 @@ STAGES: dict[str, Callable[[Path], bool]] = {
 def test_after_a_kill_in_the_middle_of_a_boot_down_leaves_nothing(name: str, stage: str) -> None:
     argv = [*CLI, "up", "--name", name, "--nodes", "1", "--accounting"]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as boot:
-        wait_for(lambda: STAGES[stage](STATE_ROOT / name), stage, timeout_s=120, interval_s=0.001)
+        wait_for(lambda: STAGES[stage](STATE_ROOT / name), stage, timeout_s=120, interval_s=0.001, most_s=0.001)
         boot.kill()
     down = subprocess.run([*CLI, "down", "--name", name, "--json"], capture_output=True, check=True)
     assert json.loads(down.stdout)["down"]

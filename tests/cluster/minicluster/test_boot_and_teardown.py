@@ -98,7 +98,7 @@ def start_boot(name: str, nodes: int = 3) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_after_a_kill_in_the_middle_of_a_boot_down_leaves_nothing(name: str, stage: str) -> None:
     with start_boot(name) as boot:
-        wait_for(lambda: STAGES[stage](name), stage, interval_s=0.001)
+        wait_for(lambda: STAGES[stage](name), stage, interval_s=0.001, most_s=0.001)
         boot.kill()
     assert "name" in json.loads(
         subprocess.run([*CLI, "down", "--name", name, "--json"], capture_output=True, check=True).stdout
@@ -109,7 +109,7 @@ def test_after_a_kill_in_the_middle_of_a_boot_down_leaves_nothing(name: str, sta
 @pytest.mark.parametrize("stage", ["namespaces made", "slurmctld started"])
 def test_ctrl_c_in_the_middle_of_a_boot_leaves_nothing(name: str, stage: str) -> None:
     with start_boot(name, nodes=10) as boot:  # so many that the boot is not over before a busy machine sees it begin
-        wait_for(lambda: STAGES[stage](name), stage, interval_s=0.001)
+        wait_for(lambda: STAGES[stage](name), stage, interval_s=0.001, most_s=0.001)
         boot.send_signal(signal.SIGINT)
         assert boot.wait(90) == 128 + signal.SIGINT
     assert traces(name) == []

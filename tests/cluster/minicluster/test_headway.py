@@ -102,7 +102,7 @@ def test_jobs_of_sbatch_are_placed_by_the_policy_and_headway_needs_no_options(tr
     assert len([node for node in trial.headway("queue")["entries"] if node["why"]]) == 3
     inside = trial.minicluster("exec", "n1", "--", *program("headway"), "why", jobs[0], "--json")
     assert json.loads(inside.stdout)["job_id"] == jobs[0], inside.stderr
-    with urllib.request.urlopen(f"http://{trial.facts['headway']['metrics_address']}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{trial.facts['headway']['metrics_address']}/metrics", timeout=60) as page:
         assert b"headway_agents" in page.read()
     trial.run("scancel", *jobs)
 
@@ -122,7 +122,7 @@ def test_status_shows_every_service(trial: Trial) -> None:
 )
 def test_a_service_is_restarted_also_when_it_was_killed(trial: Trial, service: str) -> None:
     before = trial.services()
-    for prepare in (lambda _: None, lambda ref: ref.send(signal.SIGKILL) and ref.wait_gone(10)):
+    for prepare in (lambda _: None, lambda ref: ref.send(signal.SIGKILL) and ref.wait_gone(60)):
         pid = trial.services()[service]
         ref = ProcessRef.of(pid) if pid is not None else None
         assert ref is not None
@@ -214,7 +214,7 @@ QUICK = {(signal.SIGKILL, "the policy server listens"), (signal.SIGINT, "an agen
 def test_an_up_that_is_interrupted_leaves_nothing_after_down(name: str, stage: str, number: signal.Signals) -> None:
     argv = [*CLI, "up", "--name", name, "--nodes", "2", "--headway", "srtf", "--agents"]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as boot:
-        wait_for(lambda: STAGES[stage](STATE_ROOT / name), stage, interval_s=0.001)
+        wait_for(lambda: STAGES[stage](STATE_ROOT / name), stage, interval_s=0.001, most_s=0.001)
         boot.send_signal(number)
         status = boot.wait(90)
     if number is signal.SIGKILL:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 from slurm.minicluster.cluster import MiniCluster
+from tests.cluster.minicluster.commands import wait_for
 
 
 class Job:
@@ -41,13 +41,6 @@ def scontrol(cluster: MiniCluster, *words: str, user: str = "daemon") -> str:
     """Run scontrol as a user. Return its error output; empty when it succeeded."""
     done = cluster.run("scontrol", *words, user=user, check=False)
     return "" if done.returncode == 0 else done.stderr
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s} s"
-        time.sleep(0.05)
 
 
 def completes(cluster: MiniCluster, job: Job) -> None:

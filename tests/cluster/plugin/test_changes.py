@@ -171,8 +171,12 @@ def test_the_users_own_hold_is_theirs_to_take_off_and_headway_gets_time_to_place
     # Then the controller is informed, and the job waits for it, but only for some seconds
     released = Job(cluster, job.id)
     assert stand_in.lines() == [f"user-release {job.id}"]
-    assert (released.held, released.state) == (False, "PENDING")
-    assert before + 4 <= released.begin_s <= time.time() + 6
+    assert not released.held
+    # whose begin time becomes its start: it may run by now, on a busy machine
+    assert released.state in {"PENDING", "RUNNING", "COMPLETED"}
+    assert before + 4 <= released.begin_s
+    if released.state == "PENDING":
+        assert released.begin_s <= time.time() + 6
     completes(cluster, job)
 
 

@@ -98,6 +98,7 @@ def test_a_flood_of_such_jobs_is_held_and_not_checked(cluster: MiniCluster, stan
 
 
 def test_a_job_with_a_deadline_is_accepted_as_by_slurm_alone(cluster: MiniCluster, stand_in: StandIn) -> None:
-    job = sbatch(cluster, "--gres=gpu:1", "-C", "fast", "-t1", "--deadline=now+62seconds")
+    # A minute from its begin time on ends after the deadline, and from now on, 20 seconds before it.
+    job = sbatch(cluster, "--gres=gpu:1", "-C", "fast", "-t1", "--deadline=now+80seconds")
 
     assert job.state == "PENDING"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from slurm.setup.cli import app
 from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.minicluster.commands import wait_for
 from tests.cluster.stand_in import StandIn
 
 Boot = Callable[..., MiniCluster]
@@ -68,13 +68,6 @@ def completes(cluster: MiniCluster, job: str) -> str:
     output = (cluster.directory / "work" / f"job-{job}.out").read_text()
     assert state(cluster, job) == "COMPLETED", output
     return output
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s} s"
-        time.sleep(0.05)
 
 
 def until_lines(stand_in: StandIn, wanted: set[str]) -> None:

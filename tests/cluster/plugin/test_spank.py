@@ -53,7 +53,7 @@ class Site:
         deadline = time.monotonic() + 60
         while self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout != "COMPLETED\n":
             assert time.monotonic() < deadline, f"job {job} has not completed"
-            time.sleep(0.05)
+            time.sleep(0.2)
         return (self.cluster.files.work / file).read_text().splitlines()
 
     def login_host(self, name: str, *settings: str) -> dict[str, str]:

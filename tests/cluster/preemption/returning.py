@@ -15,9 +15,10 @@ from slurm.processes import ProcessRef, all_pids
 from tests.cluster.agents.training import Training, training
 from tests.returning.job import Records, script
 
-STEPS = 120
+STEPS = 240
 PAUSE_S = 0.2
-"""Length of a step, so that the commands of a test after the first steps come long before the last one."""
+"""Length of a step, so that the commands of a test after the first steps come long before the last one, three quarters of a
+minute later."""
 STARTS_S = 180.0
 """Longest time for Slurm, python, torch and ten steps on a busy machine, where torch alone has taken a minute."""
 

@@ -35,7 +35,7 @@ def test_a_job_starts_larger_than_it_asked_shrinks_for_another_and_grows_again(w
     # then each gets half
     first.run += 1
     first.until_ready()
-    assert sum(world.nodes(first.id).values()) == sum(world.nodes(second.id).values()) == 4
+    world.until(lambda: {sum(world.nodes(job.id).values()) for job in (first, second)} == {4}, "each has half")
     assert (first.tasks, first.size()["NTASKS"], first.size()["GPUS"]) == ([(4, 4)], 4, 4), first.said("tasks")
     # and when that has gone, the first grows again, although no job waits
     world.cluster.run("scancel", second.id)

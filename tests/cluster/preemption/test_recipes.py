@@ -37,7 +37,7 @@ ENDLESS = IGNORES.replace(
     "sed 's/, 120)/, 100000)/' every_ten_train.py >endless_train.py\n"
     "srun env --ignore-signal=USR1 python endless_train.py",
 )
-SLEEP = "time.sleep(0.15 if not __import__('os').path.exists('hurry') else 0)"
+SLEEP = "exists = __import__('os').path.exists; time.sleep(0 if exists('hurry') else 0.5 if exists('asked') else 0.15)"
 LOSS_OF_SAVED = """
 import sys, lightning_train as script, torch
 saved = torch.load(sys.argv[1], weights_only=False)
@@ -96,13 +96,14 @@ class Recipe:
         (self.folder / "hurry").touch()
 
     def until_trains(self, job: str) -> None:
-        """Wait until the job is in the middle of its training."""
+        """Wait until the job is in the middle of its training, where the jobs of the folder go on slowly until `hurry`."""
 
         def trains() -> bool:
             assert self.cluster.state(job) not in {"COMPLETED", "FAILED"}, self.output(job)[-3000:]
             return ASKED_AFTER in dict(self.steps(job))
 
         self.cluster.until(trains, f"step {ASKED_AFTER} of {job}", self.starts_s)
+        (self.folder / "asked").touch()
 
     def move(self, job: str) -> dict[str, Any]:
         """Move a job in the middle of its training to other nodes, where it trains to its end. Return the row of the preemption."""

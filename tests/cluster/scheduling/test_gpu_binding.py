@@ -32,7 +32,7 @@ def indexed_cluster() -> Iterator[MiniCluster]:
 @pytest.fixture
 async def bench(indexed_cluster: MiniCluster, cluster_user: str) -> AsyncIterator[MiniClusterBench]:
     settings = ControllerSettings.model_validate(
-        {"partitions": ("dl",), "slurm_conf": indexed_cluster.slurm_conf, "slurm_timeout_s": 8.0}
+        {"partitions": ("dl",), "slurm_conf": indexed_cluster.slurm_conf, "slurm_timeout_s": 60.0}
     )
     bench = MiniClusterBench(indexed_cluster, command_line_client(settings), cluster_user)
     yield bench
@@ -168,7 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     layout: Path = tmp_path_factory.mktemp("layout") / "cluster.toml"
     layout.write_text(LAYOUT)
     layout.parent.chmod(0o755)
-    settings = {"cluster_file": str(layout), "policy_deadline_s": 30.0}  # the fallback names no GPUs
+    settings = {"cluster_file": str(layout)}
     with live(policy="fifo-skip:gpus=packed", spec={"nodes": 2}, **settings) as world:
         yield world
 

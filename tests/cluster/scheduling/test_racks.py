@@ -16,10 +16,11 @@ def test_a_job_over_two_nodes_stays_below_one_switch() -> None:
         conf.write_text(conf.read_text() + "TopologyPlugin=topology/tree\n")
         world.cluster.kill_slurmctld()
         world.cluster.start_slurmctld()
+        world.cluster.wait_idle()
         # When a job of two whole nodes comes
         world.headway.start_controller()
         world.until(lambda: "racks_known" in world.headway.log("controller"), "racks are known")
         job = world.sbatch("--nodes=2", "--gpus-per-node=8", "--partition=dl", seconds=600)
         world.until_state(job, "RUNNING")
         # Then it is on two of the same
-        assert any(set(world.nodes(job)) <= rack for rack in racks)
+        assert any(set(world.nodes(job)) <= rack for rack in racks), world.everything()

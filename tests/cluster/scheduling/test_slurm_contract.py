@@ -13,6 +13,7 @@ from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmJob
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.select import command_line_client, open_client
 from controller.slurm.updates.changes import Command, pin_step
+from slurm.errors import CommandError
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from tests.cluster.conftest import skip_unless_possible, unique_name
@@ -32,7 +33,7 @@ def contract_cluster(cluster_user: str) -> Iterator[MiniCluster]:
 
 def _settings(cluster: MiniCluster, **more: str) -> ControllerSettings:
     return ControllerSettings.model_validate(
-        {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 8.0} | more
+        {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 60.0} | more
     )
 
 
@@ -137,6 +138,22 @@ class TestCommandLine(SlurmContract):
         job = job_of(snapshot, evil)
         assert (job.name, job.marks, job.request.gpus_per_node) == (f"a\nJobId={victim} JobName=b", frozenset(), 2)
         assert await bench.client.mark([job_of(snapshot, victim).key], HOLD_MARK) == {}
+
+    async def test_texts_full_of_line_breaks_hide_no_job(self, bench: MiniClusterBench) -> None:
+        before = await bench.sbatch("--hold", "--gres=gpu:1")
+        name, comment = "a" + "\nx" * 511, "b" + "\nJobId=1000000 y" * 60
+        evil = await bench.sbatch("--hold", "--gres=gpu:2", f"--job-name={name}", f"--comment={comment}")
+        after = await bench.sbatch("--hold", "--gres=gpu:1")
+        snapshot = await bench.client.snapshot()
+        assert {before, evil, after} <= {job.key.job_id for job in snapshot.jobs}
+        assert snapshot.unread == frozenset()
+        assert (job_of(snapshot, evil).name, job_of(snapshot, evil).comment) == (name, comment)
+        # and Slurm takes no more than 1,024 bytes, which bounds the lines of a name
+        for option in ("--job-name", "--comment"):
+            await bench.sbatch("--hold", f"{option}={'z' * 1024}")
+            with pytest.raises(CommandError) as refused:
+                await bench.sbatch("--hold", f"{option}={'z' * 1025}")
+            assert "Pathname of a file, directory or other parameter too long" in str(refused.value)
 
 
 class PySlurm(SlurmContract):

@@ -46,8 +46,8 @@ class Machine:
         return self.run("controller.daemon.cli", "watchdog", "--config", str(self.config))
 
     def sbatch(self, *options: str) -> str:
-        # Not over before the watchdog has taken its mark off: of what is over Slurm changes nothing.
-        script = "#!/bin/sh\nhostname\nsleep 10\n"
+        # Not over before the watchdog has taken its mark off (of what is over Slurm changes nothing), however late it is.
+        script = "#!/bin/sh\nuntil [ -e end ]; do sleep 0.1; done\n"
         done = self.cluster.run("sbatch", "--parsable", "--output=job-%j.out", *options, stdin=script, user="daemon")
         return done.stdout.strip()
 
@@ -55,10 +55,12 @@ class Machine:
         return self.cluster.run("scontrol", "-o", "show", "job", job).stdout
 
     def completes(self, job: str) -> None:
+        """Let the jobs of this test run to their end, and wait for that of one of them."""
+        (self.cluster.files.work / "end").touch()
         deadline = time.monotonic() + 60
         while "JobState=COMPLETED" not in self.show(job):
             assert time.monotonic() < deadline, self.show(job)
-            time.sleep(0.05)
+            time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,7 @@ def booted() -> Iterator[tuple[MiniCluster, StandIn]]:
 def machine(booted: tuple[MiniCluster, StandIn], tmp_path: Path) -> Iterator[Machine]:
     cluster, stand_in = booted
     stand_in.beat()
+    (cluster.files.work / "end").unlink(missing_ok=True)
     yield Machine(cluster, stand_in, tmp_path)
     cluster.run("scancel", "--user=daemon")
     cluster.wait_idle()

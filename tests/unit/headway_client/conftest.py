@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from headway_client import AsyncClient, Client, Event
 
+from tests.unit.controller.worlds.patience import patience
+
+__all__ = ["patience"]
+
 
 class Both:
     """Either client: methods are awaited; the one that waits does so in a thread."""

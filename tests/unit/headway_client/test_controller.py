@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from headway_client import ClosedError, EventKind, JobState, UnavailableError, WaitTimeoutError
 
+from slurm.processes import accepts
 from tests.unit.headway_client.conftest import Both, MakeClient
 from tests.unit.policies.processes import running
 
@@ -56,7 +57,7 @@ async def controller(settings: Path) -> AsyncIterator[None]:
     """A controller that answers; killed at the end."""
     with running(sys.executable, "-c", CONTROLLER, "run", "--config", str(settings)) as process:
         async with asyncio.timeout(DEADLINE_S):
-            while not (settings.parent / "status.sock").exists():
+            while not accepts(settings.parent / "status.sock"):
                 assert process.poll() is None, process.communicate()
                 await asyncio.sleep(0.05)
         yield

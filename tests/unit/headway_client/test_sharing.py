@@ -29,6 +29,7 @@ from controller.admin.serve import serve_admin
 from tests.unit.controller.worlds.controller_world import world_in
 from tests.unit.headway_client.conftest import MakeClient
 from tests.unit.headway_client.servers import SETTLED, serving
+from tests.unit.policies.processes import eventually
 
 SOON_S = 0.4
 
@@ -57,9 +58,13 @@ async def test_one_client_makes_only_so_many_connections(folder: Path, connected
             pass
         open_now -= 1
 
-    async with serving(folder / "s", count), connected(folder / "s", timeout_s=2) as client:
+    async def all_are_used() -> bool:
+        return most >= MAX_CALLS
+
+    async with serving(folder / "s", count), connected(folder / "s", timeout_s=2.3) as client:
         calls = [asyncio.ensure_future(client.status()) for _ in range(3 * MAX_CALLS)]
-        await asyncio.sleep(1)
+        await eventually(all_are_used)
+        await asyncio.sleep(0.3)
         assert most == MAX_CALLS
         problems = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(problem) for problem in problems} == {AnswerTimeoutError}
@@ -86,9 +91,10 @@ async def test_too_many_watchers_are_told_so(folder: Path) -> None:
 
 
 async def test_a_call_that_is_cancelled_leaves_nothing_behind(folder: Path) -> None:
-    ended = asyncio.Event()
+    arrived, ended = asyncio.Event(), asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
         writer.write(
             SETTLED
         )  # gRPC keeps a connection that is not yet established for 20 s, whatever becomes of its channel
@@ -98,7 +104,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing_behind(folder: Path) -> N
 
     async with serving(folder / "s", hang), AsyncClient(folder / "s", timeout_s=60) as client:
         asking = asyncio.create_task(client.status())
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(arrived.wait(), 30)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

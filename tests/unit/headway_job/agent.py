@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from nodeagent.wire import frames
@@ -41,19 +42,24 @@ FAST_POLLS = """
 from headway_job.hook import agent_client
 from headway_job.hook import process
 agent_client._POLL_S = agent_client._FIRST_RETRY_S = agent_client._MAX_RETRY_S = 0.002
-process._START_DELAY_S = 0.0
+process._START_DELAY_S, process._STOP_AT_EXIT_S = 0.0, 60.0
 """
-"""In front of a program: polls every 2 ms instead of every second, so that one second of a test has many polls."""
+"""In front of a program: polls every 2 ms instead of every second, so that one second of a test has many polls. At exit, our thread
+is waited for, however late it is, as without it the last frames are not sent."""
 
 SOCKETS = """
-import os, time, _socket
-def sockets():
+import os, sys, time, _socket
+def sockets(welcomed=False):
     found = 0
     for name in os.listdir("/proc/self/fd"):
         end = None
         try:
             end = _socket.socket(fileno=int(name))
-            found += end.getpeername() == os.environ["HEADWAY_JOB_SOCKET"]
+            ours = end.getpeername() == os.environ["HEADWAY_JOB_SOCKET"]
+            if ours and welcomed:
+                end.setblocking(False)  # as it is; a default timeout of the program would have it wait
+                end.recv(1, _socket.MSG_PEEK)
+            found += ours
         except OSError:
             pass
         if end is not None:
@@ -61,19 +67,36 @@ def sockets():
     return found
 def threads():
     return len(os.listdir("/proc/self/task"))
+def wait_until(true):
+    end = time.monotonic() + 60
+    while not true() and time.monotonic() < end: time.sleep(0.005)
 def comes_to(wanted):
-    end = time.monotonic() + 60
-    while threads() != wanted and time.monotonic() < end: time.sleep(0.01)
+    wait_until(lambda: threads() == wanted)
     return threads()
+def client():
+    return sys.modules["headway_job.hook.process"]._hook.client
+def welcomed():
+    return client() is not None and client()._hello and (sockets(welcomed=True) or client()._welcomed)
 def connected():
-    end = time.monotonic() + 60
-    while not sockets() and time.monotonic() < end: time.sleep(0.01)
-    time.sleep(0.3)  # and the welcome has arrived
+    sys.modules["headway_job.hook.process"]._STOP_AT_EXIT_S = 60.0  # so that the last frames are sent
+    wait_until(welcomed)
 """
-"""In front of a program: functions that count its sockets to the agent and its threads, and wait for them."""
+"""In front of a program: functions that count its sockets to the agent and its threads, and wait for them: for the hello and the
+welcome, too, which would be an unread packet if the program ended before it."""
 
 CONNECTED = SOCKETS + "connected()\n"
 """At the end of a program that might otherwise end before our thread has connected, on a busy machine."""
+
+SENT = """
+from headway_job.hook import agent_socket
+sent = []
+def recorded(self, kind, fields, send=agent_socket.AgentSocket.send):
+    done = send(self, kind, fields)
+    sent.extend([kind] * done)
+    return done
+agent_socket.AgentSocket.send = recorded
+"""
+"""In front of a program: `sent` has the types of the frames that were sent."""
 
 
 class Connection:
@@ -113,10 +136,21 @@ class Connection:
 
 def polite(connection: Connection, peer: socket.socket, profile_steps: int = 0) -> None:
     """Send a welcome, and read until the job disconnects. The agent's own parser reads the frames, so a wrong one is an error."""
-    peer.send(frames.welcome(0, 1.0, profile_steps))
-    while packet := peer.recv(_PACKET):
+    with suppress(OSError):  # the job has sent everything and is over already
+        peer.send(frames.welcome(0, 1.0, profile_steps))
+    while packet := _received(peer):
         connection.frames.append(frames.parse(packet))
     connection.over = True
+
+
+def _received(peer: socket.socket) -> bytes:
+    """Return the next packet; empty = there is none.
+
+    A job that ends with an unread welcome causes one error, and what it has sent is still there.
+    """
+    with suppress(ConnectionResetError):
+        return peer.recv(_PACKET)
+    return peer.recv(_PACKET)
 
 
 Manner = Callable[[Connection, socket.socket], None]
@@ -130,6 +164,8 @@ class Agent:
         self.connections: list[Connection] = []
         self.manner = manner
         self.errors: list[BaseException] = []
+        self._last: object = None
+        """Address of the connection after which no other is accepted."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(self.path))
         self._socket.listen(64)
@@ -139,8 +175,11 @@ class Agent:
     def _accept(self) -> None:
         while True:
             try:
-                peer, _ = self._socket.accept()
+                peer, address = self._socket.accept()
             except OSError:
+                return
+            if address and address == self._last:
+                peer.close()
                 return
             connection = Connection()
             self.connections.append(connection)
@@ -158,9 +197,14 @@ class Agent:
                 self.errors.append(error)
 
     def close(self) -> None:
-        """Stop, once everything that was sent has been read. A second call does nothing."""
+        """Stop, once everything that was sent has been read, also by jobs that are not accepted yet. A second call does nothing."""
         if self._socket.fileno() < 0:
             return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as last:
+            last.bind("")  # the kernel chooses an address
+            self._last = last.getsockname()
+            last.connect(str(self.path))
+            self._threads[0].join(60.0)
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for thread in self._threads:

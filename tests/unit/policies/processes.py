@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from slurm.processes import accepts, wait_until
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -41,12 +43,11 @@ def serve_command(policy: str, listen: str) -> list[str]:
     return [sys.executable, "-c", start, "serve", "--policy", policy, "--listen", listen]
 
 
-def wait_for(path: Path, within_s: float = 60.0) -> None:
-    """Return when the path exists, such as the socket of a server that has just been started."""
-    deadline = time.monotonic() + within_s
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path}: not within {within_s} s"
-        time.sleep(0.02)
+def until_accepted(address: str, within_s: float = 60.0) -> None:
+    """Return when the server that has just been started accepts connections on its Unix socket."""
+    assert wait_until(lambda: accepts(Path(address.removeprefix("unix://"))), within_s), (
+        f"{address}: not in {within_s} s"
+    )
 
 
 Result = TypeVar("Result")

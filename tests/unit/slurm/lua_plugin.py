@@ -74,6 +74,8 @@ class Answer:
     code: int
     job: dict[str, str] = field(default_factory=dict)
     logs: list[tuple[str, str]] = field(default_factory=list)
+    asked_s: float = 0.0
+    """Time before the call."""
 
     def logged(self, level: str) -> str:
         return "\n".join(text for at, text in self.logs if at == level)
@@ -108,7 +110,8 @@ class LuaPlugin:
     def submit(self, _before: str = "", limits: str = "", **job: object) -> Answer:
         """sbatch: `job` are the fields of job_desc that differ from a plain GPU job; `limits` is Lua that changes `parts`."""
         fields = {"script": "#!/bin/sh", "tres_per_node": "gres:gpu:2", "priority": NO_VAL, "het_job_offset": NO_VAL}
-        return _parse(
+        asked_s = time.time()
+        answer = _parse(
             self.lua(
                 f"{_before}\nlocal job = {_table({**fields, **job})}\n"
                 "local parts = {dl = {flag_default = 1}, gpu = {flag_default = 0}, other = {flag_default = 0}}\n"
@@ -116,6 +119,8 @@ class LuaPlugin:
                 "show(slurm_job_submit(job, parts, 1001), job)"
             )
         )
+        answer.asked_s = asked_s
+        return answer
 
     def modify(self, record: dict[str, object], uid: int = 1001, before: str = "", **change: object) -> Answer:
         """scontrol update: `change` are the fields of job_desc that the user set."""
@@ -181,7 +186,7 @@ def untouched(answer: object) -> bool:
 def checked_by_slurm(answer: Answer) -> bool:
     """Return whether the job is not held, but may not start for some seconds."""
     begin_s = int(answer.job["begin_time"])
-    soon = 0 < begin_s - time.time() <= 30
+    soon = begin_s - answer.asked_s > 0 and begin_s - time.time() <= 30
     return soon and answer.job["priority"] == str(NO_VAL) and answer.job["admin_comment"] == f"headway:check={begin_s}"
 
 

@@ -71,7 +71,7 @@ def test_settings_of_the_administrator_are_kept() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_valid(path: Path) -> None:
     shell = shutil.which("dash") or "sh"
-    done = subprocess.run([shell, "-n", path], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run([shell, "-n", path], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert path.stat().st_mode & 0o111
@@ -86,7 +86,7 @@ def test_an_upgrade_stops_and_removes_nothing(path: Path, argument: str, tmp_pat
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{called}\n')
         (tmp_path / name).chmod(0o755)
     subprocess.run(
-        ["/bin/sh", path, argument], env={"PATH": str(tmp_path)}, timeout=10, check=True, capture_output=True
+        ["/bin/sh", path, argument], env={"PATH": str(tmp_path)}, timeout=60, check=True, capture_output=True
     )
 
     text = called.read_text() if called.exists() else ""

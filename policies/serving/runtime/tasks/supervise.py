@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -28,7 +29,7 @@ _MOST_CHARACTERS = 300
 
 Work = Callable[[], Awaitable[None]]
 """Begins the task's work; called again after a failure."""
-Failed = Callable[[Exception], None]
+OnFatal = Callable[[Exception], None]
 """Called when a task fails that the program cannot do without: it ends the program."""
 
 
@@ -106,9 +107,20 @@ class Tasks:
         """A sentence for each task that failed within the last hour, for operators."""
         return tuple(map(str, self.recent))
 
+    def counting(self, name: str) -> Callable[[BaseException], None]:
+        """Return a function that counts a failure of tasks of that name that are not begun again: each serves one connection."""
+        self.failures[name] += 0
+        return partial(self._count, name)
+
+    def _count(self, name: str, error: BaseException) -> None:
+        self.failures[name] += 1
+        before, now_s = self.last.get(name), self._now()
+        in_a_row = before.in_a_row + 1 if before is not None and now_s - before.time_s < STEADY_S else 1
+        self.last[name] = TaskFailure(name, self.failures[name], in_a_row, now_s, _problem(error))
+
     @asynccontextmanager
     async def running(
-        self, name: str, work: Work, *, may_end: bool = False, failed: Failed | None = None
+        self, name: str, work: Work, *, may_end: bool = False, failed: OnFatal | None = None
     ) -> AsyncIterator[None]:
         """Run the task within. `may_end`: a normal return is its end. `failed`: the program cannot do without the task."""
         self.failures[name] += 0
@@ -121,7 +133,7 @@ class Tasks:
                 scope.ending = True
                 task.cancel()
 
-    async def _keep(self, name: str, work: Work, scope: _Scope, *, may_end: bool, failed: Failed | None) -> None:
+    async def _keep(self, name: str, work: Work, scope: _Scope, *, may_end: bool, failed: OnFatal | None) -> None:
         while True:
             begun_s = self._monotonic()
             problem: Exception
@@ -159,13 +171,17 @@ class Tasks:
         before = self.last.get(name)
         streak = before is not None and self._monotonic() - begun_s < STEADY_S
         number = before.in_a_row + 1 if before is not None and streak else 1
-        text = f"{type(problem).__name__}: {problem}"[:_MOST_CHARACTERS]
+        text = _problem(problem)
         self.last[name] = TaskFailure(name, self.failures[name], number, self._now(), text)
         pause_s = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S).pause_s(number - 1) * self._rng.uniform(0.5, 1.0)
         if number == 1 or before is None or before.problem != text:
             again_in_s = None if vital else round(pause_s, 1)
             log.error("task_failed", task=name, problem=text, again_in_s=again_in_s, exc_info=problem)
         return pause_s
+
+
+def _problem(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
 
 
 def _take_back_cancellation() -> None:

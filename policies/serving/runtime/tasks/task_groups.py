@@ -12,6 +12,12 @@ import structlog
 log = structlog.get_logger(__name__)
 
 Work = Coroutine[Any, Any, object]
+Failed = Callable[[BaseException], None]
+"""Is called with the error of each task that fails."""
+
+
+def uncounted(_error: BaseException) -> None:
+    """Do nothing: a command ends, so it has no count to show."""
 
 
 @asynccontextmanager
@@ -51,12 +57,14 @@ async def first_of(*work: Work) -> None:
 class Handlers:
     """Tasks of one owner, each of which serves one connection or one call.
 
-    Invariant: a task that fails or is cancelled is logged, unless `close` ended it, and costs its own connection alone. After
-    `close` none runs.
+    Invariant: a task that fails or is cancelled is logged and counted by `failed`, unless `close` ended it, and costs its own
+    connection alone. After `close` none runs.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, failed: Failed = uncounted) -> None:
+        """`failed` counts the failures; Tasks.counting shows them to operators."""
         self._name = name
+        self._failed = failed
         self._tasks: set[asyncio.Task[object]] = set()
         self._closing = False
 
@@ -65,11 +73,12 @@ class Handlers:
 
         def ended(task: asyncio.Task[object]) -> None:
             self._tasks.discard(task)
-            problem = "cancelled" if task.cancelled() else task.exception()
+            problem = asyncio.CancelledError("cancelled by others") if task.cancelled() else task.exception()
             if problem is None:
                 return
             if not self._closing:
                 log.error("connection_failed", task=self._name, problem=repr(problem))
+                self._failed(problem)
             broken()
 
         task = asyncio.get_running_loop().create_task(work, name=self._name)

@@ -13,13 +13,15 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 _UNIT = 20_000
 """Numbers of one unit of preparing."""
 _MIB = 1 << 20
+_KEPT = 1024
+"""Last steps of a job that a reader finds: seconds of steps, however long the reader itself waits for a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,22 @@ KINDS: Mapping[str, JobKind] = {
 """Kinds of jobs by name: much preparing or much copying, beside short and long computing on the GPU."""
 
 
-def train(kind: JobKind, steps: Any, cpu_s: Any) -> None:
-    """Make steps for ever; `steps` and `cpu_s` are shared values with their number and the CPU seconds so far."""
+class SoFar(NamedTuple):
+    """A job's steps so far, as the job itself recorded them at the end of the last one."""
+
+    steps: int
+    ended_s: float
+    """End of the last step, in seconds of `time.perf_counter`; 0 before the first."""
+    cpu_s: float
+    """CPU seconds of the process up to then; 0 before the first step."""
+
+
+def train(kind: JobKind, steps: Any, ended_s: Any, cpu_s: Any) -> None:
+    """Make steps for ever.
+
+    `steps` is a shared value, their number so far; `ended_s` and `cpu_s` are shared arrays of `_KEPT` values, in which the i-th
+    step, counted from 1, has place i modulo their length.
+    """
     numbers, result = np.linspace(0.0, 1.0, _UNIT), np.empty(_UNIT)
     batch = np.ones(kind.copied_mib * _MIB // 2, dtype=np.uint8)
     there = np.empty_like(batch)
@@ -56,7 +72,9 @@ def train(kind: JobKind, steps: Any, cpu_s: Any) -> None:
         np.copyto(there, batch)
         np.copyto(batch, there)
         time.sleep(kind.gpu_s)
-        cpu_s.value = time.process_time()
+        at = (steps.value + 1) % _KEPT
+        ended_s[at], cpu_s[at] = time.perf_counter(), time.process_time()
+        # Counted last: a reader that sees the number finds the record, without a lock that a paused job could hold.
         steps.value += 1
 
 
@@ -65,14 +83,17 @@ class EmulatedJob:
 
     def __init__(self, kind: JobKind) -> None:
         context = multiprocessing.get_context("fork")
-        self._steps, self._cpu_s = context.Value("q", 0, lock=False), context.Value("d", 0.0, lock=False)
-        self._process = context.Process(target=train, args=(kind, self._steps, self._cpu_s), daemon=True)
+        self._steps = context.Value("q", 0, lock=False)
+        self._ended_s, self._cpu_s = (context.Array("d", _KEPT, lock=False) for _ in range(2))
+        arguments = (kind, self._steps, self._ended_s, self._cpu_s)
+        self._process = context.Process(target=train, args=arguments, daemon=True)
         self._process.start()
 
     @property
-    def so_far(self) -> tuple[int, float]:
-        """Steps, and CPU seconds, so far."""
-        return int(self._steps.value), float(self._cpu_s.value)
+    def so_far(self) -> SoFar:
+        """The job's steps so far."""
+        steps = int(self._steps.value)
+        return SoFar(steps, self._ended_s[steps % _KEPT], self._cpu_s[steps % _KEPT])
 
     def pause(self) -> None:
         """Stop the job until `resume`."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.papers.marl.interference_fit.emulated import KINDS, EmulatedJob, copying_bandwidth
+from simulator.papers.marl.interference_fit.emulated import KINDS, EmulatedJob, SoFar, copying_bandwidth
 from simulator.papers.programs import answer, progress
 from simulator.slowdown.neighbours.interference import InterferenceRow
 
@@ -87,10 +87,10 @@ def sample(name: str, others: Sequence[str], window_s: float) -> Sample:
         before = [job.so_far for job in jobs]
         step_s = (_step_s(jobs[0], window_s), _step_s(jobs[0], window_s))
         cpu_s: dict[str, float] = {}
-        for each, job, (steps, cpu) in zip(names, jobs, before, strict=True):
-            made, used = job.so_far[0] - steps, job.so_far[1] - cpu
-            if made:
-                cpu_s[each] = min(cpu_s.get(each, np.inf), used / made)
+        for each, job, then in zip(names, jobs, before, strict=True):
+            now = job.so_far
+            if made := now.steps - then.steps:
+                cpu_s[each] = min(cpu_s.get(each, np.inf), (now.cpu_s - then.cpu_s) / made)
         return Sample(foreign, step_s, cpu_s)
     finally:
         for job in jobs:
@@ -98,20 +98,23 @@ def sample(name: str, others: Sequence[str], window_s: float) -> Sample:
 
 
 def _step_s(job: EmulatedJob, window_s: float) -> float:
-    """Return the mean seconds of the steps of a window, from the end of one step to the end of another."""
-    first, begin = _wait_for_step(job)
-    while time.perf_counter() < begin + window_s:
+    """Return the mean seconds of the steps of a window, from the end of one step to the end of another.
+
+    Both ends are those that the job recorded: this process may see them much later where cores are short.
+    """
+    begin = _wait_for_step(job)
+    while time.perf_counter() < begin.ended_s + window_s:
         time.sleep(_LOOK_EVERY_S)
-    last, end = _wait_for_step(job)
-    return (end - begin) / (last - first)
+    end = _wait_for_step(job)
+    return (end.ended_s - begin.ended_s) / (end.steps - begin.steps)
 
 
-def _wait_for_step(job: EmulatedJob) -> tuple[int, float]:
-    """Wait for the end of a step; return the steps so far, and the time."""
-    before = job.so_far[0]
-    while job.so_far[0] == before:
+def _wait_for_step(job: EmulatedJob) -> SoFar:
+    """Wait for the end of a step; return the steps so far."""
+    before = job.so_far.steps
+    while (now := job.so_far).steps == before:
         time.sleep(0.0005)
-    return job.so_far[0], time.perf_counter()
+    return now
 
 
 def measure(samples: int, window_s: float, seed: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.learned.marl.system import NAME, SINGLE, agent, is_shipped
-from simulator.papers.marl.reproduction.settings import BUSY, DAILY, TRAINED, run_agent, run_bound, run_rule
+from simulator.papers.marl.reproduction.settings import BUSY, DAILY, TRAINED, UNIFORM, run_agent, run_bound, run_rule
 from simulator.papers.marl.rules.named import RULES
 from simulator.reproducing.experiment import Contender, Kind, Run, Setting
 from simulator.runs.progress import OnProgress
@@ -20,7 +20,9 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     SINGLE: ("single=true",),
 }
 """Other trainings by name, and what differs from the default recipe, as for `--set`. They act in the data center of their training,
-and their runs are stored. The weights of `marl-single` come with Headway; it acts in three settings."""
+and their runs are stored. The weights of `marl-single` come with Headway; it acts in those of `_OF_SINGLE`."""
+_OF_SINGLE = {each.name for each in (DAILY, UNIFORM, BUSY, TRAINED)}
+"""The arrivals of figure 10, twice as many jobs, and the data center of its training."""
 TETRIS, LB, LIF, DEEPSYS, ATTE = "tetris", "lb", "lif", "deepsys", "atte"
 BASELINES = (TETRIS, LB, LIF, DEEPSYS, ATTE)
 INTERFERENCE_GREEDY, CONTENTION_GREEDY = "interference-greedy", "contention-greedy"
@@ -47,7 +49,7 @@ def contenders(setting: Setting, trained: Path | None = None) -> tuple[Contender
     if variants:
         rules.append(_rule(CONTENTION_GREEDY, Kind.CONTROL, GREEDY_ONE, single=True))
     ours = [Contender(OURS, Kind.OURS, _acting("", NAME, {}))] if is_shipped() else []
-    if is_shipped(SINGLE) and setting.name in {DAILY.name, BUSY.name, TRAINED.name}:
+    if is_shipped(SINGLE) and setting.name in _OF_SINGLE:
         ours.append(Contender(SINGLE, Kind.OURS, _acting("", SINGLE, {"single": True})))
     return (*ours, *variants, *_others(setting, trained), *rules, Contender(BOUND, Kind.BOUND, _bound))
 

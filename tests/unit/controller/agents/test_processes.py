@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.controller.agents.test_server import let_in
 from tests.unit.nodeagent.uplink.munged import running_munged
 from tests.unit.policies.processes import ROOT, eventually
 
@@ -101,9 +102,9 @@ class Line:
             yield self
         finally:
             server.close()
-            self.cut()
-            await asyncio.sleep(0.05)  # who was let in last is carried by then
+            await let_in()
             while self._carrying:
+                self.cut()
                 await asyncio.sleep(0.01)
 
     def cut(self) -> None:
@@ -291,9 +292,10 @@ async def test_pieces_on_the_line_are_lost_or_repeated(world: World, harm: str) 
 async def test_what_the_outbox_gives_up_is_all_that_is_lost(world: World) -> None:
     # given an agent with room for about a hundred reports, every tenth to be kept, and no controller for a while
     server = await world.serve()
-    agent = world.agent(1, 1500, 10, 24_000 + 150 * 250)
+    agent = world.agent(1, 1500, 10, 24_000 + 150 * 250, 100)
     await agent.until("acknowledged", 100)
     server.kill()
+    agent.send(signal.SIGUSR1)  # only now it makes the others
     await agent.until("made", 1500)
     await world.serve()
     state = await agent.until("acknowledged", 1500)

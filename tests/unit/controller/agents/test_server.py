@@ -9,7 +9,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from controller.agents.entry.admission import RefusedError
 from controller.agents.entry.connections import Connections, end_of
 from controller.agents.entry.gate import QUIET_CONNECTIONS
 from controller.agents.server import AgentsServer
@@ -158,7 +159,7 @@ def address(tmp_path: Path) -> str:
 
 
 async def test_reports_arrive_once_and_are_acknowledged(store: ProfileStore, address: str) -> None:
-    heard = Heard()
+    heard, begun_s = Heard(), time.time()
     async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None, heard)) as server:
         async with Agent(address).running() as agent:
             for _ in range(300):
@@ -166,7 +167,7 @@ async def test_reports_arrive_once_and_are_acknowledged(store: ProfileStore, add
             await agent.emptied()
             status = server.nodes["n1"]
             assert (status.connected, status.version, status.boot_id, status.reports) == (True, "1.0", "boot", 300)
-            assert abs(status.clock_behind_s) < 5
+            assert abs(status.clock_behind_s) <= time.time() - begun_s + 0.1
             assert agent.settings[0].profile_steps == 20
 
         async def gone() -> bool:
@@ -366,9 +367,11 @@ def test_beyond_this_machine_only_with_munge(store: ProfileStore, wrong: str) ->
 class Hostile:
     """A client that can do anything with its stream."""
 
-    def __init__(self, channel: grpc.aio.Channel, seal: PaperSeal | None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, seal: PaperSeal | None, refusals: Sequence[str] = ()) -> None:
+        """`refusals`: what the server has refused so far."""
         self._stub = agent_pb2_grpc.AgentsStub(channel)
         self._seal = seal
+        self._refusals = refusals
         self.key = secrets.token_bytes(32)
         self.signer = Signer(None if seal is None else self.key, Direction.FROM_AGENT)
         self.call: Any = None
@@ -400,6 +403,9 @@ class Hostile:
         with pytest.raises(grpc.aio.AioRpcError):
             while await self.call.read() is not grpc.aio.EOF:
                 pass
+        # A call that is refused while it still sends its metadata asks gRPC for the status twice, and may get none.
+        if await self.call.details() == "Internal error from Core":
+            return self._refusals[-1]
         return f"{(await self.call.code()).name}: {await self.call.details()}"
 
 
@@ -415,7 +421,15 @@ async def hostile(store: ProfileStore) -> AsyncIterator[Callable[[], Hostile]]:
         serving(AgentsServer(settings, store, seal)) as server,
         grpc.aio.insecure_channel(server.address) as channel,
     ):
-        yield lambda: Hostile(channel, seal)
+        refusals: list[str] = []
+        note = server._refusals.note
+
+        def noted(peer: str, error: RefusedError) -> None:
+            refusals.append(f"{error.code.name}: {error}")
+            note(peer, error)
+
+        server._refusals.note = noted  # type: ignore[method-assign]
+        yield lambda: Hostile(channel, seal, refusals)
 
 
 async def test_a_hello_with_the_credential_of_another(hostile: Callable[[], Hostile]) -> None:
@@ -711,7 +725,7 @@ async def test_a_stream_that_breaks_at_its_beginning_leaves_nothing_behind(store
     """Between the hello and the welcome the node is written into the store: that may fail, or the agent may hang up."""
     noted, let_go = threading.Event(), threading.Event()
 
-    def slow(_node: str, _rate: int | None) -> None:
+    def slow(*_: object) -> None:
         noted.set()
         let_go.wait(60)
 
@@ -775,6 +789,12 @@ async def test_a_server_that_is_away_is_tried_again_and_nothing_is_lost(store: P
             await agent.emptied()
 
 
+async def let_in() -> None:
+    """A connection that asyncio has let in comes to its handler by then: that takes turns of the loop, and no time."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_a_controller_that_hangs_is_given_up(address: str, tmp_path: Path) -> None:
     """It takes connections, and says nothing."""
     held = []
@@ -783,7 +803,7 @@ async def test_a_controller_that_hangs_is_given_up(address: str, tmp_path: Path)
         async with Agent(address, dial_timeout_s=0.2).running() as agent:
             await agent.failed("no welcome in time")
         listener.close()
-        await asyncio.sleep(0.05)  # whoever was let in last is held by then
+        await let_in()
         for writer in held:
             writer.close()
             with suppress(OSError):

@@ -54,6 +54,19 @@ async def test_served_where_one_is_set_and_only_to_slurm_s_nodes(tmp_path: Path)
     assert beside.settings.profiles_path.stat().st_mode & 0o777 == 0o600
 
 
+async def test_no_more_agents_connect_than_agents_most(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock", agents_most=1)
+    beside.last = await world.turn()
+    first, second, *_ = (node.name for node in beside.last.observation.snapshot.nodes)
+    async with serve_agents(beside.settings, newest(beside)) as server:
+        assert server is not None
+        async with Agent(server.address, first).running() as agent:
+            await agent.connected()
+            async with Agent(server.address, second).running() as other:
+                await other.failed("RESOURCE_EXHAUSTED: 1 agents are connected")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -126,9 +139,9 @@ async def test_a_stream_of_which_others_cancel_a_task_ends_at_once_and_comes_aga
             task.cancel()
 
             async def again() -> bool:
-                return agent.link.status.streams == 2
+                return agent.link.status.streams >= 2
 
-            await eventually(again, within_s=10.0)
+            await eventually(again, within_s=25.0)
 
 
 async def test_a_message_to_a_stream_that_has_just_ended_is_an_end_like_any_other() -> None:

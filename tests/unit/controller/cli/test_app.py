@@ -25,9 +25,11 @@ from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.worlds.controller_world import world_in
+from tests.unit.controller.worlds.patience import PATIENT_PROGRAM
 
 DEADLINE_S = 60.0
-PROGRAM = "from controller.cli.app import main; main()"
+IMPATIENT_PROGRAM = "from controller.cli.app import main; main()"
+PROGRAM = PATIENT_PROGRAM + IMPATIENT_PROGRAM
 AS_NOBODY = f"""
 import contextlib, io, os, sys, rich.console, rich.table, rich.text, controller.cli.render.jobs, controller.cli.render.status
 from controller.cli.app import main
@@ -431,7 +433,7 @@ async def test_a_controller_that_hangs(folder):
     with closing(socket.socket(socket.AF_UNIX)) as server:
         server.bind(str(folder / "s"))
         server.listen(8)
-        ran = await headway("status", "--socket", str(folder / "s"))
+        ran = await headway("status", "--socket", str(folder / "s"), program=IMPATIENT_PROGRAM)
     # then the user is sent to its log, and is not asked whether it runs
     assert ran.code == 3
     assert "journalctl -u headway-controller" in ran.err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from controller.base.errors import JournalError
+from controller.base.errors import JournalError, SlurmUnavailableError
 from controller.slurm.client import Phase
+from controller.slurm.embedded import sbatch_request
 from tests.unit.controller.worlds.world import World
 
 
@@ -132,11 +134,45 @@ async def test_a_step_is_settled_by_a_snapshot_that_began_after_it(tmp_path):
     world = World(tmp_path)
     key = world.sbatch(60.0, gpus_per_node=1)
     await world.go_on(2)
-    # given a step that is begun while a snapshot is read
-    world.journal.begin("release", {key: ""}, world.clock.now() + 3.0)
-    await world.turn()
+    # given a step that is begun while a snapshot is read, when the clock is set back
+    newest_step = world.journal.newest_step()
+    snapshot = await world.slurm.client.snapshot()
+    world.journal.begin("release", {key: ""}, world.clock.now() - 3600.0)
+    await world.cycle.run(snapshot, newest_step=newest_step)
     assert len(world.journal.open_intents()) == 1
     # then the next snapshot shows its outcome
-    await world.clock.advance(4.0)
     await world.turn()
     assert world.journal.open_intents() == []
+
+
+async def test_a_step_is_settled_though_the_clock_was_set_back_since(tmp_path):
+    world = World(tmp_path)
+    key = world.sbatch(60.0, gpus_per_node=1)
+    await world.go_on(2)
+    world.journal.begin("mark", {key: ""}, world.clock.now() + 3600.0)
+    await world.turn()
+    assert world.journal.open_intents() == []
+    assert world.journal.intents_of(key)[0].outcome == "found running"
+
+
+async def test_a_release_keeps_its_reason_though_its_job_has_left_the_partition(tmp_path):
+    # given a release for Slurm that is carried out, while its answer is lost
+    world = World(tmp_path)
+    key = world.sbatch(request=sbatch_request(gpus_per_node=1, nodes=2, nodelist=("n1",)))
+    release = world.slurm.client.release
+
+    async def lost(keys):
+        await release(keys)
+        raise SlurmUnavailableError("no answer")
+
+    world.slurm.client.release = lost
+    await world.turn()
+    why = world.journal.given_to_slurm.last(key)
+    assert why is not None
+    # when its user moves it to a partition of Slurm alone
+    snapshot = await world.slurm.client.snapshot()
+    jobs = tuple(replace(job, partition="slurms-own") if job.key == key else job for job in snapshot.jobs)
+    await world.cycle.run(replace(snapshot, jobs=jobs))
+    # then the step is settled as done, and the reason stays
+    assert world.journal.open_intents() == []
+    assert world.journal.given_to_slurm.last(key) == why

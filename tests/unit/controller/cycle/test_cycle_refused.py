@@ -12,8 +12,8 @@ from controller.admin.explain.explain import explain
 from controller.base.turn import watchdog_turn
 from controller.cycle.refusals import MOST_BEHIND, MOST_PLACES
 from controller.daemon.watchdog.watchdog import Watchdog
-from controller.observe.role import Role
-from controller.slurm.client import HOLD_MARK, PIN_MARK, JobKey, Phase
+from controller.observe.role import LAST_RETRY_S, Role
+from controller.slurm.client import HOLD_MARK, PIN_MARK, Failure, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
 from controller.state.journal import read_originals
 from controller.state.ledger import UNFIT_S, Refusal
@@ -192,6 +192,37 @@ async def test_a_job_that_is_started_nowhere_is_given_to_slurm(tmp_path):
     world.sbatch(1.0, gpus_per_node=1)
     await world.go_on(10)
     assert world.phase(key) is Phase.RUNNING
+
+
+@pytest.mark.parametrize("stray", [False, True])
+async def test_a_job_that_slurm_does_not_take_is_given_to_it_ever_more_seldom(tmp_path, stray):
+    # given a job for Slurm to place, and a Slurm that refuses every release
+    world = World(tmp_path, policy="fifo-skip")
+    release = world.slurm.client.release
+
+    async def refused(keys):
+        return {key: Failure("Access/permission denied") for key in keys}
+
+    if stray:
+        world.sbatch(1000.0, gpus_per_node=8, nodes=4)
+        key = world.sbatch(10.0, gpus_per_node=1)
+        await world.go_on(3)
+        world.settings = world.settings.model_copy(update={"partitions": ("another",)})
+    else:
+        key = world.sbatch(10.0, request=sbatch_request(gpus_per_node=1, nodes=2, nodelist=("n1",)))
+    world.slurm.client.release = refused
+    # when cycles go on for ten minutes
+    await world.go_on(600, step_s=2.5)
+    # then it was tried after 0, 5, 15, 35, 75, 155, 315 s, and every five minutes from then on
+    steps = [step for step in world.journal.intents_of(key) if step.verb == "release"]
+    assert len(steps) == 7
+    assert world.slurm.job(key.job_id).held
+    assert "could not be given to Slurm" in world.ledger.refusals[key].reason
+    # and it is released once Slurm lets it
+    world.slurm.client.release = release
+    await world.go_on(LAST_RETRY_S, step_s=2.5)
+    assert not world.slurm.job(key.job_id).held
+    assert world.ledger.refusals == {}
 
 
 async def test_a_job_that_fits_on_one_node_only_is_tried_there_again(tmp_path):

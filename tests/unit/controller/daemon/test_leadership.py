@@ -55,6 +55,7 @@ class Hanging(SlurmctldHosts):
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setattr(module, "_LOOK_S", 0.02)
+    monkeypatch.setattr(module, "_BLIND_S", 600.0)  # a test may be delayed for longer than ten seconds
     return House(tmp_path)
 
 

@@ -17,7 +17,7 @@ print(os.nice(0))
 """
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 15), (10, 15), (19, 19)])
+@pytest.mark.parametrize(("before", "after"), [(10, 15), (19, 19)])
 def test_its_nice_value_is_15_at_least_and_does_not_add_up(before: int, after: int) -> None:
     if os.nice(0) > before and os.getuid() != 0:
         pytest.skip("only root can make a process less nice")

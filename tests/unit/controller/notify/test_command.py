@@ -28,7 +28,7 @@ def test_the_program_gets_the_json_and_nothing_else_of_the_job(tmp_path: Path, m
     name = "$(touch harm); `touch harm`; ';touch harm' \"\n&& touch harm"
     program = script(tmp_path, f'cd {tmp_path}; cat >body; echo "$# $*" >arguments; env >environment')
 
-    Command(program, 20.0)(notification(name=name))
+    Command(program, 60.0)(notification(name=name))
 
     assert json.loads((tmp_path / "body").read_text())["user"] == "alice"
     assert (tmp_path / "arguments").read_text() == "0 \n"
@@ -41,11 +41,14 @@ def test_the_program_gets_the_json_and_nothing_else_of_the_job(tmp_path: Path, m
 
 def test_a_program_that_takes_too_long_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
     program = script(tmp_path, f"sleep 600 & echo $! >{tmp_path}/child; wait")
-    begun = time.monotonic()
-    with pytest.raises(DeliveryError, match=r"notify: took longer than 1 s, and was killed"):
-        Command(program, 1.0)(notification())
-    assert time.monotonic() - begun < 20
-    child = int((tmp_path / "child").read_text())
+    limit_s, child_file = 1, tmp_path / "child"
+    while not (child_file.exists() and child_file.read_text()):  # it must have begun by then
+        begun = time.monotonic()
+        with pytest.raises(DeliveryError, match=rf"notify: took longer than {limit_s} s, and was killed"):
+            Command(program, limit_s)(notification())
+        assert time.monotonic() - begun < limit_s + 60
+        limit_s *= 2
+    child = int(child_file.read_text())
     until(lambda: not _runs(child), "the child ends")
 
 
@@ -57,7 +60,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_program_need_not_read_its_input(tmp_path: Path) -> None:
-    Command(script(tmp_path, "exec <&-; exit 0"), 20.0)(notification())
+    Command(script(tmp_path, "exec <&-; exit 0"), 60.0)(notification())
 
 
 @pytest.mark.parametrize(
@@ -65,17 +68,17 @@ def test_a_program_need_not_read_its_input(tmp_path: Path) -> None:
 )
 def test_a_program_that_fails_is_reported(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DeliveryError, match=message):
-        Command(script(tmp_path, text), 20.0)(notification())
+        Command(script(tmp_path, text), 60.0)(notification())
 
 
 def test_a_program_that_is_gone_or_no_program_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with pytest.raises(DeliveryError, match=r"cannot be run: .*No such file"):
-        Command(path, 20.0)(notification())
+        Command(path, 60.0)(notification())
     path.write_bytes(b"\0\0\0")
     path.chmod(0o755)
     with pytest.raises(DeliveryError, match=r"cannot be run: .*Exec format error"):
-        Command(path, 20.0)(notification())
+        Command(path, 60.0)(notification())
 
 
 def test_only_its_owner_may_be_able_to_change_the_program(tmp_path: Path) -> None:

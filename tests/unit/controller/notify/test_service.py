@@ -49,6 +49,7 @@ async def test_the_site_gets_all_events_and_each_user_those_of_the_own_jobs(fold
             await world.go_on(20)
             until(lambda: len(site.bodies) == 3 and alices.bodies and bobs.bodies, "all have arrived")
             until(lambda: sum(box.deliveries.failed for box in outboxes) == 1, "the failure is counted")
+            until(lambda: sum(box.deliveries.sent for box in outboxes) == 4, "the others are counted")
         # Then all of them arrive at the site, and only the wanted events
         assert {body["user"] for body in site.bodies} == {"alice", "bob", "carol"}
         assert {body["event"] for body in site.bodies} == {"started"}

@@ -87,6 +87,17 @@ def test_a_job_may_use_only_the_nodes_that_its_request_allows(change, allowed):
     assert mask == allowed
 
 
+def test_demands_of_past_jobs_are_forgotten(monkeypatch):
+    monkeypatch.setattr("controller.observe.observer._MOST_DEMANDS", 5)
+    observer = Observer()
+    kept = []
+    for number in range(1, 30):  # each excludes a node that is not there: the node set is the same
+        asks = job(str(number), request=request(gpus_per_node=1, excluded_nodes=(f"gone{number}",)))
+        observer.observe(snapshot(asks), Ledger(), DL)
+        kept.append(observer._nodes.eligible.kept)
+    assert max(kept) == 6
+
+
 @pytest.mark.parametrize("features", ["[a|b]", "a*2", "(a&b)|c", "a&b|c"])
 def test_what_only_slurm_can_place_is_given_to_slurm(features):
     asks = job("1", features=features)

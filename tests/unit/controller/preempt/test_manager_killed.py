@@ -264,7 +264,9 @@ async def test_without_a_kill_it_is_moved_once(tmp_path: Path, knife: Callable[.
     assert story.knife.moments > 60
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.slow if part % 2 else ()) for part in range(PARTS)]
+)
 async def test_killed_at_any_point_it_is_moved_once(tmp_path: Path, knife: Callable[..., Knife], part: int) -> None:
     whole = Story(tmp_path / "whole", knife())
     await whole.tell()

@@ -193,6 +193,31 @@ async def test_what_happened_between_two_snapshots_is_seen(folder: Path) -> None
         assert (await cluster.comes_to(Stage.RESUMED)).step == 41
 
 
+async def test_a_preemption_of_a_job_that_was_not_read_goes_on(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster)
+        whole = world.last.observation.snapshot if world.last is not None else None
+        assert whole is not None
+        assert job.raw_id is not None
+        # When a snapshot has no news of the job, or its old record, then the preemption is where it was
+        missing = replace(whole, jobs=(), unread=frozenset({job.raw_id}))
+        old = replace(whole, unread=frozenset({job.raw_id}))
+        for snapshot in (missing, old):
+            world.preemptions.update(snapshot)
+            assert cluster.row().stage is Stage.SAVED
+        await world.cycle.errands()
+        assert cluster.row().stage is Stage.STOPPED
+        # also when the record is that of the run which was stopped a while ago
+        await world.clock.advance(90)
+        world.preemptions.update(old)
+        assert cluster.row().stage is Stage.STOPPED
+        assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+        # and if Slurm no longer knows it, the preemption is over
+        world.preemptions.update(replace(whole, jobs=()))
+        assert not cluster.row().open
+
+
 async def test_a_preemption_whose_deadline_passes_during_a_restart_is_called_off(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world

@@ -389,6 +389,18 @@ def test_a_node_keeps_the_rate_of_its_link_when_its_gpus_are_reported_and_the_ot
     assert store._db.execute("SELECT * FROM node").fetchall() == [("n1", 2 * 10**9, '{"0": "H100"}')]
 
 
+def test_nodes_are_forgotten_with_the_receipts_of_their_agents(store: ProfileStore) -> None:
+    store.note_node("n1", 10**9, "run1", T0)
+    store.note_node("n2", 10**9, "run2", T0)
+    kept_s = store.settings.keep_receipts_days * 86400
+    assert store.highest("n1", "run1") == 0  # a hello is no report
+    store.prune(T0 + kept_s - 60)
+    assert store.link_bytes_per_s(["n1", "n2"]) == 125e6
+    store.note_node("n2", 10**9, "run2", T0 + kept_s)  # its agent connects again
+    store.prune(T0 + kept_s + 60)
+    assert store._db.execute("SELECT name FROM node").fetchall() == [("n2",)]
+
+
 def test_jobs_whose_gpus_compute_for_another_time_are_not_compared(store: ProfileStore) -> None:
     # Given a script that is run with two batch sizes, which nobody tells: its GPUs take 10 ms for one, and 40 for the other
     agents = Agents()
@@ -551,9 +563,9 @@ def test_a_job_that_profiles_without_end_fills_no_disk(store: ProfileStore, monk
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> None:
-    # Given a run of two days that is alone in its first hour and every tenth, and a run of ten windows
-    kept = StoreSettings(window_s=30.0, keep_all_hours=6.0, keep_first=20, keep_one_in=20)
-    long = {T0 + 30 * slot: slot < 120 or slot % 1200 < 120 for slot in range(2 * 2880)}
+    # Given a run of half a day that is alone in its first hour and every tenth half hour, and a run of ten windows
+    kept = StoreSettings(window_s=30.0, keep_all_hours=3.0, keep_first=20, keep_one_in=20)
+    long = {T0 + 30 * slot: slot < 120 or slot % 600 < 60 for slot in range(1440)}
     short = {T0 + 30 * slot: True for slot in range(100, 110)}
     neighbour = (Neighbour(RunKey(9, 0), None, None, None),)
     with closing(ProfileStore(path, kept)) as store, closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -563,17 +575,17 @@ def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> 
                 item = Throughput(start_s, run, TRAINED, RunShape(2, 2), ("n1", "n2"), 9, 0.3, 0, None, near)
                 tables.insert_throughput(db, item)
 
-        # When two days have passed
-        end_s = T0 + 2 * DAY_S
-        for now_s in [end_s] if at_once else [T0 + 3600 * hour for hour in range(1, 49)]:
+        # When half a day has passed
+        end_s = T0 + DAY_S / 2
+        for now_s in [end_s] if at_once else [T0 + 3600 * hour for hour in range(1, 13)]:
             store.prune(now_s)
 
-        # Then of what is older than six hours the first twenty alone and beside others are there, and one in twenty
+        # Then of what is older than three hours the first twenty alone and beside others are there, and one in twenty
         found = {run: [each.start_s for each in store.throughputs(run=RunKey(run, 0))] for run in (1, 2)}
-    old = [start_s for start_s in long if start_s < end_s - 6 * 3600]
+    old = [start_s for start_s in long if start_s < end_s - 3 * 3600]
     first = {alone: [start_s for start_s in old if long[start_s] is alone][:20] for alone in (True, False)}
     wanted = {*first[True], *first[False], *(start_s for start_s in old if start_s / 30 % 20 == 0)}
-    assert found[1] == [start_s for start_s in long if start_s in wanted or start_s >= end_s - 6 * 3600]
+    assert found[1] == [start_s for start_s in long if start_s in wanted or start_s >= end_s - 3 * 3600]
     assert found[2] == list(short)
 
 

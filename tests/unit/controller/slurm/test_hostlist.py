@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.base.errors import SlurmReplyError
-from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,20 @@ def test_the_order_of_the_text_stays_because_ranks_follow_it() -> None:
 @pytest.mark.parametrize(("text", "tasks"), [("0", (0,)), ("0,2-3%5", (0, 2, 3)), ("1-9:4", (1, 5, 9)), ("7-7", (7,))])
 def test_array_tasks(text: str, tasks: tuple[int, ...]) -> None:
     assert expand_indices(text) == tasks
+
+
+def test_cpus_are_counted_and_gpus_become_a_mask() -> None:
+    assert (cpu_count(""), cpu_count("0-3,8"), cpu_count("65535")) == (0, 5, 1)
+    assert (gpu_mask(""), gpu_mask("0-1,3"), gpu_mask("1,1"), gpu_mask("63")) == (0, 0b1011, 0b10, 1 << 63)
+    assert gpu_mask("0,64") == gpu_mask("4095") == 0, "masks have 64 bits"
+
+
+@pytest.mark.parametrize("text", ["0-4000000", "65536", "0-65536", "x"])
+def test_numbers_that_no_node_has_are_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match="not a list of CPUs of a node"):
+        cpu_count(text)
+    with pytest.raises(SlurmReplyError, match="not a list of GPUs of a node"):
+        gpu_mask(text)
 
 
 def test_a_list_that_was_cut_off_is_refused() -> None:

@@ -19,7 +19,7 @@ CLOCK = Clockface("t.")
 
 
 def settings(**more: object) -> ControllerSettings:
-    return ControllerSettings.model_validate({"partitions": ("dl",), **more})
+    return ControllerSettings.model_validate({"partitions": ("dl",), "slurm_timeout_s": 60.0, **more})
 
 
 def scontrol(folder: Path, version: str, tres: str = "cpu,gres/gpu") -> Path:

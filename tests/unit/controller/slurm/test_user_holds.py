@@ -25,7 +25,7 @@ from controller.state.journal import Journal
 from policies.api import Decision, load_policy
 from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
-from tests.unit.controller.examples.build import job
+from tests.unit.controller.examples.build import job, snapshot
 from tests.unit.controller.worlds.world import World
 
 
@@ -282,8 +282,8 @@ def test_running_tasks_get_holds_of_their_own_before_the_arrays_is_removed():
     time_s = HELD.key.submit_time_s + 5.0
     holds = {"7": time_s, "7_1": time_s + 1.0}
     assert own_holds(holds, tasks) == {"7_2": time_s, "7_3": time_s}
-    assert settled(holds, tasks) == set(), "the array's own is needed until they have theirs"
-    assert settled({**holds, "7_2": time_s, "7_3": time_s}, tasks) == {"7"}
+    assert settled(holds, snapshot(*tasks)) == set(), "the array's own is needed until they have theirs"
+    assert settled({**holds, "7_2": time_s, "7_3": time_s}, snapshot(*tasks)) == {"7"}
     assert own_holds({}, tasks) == {}
     assert own_holds(holds, [replace(task, held=False) for task in tasks]) == {}
 
@@ -571,7 +571,18 @@ HELD = job("7", held=True, admin_comment=HOLD_MARK)
 )
 def test_a_hold_is_kept_until_nothing_is_left_to_do(record, left):
     holds = {"7": HELD.key.submit_time_s + 5.0}
-    assert settled(holds, [record]) == (set() if left else {"7"})
+    assert settled(holds, snapshot(record)) == (set() if left else {"7"})
+
+
+@pytest.mark.parametrize("name", ["7", "7_1"])
+def test_a_hold_of_a_job_that_was_not_read_is_kept(name):
+    holds = {name: HELD.key.submit_time_s + 5.0, "9": HELD.key.submit_time_s + 5.0}
+    assert settled(holds, snapshot(unread=frozenset({7}))) == {"9"}
+    # and so is that of a job whose old record says that its user has it already
+    key = HELD.key._replace(job_id=name)
+    old = replace(HELD, key=key, raw_id=7, admin_comment=USER_HOLD_MARK)
+    assert settled(holds, snapshot(old, unread=frozenset({7}))) == {"9"}
+    assert settled(holds, snapshot(old, unread=frozenset({8}))) == {name, "9"}
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,44 @@ def test_the_reason_stays_while_slurm_knows_the_job_and_while_the_record_of_its_
     # then the reason goes with its record
     journal.prune(10, OLD_S + 6)
     assert journal.given_to_slurm.last(KEY) is None
+
+
+@pytest.mark.parametrize("outcome", ["refused", "done"])
+def test_many_releases_of_one_job_are_pruned_in_steps_that_grow_with_their_number(
+    journal: Journal, outcome: str
+) -> None:
+    def steps_to_prune(rows: int) -> int:
+        with journal._file.writing() as db:
+            db.execute("DELETE FROM intent")
+            db.executemany(
+                "INSERT INTO intent (time_s, verb, job_id, submit_time_s, detail, done_time_s, outcome)"
+                " VALUES (2000.0, 'release', '7', 1000, ?, 2001.0, ?)",
+                [(WHY, outcome)] * rows,
+            )
+        counted = 0
+
+        def count() -> None:
+            nonlocal counted
+            counted += 1
+
+        journal._db.set_progress_handler(count, 100)
+        journal.prune(0, 0.0)
+        journal._db.set_progress_handler(None, 0)
+        return counted
+
+    few = steps_to_prune(5_000)
+    assert steps_to_prune(20_000) < 6 * few
+    left = journal._file.read("SELECT COUNT(*) FROM intent")
+    assert left == [(20_000 if outcome == "refused" else 1,)]
+
+
+def test_a_reason_among_thousands_of_refused_releases_is_found_by_an_index(journal: Journal) -> None:
+    statements: list[str] = []
+    journal._db.set_trace_callback(statements.append)
+    journal.given_to_slurm.last(KEY)
+    journal.given_to_slurm.of_id("7", 0.0)
+    journal._db.set_trace_callback(None)
+    for statement in statements:
+        plan = [row[3] for row in journal._file.read(f"EXPLAIN QUERY PLAN {statement}")]
+        assert sum("USING INDEX intent_release (job_id=?" in step for step in plan) == 2, plan
+    assert len(statements) == 2

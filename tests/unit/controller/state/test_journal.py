@@ -88,6 +88,16 @@ def test_estimates_need_enough_completed_runs_of_the_same_name(path):
     assert journal.estimates(runs=10, min_runs=5) == {}
 
 
+def test_an_estimate_does_not_read_the_runs_that_failed(path):
+    journal = Journal(path)
+    journal.record_runs(run(JobKey(str(i), 1), 5.0, state="FAILED", end_s=5000.0 + i) for i in range(5000))
+    counted = []
+    journal._db.set_progress_handler(lambda: counted.append(1), 100)
+    assert journal.estimates(10, 2, [("ann", "bert")]) == {}
+    journal._db.set_progress_handler(None, 0)
+    assert len(counted) < 5
+
+
 def test_a_run_reported_twice_counts_once(path):
     journal = Journal(path)
     for _ in range(3):

@@ -116,6 +116,7 @@ def test_a_file_of_a_newer_version_is_kept_and_taken_over(path: Path) -> None:
     change(path, "UPDATE job SET original = json_set(original, '$.surprise', 7)")
     change(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
+    assert read_originals(path) == ledger.originals, "the watchdog reads it as well"
     # when this version starts
     with closing(Journal(path)) as journal:
         # then it has all that it understands,

@@ -120,4 +120,4 @@ def test_an_open_page_is_renewed_unless_its_reader_switches_that_off(
         assert page.locator("tbody a[href^='/jobs/']").count() == 0
         page.get_by_label("renew every").check()
         page.clock.run_for(16_000)
-        page.locator("tbody a[href^='/jobs/']").first.wait_for(timeout=10_000)
+        page.locator("tbody a[href^='/jobs/']").first.wait_for(timeout=60_000)

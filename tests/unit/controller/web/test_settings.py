@@ -151,8 +151,8 @@ async def test_the_program_tells_systemd_serves_and_ends(tmp_path: Path) -> None
             # and ends when it is told to
             process.send_signal(signal.SIGTERM)
             began_s = time.monotonic()
-            assert await asyncio.to_thread(process.wait, 30) == 0
-            assert time.monotonic() - began_s < 10
+            assert await asyncio.to_thread(process.wait, 60) == 0
+            assert time.monotonic() - began_s < 25
             assert not page.exists()
         finally:
             process.kill()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -51,9 +52,14 @@ def report(number: int, uid: int, keep: bool) -> agent_pb2.AgentReport:
 
 async def agent(
     state_file: str, address: str, munge: str, silence_s: str, uid: str, reports: str, keep_every: str = "1",
-    limit: str = "8000000",
+    limit: str = "8000000", pause_at: str = "-1",
 ) -> None:  # fmt: skip
-    """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends on request."""
+    """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends on request.
+
+    It makes no more than `pause_at` of them until it gets SIGUSR1.
+    """
+    go_on = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go_on.set)
     outbox = Outbox(int(limit))
     settings = StreamSettings(
         (address,), beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,
@@ -72,7 +78,7 @@ async def agent(
     number = 0
     while not running.done():
         for _ in range(25):
-            if number < int(reports):
+            if number < int(reports) and (number != int(pause_at) or go_on.is_set()):
                 number += 1
                 keep = number % int(keep_every) == 0
                 outbox.put(report(number, int(uid), keep), keep=keep)

@@ -20,7 +20,7 @@ import datetime, json, os, sys  # gRPC imports datetime late, when this user may
 from headway_client import Client, HeadwayError
 path, uid, requests = json.loads(sys.argv[1])
 os.setgroups([]), os.setgid(uid), os.setuid(uid)
-client = Client(path)
+client = Client(path, timeout_s=60)
 for method, arguments in requests:
     try:
         found = getattr(client, method)(**arguments)

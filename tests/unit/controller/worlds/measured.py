@@ -60,6 +60,7 @@ async def measured_world(
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
     monkeypatch.setattr("controller.agents.reports.storage._COMPUTE_EVERY_S", 0.05)
     monkeypatch.setattr("controller.contention.measurement._UPDATE_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.contention.measurement.FRESH_WINDOWS", 60)  # however long a test takes
     address = f"unix://{folder}/agents.sock"
     world = world_in(folder, settings_changes={"agents_address": address, "state_dir": folder / "state"})
     world.endpoint.away = True

@@ -86,8 +86,8 @@ class World:
 
     async def turn(self) -> CycleResult:
         """One cycle, as the daemon would run it."""
-        holds = self.holds.read()
-        return await self.cycle.run(await self.slurm.client.snapshot(), holds)
+        holds, newest_step = self.holds.read(), self.journal.newest_step()
+        return await self.cycle.run(await self.slurm.client.snapshot(), holds, newest_step)
 
     async def go_on(self, seconds: float, step_s: float = 1.0) -> None:
         """Cycle once a step for so long, whatever Slurm does meanwhile."""

@@ -67,7 +67,7 @@ class Prometheus:
 
     @staticmethod
     def _get(url: str) -> Any:
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        with urllib.request.urlopen(url, timeout=60) as reply:
             answer = json.load(reply)
         assert answer["status"] == "success"
         return answer["data"]

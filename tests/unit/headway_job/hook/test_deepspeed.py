@@ -39,7 +39,7 @@ print(json.dumps([engine.global_steps, len(calls), counter.last_step[0]]))
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="not installed: `pip install deepspeed`")
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="not installed: `./setup.sh .venv deepspeed`")
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_the_steps_of_an_iteration_count_as_one(tmp_path: Path, stage: int) -> None:
     argv = [sys.executable, "-c", _PROGRAM, str(stage), str(tmp_path / "meeting")]

@@ -163,7 +163,7 @@ def test_an_impossible_socket(tmp_path: Path, path: tuple[Path, Path], value: st
 
 def test_odd_variables_are_not_known(agent: Agent, program: Program) -> None:
     program.environment.update(RANK="banana", WORLD_SIZE="-4", LOCAL_RANK="9" * 400, SLURM_RESTART_COUNT="²")
-    program.run("import sys\ndel sys.argv\n" + _LOOP)
+    program.run("import sys\ndel sys.argv\n" + _LOOP + CONNECTED)
     agent.close()
     hello = agent.connections[0].hello
     assert (hello.rank, hello.world_size, hello.local_rank, hello.restart) == (-1, -1, -1, 0)
@@ -256,7 +256,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def test_a_default_timeout_of_sockets(agent: Agent, program: Program) -> None:
-    done = program.run("import socket\nsocket.setdefaulttimeout(30)\n" + _LOOP)
+    done = program.run("import socket\nsocket.setdefaulttimeout(30)\n" + _LOOP + CONNECTED)
     agent.close()
     assert done.stdout == "trained\n"
     assert isinstance(agent.connections[0].frames[-1], Bye)

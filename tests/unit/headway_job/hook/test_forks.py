@@ -117,6 +117,8 @@ class Items(torch.utils.data.Dataset):
         assert sockets() == 0
         return torch.ones(8)
 items = Items()
+step()
+connected()
 for epoch in range(3):
     for batch in torch.utils.data.DataLoader(items, batch_size=2, num_workers=2):
         optimizer.zero_grad(); model(batch).sum().backward(); optimizer.step()
@@ -127,5 +129,5 @@ print("trained")
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
     (connection,) = agent.connections
-    assert connection.steps.steps == 90
+    assert connection.steps.steps == 1 + 90
     assert isinstance(connection.frames[-1], Bye)

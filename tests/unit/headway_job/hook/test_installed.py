@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -38,7 +39,9 @@ class Environment:
             "--no-deps",
             str(wheel),
         ]
-        subprocess.run(argv, check=True, capture_output=True, timeout=100)
+        # pip takes a version in a folder of PYTHONPATH, such as that of the node, for an installed one, and installs nothing
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run(argv, check=True, capture_output=True, timeout=100, env=clean)
         shutil.copytree(make(folder) / "torch", self.site / "torch")
 
     def run(self, text: str, *flags: str, **environment: str) -> str:

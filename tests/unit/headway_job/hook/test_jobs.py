@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 
 from nodeagent.wire.frames import Bye, Hello, Model, Steps
-from tests.unit.headway_job.agent import CONNECTED, MODEL, Agent, Program
+from tests.unit.headway_job.agent import CONNECTED, MODEL, SOCKETS, Agent, Program
 
 _ALONE = MODEL + "import time\nfor _ in range(30):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"
 _LOOP = _ALONE + CONNECTED
@@ -47,7 +48,10 @@ def test_a_program_that_never_trains_takes_no_connection(agent: Agent, program: 
 
 
 def test_a_program_that_trains_late_connects_at_once(agent: Agent, forked: Program) -> None:
-    begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(2.0)\n"
+    never = (
+        "from headway_job.hook import agent_client\nagent_client._MAX_RETRY_S = 600.0\n"  # it does not look by itself
+    )
+    begin = never + MODEL + "import time\ntime.sleep(1.5)\nstep()\n" + CONNECTED
     forked.run(begin + "for _ in range(9): step()\n")
     agent.close()
     (connection,) = agent.connections
@@ -72,12 +76,32 @@ for batch in DataLoader(torch.ones(96, 8), batch_size=32):
 
 
 def test_frames_of_steps_come_once_a_second(agent: Agent, forked: Program) -> None:
-    forked.run(MODEL + "import time\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: step()\n")
+    done = forked.run(
+        """
+from headway_job.hook import agent_client, process
+process._STOP_AT_EXIT_S = 60.0
+sent_s = []
+send_steps = agent_client.AgentClient._send_steps
+def recorded(self, socket, now_s):
+    send_steps(self, socket, now_s)
+    sent_s.extend([now_s] if self._sent_s == now_s else [])
+agent_client.AgentClient._send_steps = recorded
+"""
+        + MODEL
+        + """
+import time
+end = time.monotonic() + 60
+while len(sent_s) < 4 and time.monotonic() < end: step()
+print(*sent_s)
+"""
+        + CONNECTED
+    )
     agent.close()
     (connection,) = agent.connections
-    rows = [frame for frame in connection.of(Steps) if isinstance(frame, Steps)]
-    assert 2 <= len(rows) <= 5
-    assert all(row.window_s >= 0.9 for row in rows[1:-1])
+    sent_s = [float(word) for word in done.stdout.split()]
+    assert len(sent_s) >= 4
+    assert all(after - before >= 0.99 for before, after in pairwise(sent_s))
+    assert len(connection.of(Steps)) - len(sent_s) in (0, 1)  # what was done since is sent at the end
 
 
 def test_ranks_come_from_the_environment(agent: Agent, forked: Program) -> None:
@@ -195,15 +219,17 @@ def test_signals_reach_the_thread_that_awaits_them(agent: Agent, forked: Program
 def test_a_model_created_later_is_reported_again(agent: Agent, forked: Program) -> None:
     forked.run(
         MODEL
+        + SOCKETS
         + """
-import time
-for number in range(60):
+step()
+connected()
+step()
+wait_until(lambda: client()._model_key is not None)
+step()
+late = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1000))], lr=0.1)
+for _ in range(20):
     step()
-    if number == 40:
-        late = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1000))], lr=0.1)
-    if number >= 40:
-        late.step()
-    time.sleep(0.06)
+    late.step()
 """
     )
     agent.close()
@@ -223,7 +249,9 @@ def test_nothing_is_imported_that_torch_has_not(agent: Agent, program: Program) 
         + """
 import sys, time
 step()
-time.sleep(1.5)
+hook = sys.modules.get("headway_job.hook.process")
+end = time.monotonic() + 60
+while hook and not (hook._hook.client and hook._hook.client._hello) and time.monotonic() < end: time.sleep(0.01)
 step()
 print(sorted(name for name in sys.modules if not name.startswith("headway_job")))
 """
@@ -231,4 +259,5 @@ print(sorted(name for name in sys.modules if not name.startswith("headway_job"))
     without = Program(Path(program.environment["HEADWAY_JOB_SOCKET"]).parent, agent)
     without.environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     assert program.run(text).stdout == without.run(text).stdout
+    agent.close()
     assert len(agent.connections) == 1

@@ -7,7 +7,7 @@ import time
 
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Checkpoint, Frame, Saved, Steps
-from tests.unit.headway_job.agent import MODEL, Agent, Connection, Program
+from tests.unit.headway_job.agent import MODEL, SENT, SOCKETS, Agent, Connection, Program
 
 _PACKET = frames.MAX_FRAME_BYTES + 1
 
@@ -75,7 +75,8 @@ def test_a_script_saves_pauses_and_continues(agent: Agent, forked: Program) -> N
 
 def test_a_script_without_a_checkpoint_says_so(agent: Agent, forked: Program) -> None:
     agent.manner = asking
-    ended = forked.run(f"{MODEL}\nimport time\nfor _ in range(25): step(); time.sleep(0.1)")
+    until_answered = "wait_until(lambda: step() or time.sleep(0.05) or 'saved' in sent)\n"
+    ended = forked.run(f"{SENT}{MODEL}{SOCKETS}step()\nconnected()\n{until_answered}")
     agent.close()
     assert (ended.returncode, ended.stderr) == (0, "")
     [connection] = agent.connections

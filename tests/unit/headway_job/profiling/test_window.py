@@ -12,7 +12,17 @@ from headway_job.profiling import window
 from headway_job.profiling.kineto import NoProfiler
 
 from nodeagent.wire.frames import Bye, NoProfile, Profile
-from tests.unit.headway_job.agent import FAST_POLLS, MODEL, WHOLE_TORCH, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import (
+    CONNECTED,
+    FAST_POLLS,
+    MODEL,
+    SENT,
+    WHOLE_TORCH,
+    Agent,
+    Connection,
+    Program,
+    polite,
+)
 
 _HELPERS = """
 import sys, time
@@ -26,13 +36,15 @@ def train_until(true):
         step()
 def in_a_window():
     return window() is not None and window().open and len(window()._step_ends) > 2
+def train_until_sent(kind):
+    train_until(lambda: time.sleep(0.002) or kind in sent)
 """
 _AS_IN_A_GROUP = """
 from headway_job.profiling import kineto
 kineto.recorder = lambda communicates: kineto.Kineto()
 """
 """Lets a window use torch's profiler with one process, too, as if torch.distributed were in use."""
-_ALONE = FAST_POLLS.replace("0.002", "0.02") + MODEL + _HELPERS
+_ALONE = FAST_POLLS.replace("0.002", "0.02") + SENT + MODEL + _HELPERS
 _MAX_FACTOR = 8
 """If steps are short, a window has up to so many times the requested steps."""
 _PROGRAM = _AS_IN_A_GROUP + _ALONE
@@ -61,8 +73,7 @@ def test_a_window_prints_nothing(tmp_path: Path, asking: Agent) -> None:
         + """
 train_until(in_a_window)
 train_until(lambda: window() is None)
-time.sleep(1.5)
-step()
+train_until_sent("profile")
 print("over", file=sys.stderr, flush=True)
 with torch.profiler.profile() as mine:
     step()
@@ -86,8 +97,7 @@ def test_without_communication_no_profiler_runs(tmp_path: Path, asking: Agent) -
         + """
 train_until(in_a_window)
 print(torch._C._autograd._profiler_enabled())
-train_until(lambda: window() is None)
-for _ in range(300): step(); time.sleep(0.005)
+train_until_sent("profile")
 """
     )
     asking.close()
@@ -131,7 +141,8 @@ with torch.profiler.profile(schedule=schedule) as mine:
         mine.step()
 assert window() is None
 print([event.count for event in mine.key_averages() if event.key == "aten::addmm"])
-for _ in range(100): step(); time.sleep(0.005)
+train_until_sent("no_profile")
+for _ in range(100): step(); time.sleep(0.001)
 """
     )
     asking.close()
@@ -145,14 +156,15 @@ def test_no_window_while_the_program_profiles(tmp_path: Path, asking: Agent) -> 
     done = Program(tmp_path, asking).run(
         _PROGRAM_WITH_PROFILER
         + """
+made = 0
 with torch.profiler.profile() as mine:
-    for number in range(60): step(); time.sleep(0.01)
-print([event.count for event in mine.key_averages() if event.key == "aten::addmm"])
+    while "no_profile" not in sent and made < 6000: step(); made += 1; time.sleep(0.01)
+print([event.count == made for event in mine.key_averages() if event.key == "aten::addmm"])
 for number in range(60): step(); time.sleep(0.01)
 """
     )
     asking.close()
-    assert (done.returncode, done.stdout) == (0, "[60]\n")
+    assert (done.returncode, done.stdout) == (0, "[True]\n")
     assert asking.connections[0].of(Profile) == []
 
 
@@ -181,7 +193,7 @@ for _ in range(3):
     fork()
 train_until(in_a_window)
 fork()
-for _ in range(300): step(); time.sleep(0.005)
+train_until_sent("profile")
 """
     )
     asking.close()
@@ -205,7 +217,7 @@ print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
     )
     program = Program(tmp_path, asking)
-    done = program.run(text)
+    done = program.run(text + CONNECTED)
     asking.close()
     program.environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     without = program.run(text)
@@ -224,11 +236,15 @@ def captures():
 """
 _LATER = """
 windows = 0
-end = time.monotonic() + 3
+def windows_seen(after_s):
+    global windows
+    windows += window() is not None
+    time.sleep(after_s)
+train_until(lambda: windows_seen(0.001) or "no_profile" in sent)
+end = time.monotonic() + 0.3
 while time.monotonic() < end:
     step()
-    windows += window() is not None
-    time.sleep(0.001)
+    windows_seen(0.001)
 print(windows)
 """
 
@@ -308,6 +324,7 @@ def test_a_window_ends_where_a_cuda_graph_is_captured(tmp_path: Path, asking: Ag
 train_until(in_a_window)
 captures()
 print(window(), torch._C._autograd._profiler_enabled())
+train_until_sent("no_profile")
 for _ in range(1000): step()
 print(window())
 """

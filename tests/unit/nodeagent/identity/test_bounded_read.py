@@ -70,3 +70,11 @@ def test_users_with_one_slow_reading_are_not_remembered_for_ever() -> None:
     for uid in range(1000, 2000):
         assert read_often(reader, clock, uid, 0.02, times=1) == 1
     assert len(reader._slow) <= 256
+
+
+def test_a_user_does_not_pay_for_the_time_in_which_the_agent_was_stopped() -> None:
+    clock = Clock()
+    reader = BoundedReader(monotonic=clock)
+    assert read_often(reader, clock, 1000, 5.0, times=1) == 1
+    clock.now_s += 5.0
+    assert read_often(reader, clock, 1000, 0.0002) == 64

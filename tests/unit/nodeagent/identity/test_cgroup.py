@@ -71,6 +71,12 @@ def test_v1_without_accounting_adds_up_the_processes(read):
     assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(4.0, 15 * PAGE, "processes")
 
 
+def test_numbers_beyond_64_bits_are_no_measurement(read):
+    files = {f"cpuacct/{V1}/cpuacct.usage": "9" * 400, f"cpuacct/{V1}/step_0/cgroup.procs": "50\n51"}
+    cgroups = read(files, [process(50, ticks=10**400), process(51, ticks=TICKS, pages=5)])
+    assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(1.0, 5 * PAGE, "processes")
+
+
 def test_v2(read):
     cgroups = read(
         {

@@ -27,6 +27,20 @@ async def test_a_job_is_welcomed_heard_and_missed(serve):
     assert server.counters().frames == 3
 
 
+async def test_the_last_frames_of_a_process_that_left_some_of_ours_unread_are_heard(serve):
+    """A killed process reads nothing any more. The kernel then reports a reset before what the process had sent."""
+    server = serve()
+    job = Job(server.path)
+    await until(lambda: heard(server).opened_by)  # and the welcome is there, unread
+    job.say("hello")
+    job.say("steps", steps=10)
+    job.say("bye")
+    job.close()
+    await until(lambda: heard(server).gone)
+    [frames] = heard(server).frames.values()
+    assert [type(frame) for frame in frames] == [Hello, Steps, Bye]
+
+
 async def test_each_reason_why_a_process_is_not_profiled_is_logged_once(serve):
     server = serve()
     job = Job(server.path)

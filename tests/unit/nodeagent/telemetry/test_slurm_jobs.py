@@ -38,6 +38,7 @@ class World:
         self.root = root
         plant(root, {"proc/": "", "cgroup/freezer/": "", "sys/": ""})
         processes = ProcFiles(root / "proc")
+        processes._bounded = BoundedReader(timeout_s=30.0)
         self.node = Node()
         cgroups = JobCgroups(processes, root / "cgroup")
         self.slurm_jobs = SlurmJobs(cgroups, processes)
@@ -137,6 +138,7 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
 
 def test_a_process_that_hides_its_environment_stops_no_report(world):
     """Its memory may be mapped from a file system that does not answer; the test uses a pipe without a writer."""
+    world.slurm_jobs.processes._bounded = BoundedReader(timeout_s=1.0, slow_s=60.0)
     files = world.slurm_jobs.processes
     for pid in range(50, 60):
         world.start(7, pid)
@@ -191,6 +193,30 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
     assert len(found) == 65
     assert {job.restart for job in found.values() if job.uid == 1000} == {1}
     assert len(asked) == len(set(asked))
+
+
+def test_a_read_that_came_too_late_is_tried_again_however_often(world):
+    """The cores of a node may be busy for several turns."""
+    world.start(7, 50, SLURM_RESTART_COUNT="1", SLURM_JOB_GPUS="2")
+    hung = world.slurm_jobs.processes._bounded._hung
+    hung.add(1000)
+    assert [len(world.read()) for _ in range(5)] == [0, 0, 1, 1, 1]
+    assert world.read()[7].gpus is None
+    hung.clear()
+    assert (world.read()[7].restart, world.read()[7].gpus) == (1, (2,))
+
+
+def test_while_reads_of_a_user_hang_those_of_others_are_made_in_the_same_turn(world, monkeypatch):
+    monkeypatch.setattr("nodeagent.telemetry.slurm_jobs._READS", 3)
+    for pid in range(50, 58):
+        world.start(pid, pid)
+    world.slurm_jobs.processes._bounded._hung.add(1000)
+    for pid in (70, 71):
+        world.start(pid, pid)
+        plant(world.root / "proc", {f"{pid}/status": "Uid:\t1001\t1001\t1001\t1001"})
+    assert world.read().keys() == {70, 71}
+    world.read()
+    assert len(world.read()) == 10
 
 
 def test_looks_at_jobs_of_one_user_wait_while_the_readings_of_many_others_hang(world, monkeypatch):

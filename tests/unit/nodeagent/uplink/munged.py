@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.uplink.munge import Munge, MungeError
+from slurm.processes import accepts
 
 
 def skip_without_munge() -> None:
@@ -44,9 +45,9 @@ def running_munged(key: bytes | None = None) -> Iterator[tuple[Path, subprocess.
         process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
         deadline = time.monotonic() + 60
-        while not socket.exists():
+        while not accepts(socket):
             assert process.poll() is None, (folder / "out").read_text()
-            assert time.monotonic() < deadline, "munged made no socket"
+            assert time.monotonic() < deadline, "munged accepts no connection"
             time.sleep(0.01)
         yield socket, process
     finally:

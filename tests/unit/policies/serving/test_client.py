@@ -95,24 +95,30 @@ async def test_a_policy_that_reads_other_snapshots_is_refused(tmp_path: Path) ->
 
 async def test_a_slow_server_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
     async def sleep() -> bytes:
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
         return b""
 
     async with answering(tmp_path / "s", sleep) as client:
         begun = time.monotonic()
         assert await fault_of(client.decide(STATE, 0.2)) is PolicyFault.DEADLINE
-        assert await fault_of(client.learn([OUTCOME], 0.2)) is PolicyFault.DEADLINE
         assert not await client.healthy(0.2)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 60
+        # Its default of 10 s would take as long every time; a machine that is busy does not.
+        learning_s = []
+        for _ in range(3):
+            begun = time.monotonic()
+            assert await fault_of(client.learn([OUTCOME], 0.2)) is PolicyFault.DEADLINE
+            learning_s.append(time.monotonic() - begun)
+        assert min(learning_s) < 8
 
 
 async def test_without_a_server_a_call_fails_at_once(tmp_path: Path) -> None:
     async with PolicyClient(f"unix://{tmp_path}/none.sock") as client:
         begun = time.monotonic()
-        assert await fault_of(client.decide(STATE, 30.0)) is PolicyFault.UNREACHABLE
-        assert await fault_of(client.describe(30.0)) is PolicyFault.UNREACHABLE
-        assert not await client.healthy(30.0)
-        assert time.monotonic() - begun < 10
+        assert await fault_of(client.decide(STATE, 300.0)) is PolicyFault.UNREACHABLE
+        assert await fault_of(client.describe(300.0)) is PolicyFault.UNREACHABLE
+        assert not await client.healthy(300.0)
+        assert time.monotonic() - begun < 60
 
 
 async def test_a_server_that_does_not_speak_grpc_is_reported(tmp_path: Path) -> None:
@@ -133,7 +139,7 @@ async def test_a_stopped_server_is_a_deadline_and_works_again_when_continued(tmp
             for _ in range(3):
                 begun = time.monotonic()
                 assert await fault_of(client.decide(STATE, 0.3)) is PolicyFault.DEADLINE
-                assert time.monotonic() - begun < 10
+                assert time.monotonic() - begun < 60
             process.send_signal(signal.SIGCONT)
             assert (await client.decide(STATE, 60.0)).allocation == DECIDED
 

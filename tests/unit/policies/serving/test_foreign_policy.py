@@ -48,7 +48,7 @@ async def test_a_server_that_only_knows_the_proto_files(tmp_path: Path) -> None:
         async with PolicyClient(address) as client:
             spec = await client.describe(60.0)
             decision = await client.decide(STATE, 60.0)
-            received = await client.learn([OUTCOME] * 3)
+            received = await client.learn([OUTCOME] * 3, 60.0)
             healthy = await client.healthy(30.0)
     # Then it is served by its own stubs,
     assert str(tmp_path) in stubs

@@ -38,7 +38,7 @@ async def test_data_that_arrives_before_the_other_half_is_connected_is_passed_on
     await loop.sock_sendall(client, b", and more")
     found = b""
     while len(found) < 24:
-        found += await asyncio.wait_for(loop.sock_recv(server, 100), 5.0)
+        found += await asyncio.wait_for(loop.sock_recv(server, 100), 30.0)
     assert found == b"PRI * HTTP/2.0, and more"
     first.end()
     second.end()

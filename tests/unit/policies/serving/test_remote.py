@@ -13,7 +13,7 @@ import pytest
 from policies.errors import PolicyFault, PolicyLoadError, PolicyServerError
 from policies.model import Placement
 from policies.serving.remote import RemotePolicy
-from tests.unit.policies.processes import running, serve_command, wait_for
+from tests.unit.policies.processes import running, serve_command, until_accepted
 from tests.unit.policies.states.cluster import Job, Node, cluster
 
 STATE = cluster([Node(), Node()], [Job(gpus=6), Job(gpus=4)], sequence=7)
@@ -29,7 +29,7 @@ def address(tmp_path: Path) -> str:
 def server(address: str) -> Iterator[int]:
     """A server of fifo-skip; yields its process id."""
     with running(*serve_command("fifo-skip", address)) as process:
-        wait_for(Path(address.removeprefix("unix://")))
+        until_accepted(address)
         yield process.pid
 
 

@@ -109,21 +109,21 @@ async def test_describes_decides_and_learns(socket_path: Path) -> None:
         assert await client.describe(30.0) == policy.spec
         assert await client.healthy(30.0)
         assert await client.decide(STATE, 30.0) == Decision({1: Placement((1,), (4,))}, queue=(1, 2))
-        assert await client.learn([OUTCOME, OUTCOME]) == 2
+        assert await client.learn([OUTCOME, OUTCOME], 60.0) == 2
         assert policy.learned == [OUTCOME, OUTCOME]
 
 
 async def test_work_in_the_background_begins_and_ends_with_the_server(socket_path: Path) -> None:
     policy = Learning()
     async with serving(policy, socket_path) as client:
-        assert await client.learn([OUTCOME]) == 1
-        assert (await client.describe()).learning == LearningStatus(history_jobs=1)
+        assert await client.learn([OUTCOME], 60.0) == 1
+        assert (await client.describe(30.0)).learning == LearningStatus(history_jobs=1)
     assert policy.calls == ["begin", "learn", "end"]
 
 
 async def test_outcomes_for_a_policy_that_does_not_learn_are_drained(socket_path: Path) -> None:
     async with serving(load_policy("fifo"), socket_path) as client:
-        assert await client.learn([OUTCOME] * 1000) == 1000
+        assert await client.learn([OUTCOME] * 1000, 60.0) == 1000
 
 
 async def test_health_answers_while_the_policy_thinks(socket_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -12,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,7 +43,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture(params=["unix", "127.0.0.1", "[::1]"])
+@pytest.fixture(params=["unix", "127.0.0.1", pytest.param("[::1]", marks=pytest.mark.slow)])
 def address(request: pytest.FixtureRequest, folder: Path) -> str:
     """A free address of each kind."""
     if request.param == "unix":
@@ -98,6 +101,28 @@ async def test_a_server_of_a_trusted_user_decides(address: str) -> None:
             assert (client.connection, client.connected) == (1, True)
 
 
+async def test_the_reason_of_an_attempt_stays_until_the_next_one_has_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC may begin another attempt before the call fails for the last one."""
+    relay = Relay(parse_address(f"unix://{folder}/s.sock"), ME)
+    relay.problem, relay.refused = "its process belongs to nobody", True
+    answer = asyncio.Event()
+
+    async def connect() -> socket.socket:
+        await answer.wait()
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+
+    monkeypatch.setattr(relay, "_connect", connect)
+    side: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
+    attempt = asyncio.ensure_future(relay._open(side))
+    await asyncio.sleep(0)
+    assert (relay.problem, relay.refused) == ("its process belongs to nobody", True)
+    answer.set()
+    await attempt
+    assert (relay.problem, relay.refused) == ("No such file or directory", False)
+
+
 @needs_root
 async def test_a_server_of_another_user_is_not_asked(address: str) -> None:
     with serving("las", address, user=NOBODY):
@@ -118,7 +143,7 @@ async def test_another_user_at_the_address_of_a_dead_server_does_not_decide(addr
     """The server dies, another user listens at its address, and later the server is back."""
     if address.startswith("unix:"):
         pytest.skip("a socket file is not free for others")
-    decider = Decider(PolicyClient(address, ME), load_policy("fifo"), 5.0, RealClock())
+    decider = Decider(PolicyClient(address, ME), load_policy("fifo"), 60.0, RealClock())
     with serving("las", address) as process:
 
         async def serves() -> bool:

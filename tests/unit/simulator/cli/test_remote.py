@@ -12,7 +12,7 @@ import pytest
 
 from policies.serving.remote import RemotePolicy
 from simulator.cli import main as cli
-from tests.unit.policies.processes import running, serve_command, wait_for
+from tests.unit.policies.processes import running, serve_command, until_accepted
 from tests.unit.simulator.commands import write
 
 ROWS = [(3.0 * number, 1 + number % 4, 10.0 + 7 * (number % 5)) for number in range(40)]
@@ -45,7 +45,7 @@ def address(tmp_path: Path) -> str:
 def server(address: str) -> Iterator[None]:
     """A server of srtf."""
     with running(*serve_command("srtf", address)):
-        wait_for(Path(address.removeprefix("unix://")))
+        until_accepted(address)
         yield
 
 

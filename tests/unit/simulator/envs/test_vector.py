@@ -152,7 +152,7 @@ def test_a_worker_that_dies_during_a_step_is_an_error() -> None:
 
 
 BEGIN = """
-import os, signal, threading, time
+import os, signal, sys, threading, time
 import gymnasium
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
@@ -167,7 +167,15 @@ KILLED = """
 """
 # As a terminal does it: all processes get the signal, and only the owner, which waits by then, reacts.
 INTERRUPTED = """
-    threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
+    main = threading.main_thread().ident
+    def stack(frame):
+        while frame:
+            yield frame.f_code.co_name
+            frame = frame.f_back
+    def interrupt():
+        while not {"step_wait", "receive"} <= set(stack(sys._current_frames()[main])): time.sleep(0.01)
+        os.killpg(0, signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
     try:
         envs.step([0, 0])
     except KeyboardInterrupt:
@@ -220,9 +228,12 @@ def test_workers_end_with_their_owner(tmp_path: Path, end: str, code: int, says:
         start_new_session=True,
     )
     assert owner.stdout is not None
+    assert owner.stderr is not None
     workers = [int(pid) for pid in owner.stdout.readline().split()]
     assert len(workers) == 2
-    printed, errors = owner.communicate(timeout=60)
+    # `communicate` would lose what the owner has printed since, if that is in the buffer already.
+    with owner:
+        printed, errors = owner.stdout.read(), owner.stderr.read()
     assert (owner.returncode, printed) == (code, says), errors
     assert errors == ""
     for _ in range(400):

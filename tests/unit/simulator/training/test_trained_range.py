@@ -23,6 +23,7 @@ pytest.importorskip("torch", reason="systems need torch")
         ("dl2", "dl2"),
         ("dl2-ppo", "dl2-ppo"),
         ("marl", "marl"),
+        ("marl-single", "marl"),
     ],
 )
 def test_the_card_has_the_range_of_its_data(name: str, system: str) -> None:

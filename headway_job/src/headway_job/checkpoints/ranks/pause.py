@@ -48,6 +48,10 @@ class Pause:
         self.why = ""
         """Why the job is to be stopped; empty = this rank does not know."""
         self.over = False
+        self.told = False
+        """The job's own log says that the job is stopped."""
+        self._log_lock = threading.Lock()
+        """Held while the pause ends, and while the line is written that the job is stopped: no such line follows the end."""
 
     def attach(self, request: SaveRequest) -> None:
         """Answer this request too; its time begins now."""
@@ -61,14 +65,17 @@ class Pause:
         """Note how its save ended."""
         self.outcome = outcome
 
-    @property
-    def saved(self) -> bool:
-        """True once its save is complete on all ranks."""
-        return self.outcome is not None and not self.outcome.problem
+    def tell_stop(self) -> None:
+        """Write into the job's own log that the job is stopped, unless the training continues already."""
+        with self._log_lock:
+            if not self.over:
+                self.told = True
+                job_log.write_line(job_log.stop_line(self.step, self.why))
 
     def end(self) -> None:
         """Note that the training continues."""
-        self.over = True
+        with self._log_lock:
+            self.over = True
 
     def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
         """Return the fields of a saved frame; None = not known yet."""
@@ -169,13 +176,10 @@ class PauseControl:
             "the job and start it again later. If it does not stop the job, the training continues by itself.",
             pause.step,
         )
-        why, told = "an exception was raised", False
+        why = "an exception was raised"
         try:
             with _watch_sigterm() as received:
                 while not (why := self._resume_reason(pause, received)):
-                    if self._rank == 0 and not told and pause.saved:
-                        told = True  # before the loop waits again: the job may be stopped at any moment
-                        job_log.write_line(job_log.stop_line(pause.step, pause.why))
                     self._requests.keep_client_running()
                     self._wake.wait(_SLICE_S)
                     self._wake.clear()
@@ -184,7 +188,7 @@ class PauseControl:
             self._pause = None
             self._requests.wake_client()
             _log.info("The training continues after step %d: %s.", pause.step, why)
-            if told:
+            if pause.told:
                 job_log.write_line(job_log.go_on_line(pause.step, why))
 
     def stop_saving(self, why: str) -> None:
@@ -223,10 +227,12 @@ class PauseControl:
     # ---- called by the writing thread
 
     def save_ended(self, outcome: SaveOutcome) -> None:
-        """Note the outcome of the save that began last."""
+        """Note the outcome of the save that began last. The job may be stopped once it is known: its log has the line by then."""
+        pause = self._pause
+        if pause is not None and self._rank == 0 and not outcome.problem and not self._requests.is_cancelled(pause.key):
+            pause.tell_stop()
         if not outcome.problem:
             self._saved = outcome.step
-        pause = self._pause
         if pause is not None:
             pause.note_outcome(outcome)
             self._wake.set()

@@ -6,10 +6,12 @@ A store may answer late or never. A client without a time limit would block the 
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, Callable, List, TypeVar
 
 _Result = TypeVar("_Result")
+_LOOKS = 20
+"""So many looks in a row without progress are a silence. Each is counted as its share of the time, however late it is: while this
+process was stopped, or its machine was suspended, no store could answer it."""
 _MAX_ABANDONED = 4
 """Each abandoned call may hold a copy of the state."""
 
@@ -19,10 +21,11 @@ class StoreTimeout(OSError):  # noqa: N818 - an event, not a mistake
 
 
 class CallProgress:
-    """The time at which a call made progress last."""
+    """The progress of a call."""
 
     def __init__(self) -> None:
-        self.at_s = time.monotonic()
+        self.times = 0
+        """How often it made progress."""
         self.abandoned = False
 
     def abandon(self) -> None:
@@ -33,11 +36,11 @@ class CallProgress:
         """Note progress. Raises StoreTimeout if the call was abandoned, so that it ends."""
         if self.abandoned:
             raise StoreTimeout("the call was abandoned")
-        self.at_s = time.monotonic()
+        self.times += 1
 
 
 class IoDeadline:
-    """Invariant: `run` returns or raises within `most_s` of the last progress of the call."""
+    """Invariant: `run` returns or raises once this process has run for `most_s`, and one look, since the call's last progress."""
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
@@ -61,8 +64,11 @@ class IoDeadline:
 
         thread = threading.Thread(target=work, name="headway-store", daemon=True)
         thread.start()
-        while not ended.wait(max(progress.at_s + self._most_s - time.monotonic(), 0.001)):
-            if time.monotonic() - progress.at_s >= self._most_s:
+        seen = silent = 0
+        while not ended.wait(self._most_s / _LOOKS):
+            silent = silent + 1 if progress.times == seen else 0
+            seen = progress.times
+            if silent >= _LOOKS:
                 progress.abandon()
                 self._abandoned.append(thread)
                 raise StoreTimeout(f"no answer for {self._most_s:g} s")

@@ -181,7 +181,7 @@ async def outcome_of(call, answer):
     """The client after one call that took 0.2 s, and what came of it."""
     clock = VirtualClock()
     client = MeteredClient(Scripted(clock, answer), clock)
-    (result,) = await clock.run(asyncio.wait_for(asyncio.gather(call(client), return_exceptions=True), 10))
+    (result,) = await clock.run(asyncio.wait_for(asyncio.gather(call(client), return_exceptions=True), 60))
     return client, result
 
 
@@ -262,7 +262,7 @@ async def test_a_scrape_over_http(folder):
 
 
 def scrape(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
         return reply.read().decode()
 
 

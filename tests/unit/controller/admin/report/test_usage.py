@@ -32,11 +32,12 @@ def run(number: int, user: str, end_s: float, service_s: float, gpus: int) -> Ru
     return RunRecord(JobKey(str(number), 1), user, "train", end_s - service_s, end_s, service_s, gpus, 1, "COMPLETED")
 
 
-async def world_of(folder: Path) -> ControllerWorld:
+async def world_of(folder: Path, ran_s: float = 60.0) -> ControllerWorld:
+    """A world with a job of ann that has run for so long, and one of bob that waits."""
     world = world_in(folder)
     world.endpoint.away = True
     world.sbatch(1e6, gpus_per_node=8, nodes=3, user="ann")
-    await world.go_on(HOUR_S)
+    await world.go_on(ran_s)
     world.sbatch(1e6, gpus_per_node=8, nodes=4, user="bob")
     await world.go_on(2)
     return world
@@ -44,7 +45,7 @@ async def world_of(folder: Path) -> ControllerWorld:
 
 async def test_ended_and_present_jobs_are_added_up_by_user(folder: Path) -> None:
     # given a job of ann that has run on 24 GPUs for an hour, one of bob that waits, and ended jobs of bob and cem
-    world = await world_of(folder)
+    world = await world_of(folder, HOUR_S)
     now_s = world.clock.now()
     world.journal.record_runs(
         [

@@ -11,35 +11,78 @@ ONE, TWO, THREE = runs = [RunKey(number, 0) for number in (1, 2, 3)]
 ALL = frozenset(runs)
 
 
-def test_no_job_is_withheld_at_first():
-    withheld = Withheld()
+class Time:
+    """A clock that stands where it is put, seconds."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def withheld(time):
+    return Withheld(time)
+
+
+def test_no_job_is_withheld_at_first(withheld):
     assert not withheld.fresh
-    assert withheld.without(ALL, 0.0) == ALL
+    assert withheld.without(ALL) == ALL
 
 
-def test_withheld_jobs_are_offered_again_after_a_while():
-    withheld = Withheld()
-    withheld.withhold([ONE], 100.0, all_others=False)
+def test_withheld_jobs_are_offered_again_after_a_while(withheld, time):
+    withheld.withhold([ONE], all_others=False)
     assert withheld.fresh
-    assert withheld.without(ALL, 101.0) == {TWO, THREE}
+    time.now_s = 101.0
+    assert withheld.without(ALL) == {TWO, THREE}
     assert not withheld.fresh
-    withheld.withhold([TWO], 110.0, all_others=False)
-    assert withheld.without(ALL, 111.0) == {THREE}
-    assert withheld.without(ALL, 100.0 + WITHHELD_S) == {ONE, THREE}
-    assert withheld.without(ALL, 110.0 + WITHHELD_S) == ALL
+    time.now_s = 110.0
+    withheld.withhold([TWO], all_others=False)
+    time.now_s = 111.0
+    assert withheld.without(ALL) == {THREE}
+    time.now_s = 100.0 + WITHHELD_S
+    assert withheld.without(ALL) == {ONE, THREE}
+    time.now_s = 110.0 + WITHHELD_S
+    assert withheld.without(ALL) == ALL
 
 
-def test_with_every_job_withheld_none_is_offered():
-    withheld = Withheld()
-    withheld.withhold([ONE], 100.0, all_others=True)
-    assert withheld.without(ALL, 101.0) == frozenset()
-    assert withheld.without(ALL, 100.0 + WITHHELD_S) == ALL
+def test_with_every_job_withheld_none_is_offered(withheld, time):
+    withheld.withhold([ONE], all_others=True)
+    time.now_s = 101.0
+    assert withheld.without(ALL) == frozenset()
+    time.now_s = 100.0 + WITHHELD_S
+    assert withheld.without(ALL) == ALL
 
 
 @pytest.mark.parametrize("all_others", [False, True])
-@pytest.mark.parametrize("later_s", [10 * WITHHELD_S, -3600.0])
-def test_withholding_lasts_for_one_call_at_least_and_ends_when_the_clock_is_set_back(all_others, later_s):
-    withheld = Withheld()
-    withheld.withhold(ALL, 5000.0, all_others=all_others)
-    assert withheld.without(ALL, 5000.0 + later_s) == frozenset()
-    assert withheld.without(ALL, 5001.0 + later_s) == ALL
+def test_withholding_lasts_for_one_call_at_least(withheld, time, all_others):
+    withheld.withhold(ALL, all_others=all_others)
+    time.now_s += 10 * WITHHELD_S
+    assert withheld.without(ALL) == frozenset()
+    assert withheld.without(ALL) == ALL
+
+
+@pytest.mark.parametrize("all_others", [False, True])
+def test_a_run_is_offered_again_where_another_is_withheld_in_every_cycle(withheld, time, all_others):
+    withheld.withhold([ONE], all_others=all_others)
+    offered = {}
+    while time.now_s < 100.0 + 4 * WITHHELD_S:
+        offered[time.now_s] = withheld.without(ALL)
+        time.now_s += 3.0
+        withheld.withhold([TWO], all_others=False)
+    assert next(since_s for since_s, runs in offered.items() if ONE in runs) == 100.0 + WITHHELD_S
+    assert not any(TWO in runs for runs in list(offered.values())[1:])
+
+
+def test_what_is_remembered_does_not_grow_where_runs_are_withheld_in_every_cycle(withheld, time):
+    for number in range(1000):
+        withheld.withhold([RunKey(number, 0)], all_others=False)
+        withheld.without(ALL)
+        time.now_s += 1.0
+    assert len(withheld._since_s) <= WITHHELD_S + 1

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pytest
 
@@ -21,7 +21,17 @@ from controller.base.lease import Lease, write_lease
 from controller.base.turn import controller_turn, watchdog_turn
 from controller.daemon.watchdog.run import check_once, confirm_s, run_watchdog
 from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport
-from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
+from controller.slurm.client import (
+    HOLD_MARK,
+    PIN_MARK,
+    USER_HOLD_MARK,
+    Failures,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmSnapshot,
+)
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
 
@@ -679,3 +689,22 @@ async def test_a_controller_in_a_cycle_keeps_its_jobs_until_it_gives_no_sign_of_
         assert (await look).released == (key,)
         with pytest.raises(TurnLostError):
             turn.check()
+
+
+@pytest.mark.parametrize("more", [{"left_out": 3}, {"unread": frozenset({97, 98, 99})}], ids=["left out", "unread"])
+async def test_a_check_that_had_no_room_for_all_jobs_leaves_work_for_the_next(
+    house: House, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    house.submit()
+    real = house.slurm.client.snapshot
+
+    async def crowded() -> SlurmSnapshot:
+        return replace(await real(), **more)
+
+    monkeypatch.setattr(house.slurm.client, "snapshot", crowded)
+    await house.die()
+    report = await house.look()
+    assert (len(report.released), report.still_held, report.left_out, report.complete) == (1, (), 3, False)
+    assert not (await house.look()).complete, "also when no job of this check was held"
+    monkeypatch.undo()
+    assert (await house.look()).complete

@@ -91,6 +91,12 @@ def test_files_that_include_each_other_are_an_error() -> None:
         read("include a.conf\n", a="include slurm.conf\n")
 
 
+def test_a_file_that_is_included_again_and_again_is_an_error() -> None:
+    assert read("include a.conf\n" * 99, a="Epilog=/e\n").value("Epilog") == "/e"
+    with pytest.raises(ConfigurationError, match=r"slurm\.conf: includes more than 100 files; join some of them"):
+        read("include a.conf\n" * 100, a="Epilog=/e\n")
+
+
 # --- editing
 
 

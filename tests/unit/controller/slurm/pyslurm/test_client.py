@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +32,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
-from controller.slurm.pyslurm.errors import is_unknown_job
+from controller.slurm.pyslurm.errors import is_away, is_unknown_job
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
 from tests.unit.controller.slurm.pyslurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
@@ -360,7 +367,7 @@ def module_at(folder: Path, body: str) -> Path:
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
     monkeypatch.syspath_prepend(module_at(tmp_path, request.param))
-    process = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=20.0)
+    process = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
     yield process
     process.close()
 
@@ -383,6 +390,7 @@ async def test_a_refusal_of_slurmctld_is_reported(worker: WorkerProcess) -> None
         "raise RPCError('Unable to contact slurm controller (connect failure)')",
         "raise RPCError('a text of another release', 1800)",
         "raise RPCError('another one', 5004)",
+        "raise OSError(107, 'Connection refused by a proxy')",
     ],
     indirect=True,
 )
@@ -392,7 +400,12 @@ async def test_a_slurmctld_that_is_away_is_reported(worker: WorkerProcess) -> No
 
 
 @pytest.mark.parametrize(
-    "worker", ["raise RPCError('socket timed out, which cannot be said of this one', 2002)"], indirect=True
+    "worker",
+    [
+        "raise RPCError('socket timed out, which cannot be said of this one', 2002)",
+        "raise OSError(110, 'no number of Slurm, which cannot be said of others')",
+    ],
+    indirect=True,
 )
 async def test_a_refusal_whose_text_looks_like_a_slurmctld_that_is_away(worker: WorkerProcess) -> None:
     with pytest.raises(SlurmReplyError, match="which cannot be said"):
@@ -411,6 +424,46 @@ async def test_a_refusal_whose_text_looks_like_a_slurmctld_that_is_away(worker: 
 )
 def test_an_unknown_job_is_known_by_slurms_number(error: RPCError, unknown: bool) -> None:
     assert is_unknown_job(error) is unknown
+
+
+@pytest.mark.parametrize(
+    "number",
+    [6001, 6002, 6003, errno.ENETUNREACH, errno.EPIPE, errno.ECONNABORTED, errno.EHOSTDOWN],
+)
+def test_slurmctld_is_away_when_munge_or_the_network_is(number: int) -> None:
+    assert is_away(number, "a text of some release")
+
+
+async def test_a_child_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    worker = WorkerProcess({}, timeout_s=60.0)
+    opened = []
+    for _ in range(5):
+        with pytest.raises(SlurmUnavailableError, match="could not be started"):
+            await worker.call("changes")
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert opened[-1] == opened[0]
+    worker.close()
+
+
+@pytest.mark.parametrize(("asked", "parts"), [((), 2), (("with-numbers",), 3)])
+def test_a_controller_of_an_earlier_version_gets_answers_of_two_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], parts: int
+) -> None:
+    monkeypatch.syspath_prepend(module_at(tmp_path, "raise RPCError('no', 2017)"))
+    request = pickle.dumps(("changes", ()))
+    with tempfile.TemporaryFile(dir=tmp_path) as answers:
+        subprocess.run(
+            [sys.executable, "-m", "controller.slurm.pyslurm.process", str(answers.fileno()), *asked],
+            input=struct.pack("!Q", len(request)) + request,
+            pass_fds=(answers.fileno(),),
+            env={"PYTHONPATH": os.pathsep.join(sys.path)},
+            cwd="/",
+            check=True,
+            timeout=60,
+        )
+        answers.seek(8)
+        assert pickle.loads(answers.read()) == ("failed", "no", 2017)[:parts]
 
 
 @pytest.mark.parametrize("worker", ["sys.exit(3)"], indirect=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,7 @@ from controller.slurm.client import (
     SlurmJob,
 )
 from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.run import Completed
 from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld, held, pending, running
 from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S, at, job_line
 
@@ -109,7 +110,7 @@ async def test_a_flood_of_such_names_costs_a_bounded_number_of_readings() -> Non
     seen = [len((await client.snapshot()).jobs) for _ in range(4)]
     looks = [sum(line.startswith("show job ") for line in call) for call in slurm.calls]
     assert max(looks) == 300
-    assert seen == [300, 600, 701, 701]
+    assert seen == [300, 525, 701, 701], "those that were read before have a quarter of the readings"
 
 
 async def test_names_that_list_ids_keep_no_job_from_a_client_that_reads_once() -> None:
@@ -122,6 +123,111 @@ async def test_names_that_list_ids_keep_no_job_from_a_client_that_reads_once() -
     random.seed(1)
     once = [await CommandLineClient(slurm, CLOCK, most_in_doubt=60).snapshot() for _ in range(60)]
     assert {"340", "900"} <= {job.key.job_id for snapshot in once for job in snapshot.jobs}
+
+
+def made_up(number: int, ids: int = 80) -> str:
+    """A name that looks like so many other jobs; `number` tells such names apart."""
+    return "a" + "".join(f"\nJobId={1_000_000 + 100 * number + n} x" for n in range(ids))
+
+
+async def test_ids_that_slurm_does_not_have_are_unread_only_until_they_were_asked_for() -> None:
+    """Otherwise each task of an array that has ended would count as unread as long as such a text is there."""
+    slurm = Slurmctld(held(90), *(held(100 + number, name=made_up(number)) for number in range(5)))
+    client = CommandLineClient(slurm, CLOCK, most_in_doubt=25)
+    assert (await client.snapshot()).unread
+    for _ in range(30):
+        snapshot = await client.snapshot()
+    assert (snapshot.unread, snapshot.unread_of(["7_3"])) == (frozenset(), frozenset())
+
+
+async def test_a_job_whose_record_is_old_is_read_before_it_is_changed() -> None:
+    slurm = Slurmctld(*(held(raw, name="a\nb") for raw in range(1, 6)))
+    client = CommandLineClient(slurm, CLOCK, most_in_doubt=1)
+    for _ in range(6):
+        snapshot = await client.snapshot()
+    (job, *_) = (job for job in snapshot.jobs if job.raw_id in snapshot.unread)
+    slurm.calls.clear()
+    assert await client.pin([Pin(job.key, ("n1",), 2, job.request)]) == {}
+    first = slurm.calls[0]
+    assert any(line == f"show job {job.key.job_id}" for line in first), "it is read"
+    assert not any(line.startswith("update") for line in first), "and not changed by what was known"
+    # and the next snapshot shows it as it is now, although it is not its turn
+    (now,) = (one for one in (await client.snapshot()).jobs if one.key == job.key)
+    assert now.request.required_nodes == ("n1",)
+
+
+async def test_ids_that_texts_make_up_keep_no_job_beside_them_from_a_client_that_reads_once() -> None:
+    texts = [held(100 + number, name=made_up(number)) for number in range(10)]
+    slurm = Slurmctld(held(90), *texts, held(900))
+    for seed in range(10):
+        random.seed(seed)
+        jobs = (await CommandLineClient(slurm, CLOCK, most_in_doubt=25).snapshot()).jobs
+        assert {"90", "900"} <= {job.key.job_id for job in jobs}
+
+
+async def test_jobs_that_are_not_read_stay_as_they_were_and_are_listed() -> None:
+    # Given jobs that were read, and more texts beside them at each reading than the client reads ids
+    slurm = Slurmctld(*(held(raw) for raw in range(10, 60)))
+    client = CommandLineClient(slurm, CLOCK, most_in_doubt=12)
+    before = {job.key.job_id: job for job in (await client.snapshot()).jobs}
+    for turn in range(12):
+        for raw in range(10, 60, 2):
+            slurm[str(raw)]["name"] = made_up(turn * 50 + raw, ids=5)
+        if turn == 3:
+            slurm["11"]["reason"] = "Dependency"
+        snapshot = await client.snapshot()
+        # Then every job is there, those that were not read as they were before, and their ids are listed
+        found = {job.key.job_id: job for job in snapshot.jobs}
+        assert found.keys() == before.keys()
+        assert len(found) == len(snapshot.jobs)
+        old = {job_id for job_id, job in found.items() if job is before[job_id] and job_id != "11"}
+        assert snapshot.unread_of(found) >= {job_id for job_id in old if int(job_id) % 2 == 0}
+        assert len(snapshot.unread) > 12
+        if "11" not in snapshot.unread_of(["11"]) and turn >= 3:
+            assert found["11"].reason == "Dependency"
+            break
+        before |= found
+    else:
+        pytest.fail("job 11 was not read in 12 turns")
+    # and when the texts are gone, all is read
+    for raw in range(10, 60, 2):
+        slurm[str(raw)]["name"] = "a"
+    snapshot = await client.snapshot()
+    assert (len(snapshot.jobs), snapshot.unread, snapshot.unread_of(["10"])) == (50, frozenset(), frozenset())
+
+
+async def test_a_job_that_ended_while_it_was_not_read_is_gone_when_no_text_names_it() -> None:
+    slurm = Slurmctld(held(10), held(11), held(12))
+    client = CommandLineClient(slurm, CLOCK, most_in_doubt=1)
+    await client.snapshot()
+    slurm["11"]["name"] = made_up(1)
+    assert len((await client.snapshot()).jobs) == 3
+    del slurm.jobs["10"], slurm.jobs["11"]
+    snapshot = await client.snapshot()
+    assert ([job.key.job_id for job in snapshot.jobs], snapshot.unread) == (["12"], frozenset())
+
+
+async def test_what_was_known_survives_a_reading_that_fails_halfway() -> None:
+    slurm = Slurmctld(held(10), held(11), held(12))
+    client = CommandLineClient(slurm, CLOCK, most_in_doubt=1)
+    await client.snapshot()
+    slurm["11"]["name"] = made_up(1)
+    slurm.before = lambda line: setattr(slurm, "away", line.startswith("show job "))
+    with pytest.raises(SlurmUnavailableError):
+        await client.snapshot()
+    slurm.before, slurm.away = lambda line: None, False
+    assert sorted(job.key.job_id for job in (await client.snapshot()).jobs) == ["10", "11", "12"]
+
+
+async def test_a_snapshot_counts_the_jobs_that_its_reading_left_out() -> None:
+    slurm = Slurmctld(held(7))
+
+    class Crowded(Slurmctld):
+        async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+            return replace(await super().run(program, arguments, stdin), left_out=4)
+
+    assert (await CommandLineClient(slurm, CLOCK, bulk=Crowded(held(7))).snapshot()).left_out == 4
+    assert (await CommandLineClient(slurm, CLOCK).snapshot()).left_out == 0
 
 
 async def test_a_name_cannot_speak_for_another_job() -> None:

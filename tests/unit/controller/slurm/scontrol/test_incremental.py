@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.slurm.client import Phase, SlurmNode
-from controller.slurm.scontrol.incremental import JobReading, JobTable, RowCache, parse_answer
+from controller.slurm.scontrol.incremental import JobReading, JobTable, parse_answer
 from controller.slurm.scontrol.parse_nodes import parse_node, ticking_in_node
+from controller.slurm.scontrol.rows import RowCache
 from tests.bench.measuring.scontrol_text import ScontrolText
 from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, at, job_line, node_line
 
@@ -104,6 +105,15 @@ def test_rows_change_come_and_go() -> None:
     assert second[0] is first[0]
     assert [node.available for node in second] == [True, False, True]
     assert cache.update(b"No nodes in the system\n") == ()
+
+
+def test_of_several_rows_with_one_name_the_first_counts() -> None:
+    cache = RowCache(b"NodeName=", parse_node, ticking_in_node)
+    text = section(node_line("n1", more=" Reason=the check failed:"), node_line("n1", state="DOWN"), node_line("n2"))
+    for reading in (text, text, section(node_line("n2"))):
+        rows = cache.update(reading)
+    assert [node.name for node in rows] == ["n2"]
+    assert [(node.name, node.available) for node in cache.update(text)] == [("n1", True), ("n2", True)]
 
 
 NODES = st.lists(
@@ -289,7 +299,64 @@ def test_text_in_any_encoding_is_kept() -> None:
 def test_a_number_of_any_length_in_a_users_text_costs_no_reading() -> None:
     # Given a job whose comment has a line break, and behind it what looks like a job with an id of thousands of digits
     table = JobTable(CLOCK)
-    text = section(job_line(raw="1"), job_line(raw="2", comment=f"a\nJobId={'9' * 5000} JobName=b"), job_line(raw="3"))
+    made_up = f"a\nJobId={'9' * 5000} JobName=b\nJobId=0 x"  # scontrol would show all jobs for the id 0
+    text = section(job_line(raw="1"), job_line(raw="2", comment=made_up), job_line(raw="3"))
     # When all jobs are read, then those around it are read one by one, and no other
     assert table.update(text).contested == {2, 3}
     assert phases(table.update(text)) == {"1": Phase.PENDING}
+
+
+class CountingTable(JobTable):
+    """Counts the lines that it looks at around those without a submit time."""
+
+    looked_at = 0
+
+    def _around(self, number: int, lines: list[bytes]) -> range:
+        around = super()._around(number, lines)
+        self.looked_at += len(around)
+        return around
+
+
+@pytest.mark.parametrize("text", ["\nx", "\n", "\nJobId=5 x", "\nNo jobs in the system", "\nx\nNo jobs in the system"])
+def test_thousands_of_line_breaks_cost_a_look_at_each_line(text: str) -> None:
+    table = CountingTable(CLOCK)
+    lines = section(job_line(raw="5", name="a" + text * 4000), job_line(raw="6"), job_line(raw="7"))
+    for _ in range(2):
+        table.looked_at = 0
+        assert "7" in phases(table.update(lines))
+        assert 0 < table.looked_at < 3 * len(lines.split(b"\n"))
+
+
+class EachLineAlone(JobTable):
+    """The rule in its plain form: each line without a submit time puts its whole run in doubt."""
+
+    def _doubtful_lines(self, changed, section, entries):  # type: ignore[no-untyped-def]
+        doubtful = super()._doubtful_lines(changed, section, entries)
+        lines = section.split(b"\n")
+        for number, _, line in changed:
+            if not line.startswith(b"JobId=") or line.count(self._submit) != 1:
+                doubtful.update(self._around(number, lines))
+        return doubtful
+
+
+BREAKS = st.sampled_from(
+    [
+        "",
+        "x",
+        "a\nb",
+        "a\nJobId=3 JobName=y",
+        "\n\n",
+        "q\nNo jobs in the system",
+        "\nx\ny\nz",
+        "No jobs in the system\n",
+    ]
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(1, 9), BREAKS, BREAKS), min_size=1, max_size=8), max_size=3))
+def test_a_run_of_lines_is_in_doubt_as_if_each_were_looked_at_alone(queues: list[list[tuple[int, str, str]]]) -> None:
+    table, plain = JobTable(CLOCK), EachLineAlone(CLOCK)
+    for jobs in queues:
+        text = section(*(job_line(raw=str(raw), name=name, comment=comment) for raw, name, comment in jobs))
+        assert table.update(text) == plain.update(text)

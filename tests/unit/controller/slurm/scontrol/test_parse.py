@@ -7,10 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.base.errors import SlurmReplyError
+from controller.observe.observer import Observer
 from controller.slurm.client import HOLD_MARK, JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol.clockface import Clockface
 from controller.slurm.scontrol.parse import parse_job
+from controller.state.ledger import Ledger
+from policies.wire.state import parse_state, serialize_state
+from tests.unit.controller.examples.build import node, snapshot
 from tests.unit.controller.slurm.scontrol.text import CLOCK, RUNNING, SUBMIT_S, at, job_line
 
 
@@ -52,6 +56,28 @@ def test_gpus_that_are_numbered_by_type() -> None:
         NodeShare("n4", 2, 0b101, 2, 1000),
         NodeShare("n7", 1, 0b010, 1, 500),
     )
+
+
+def test_gpus_of_a_node_that_has_more_than_a_mask_has_bits() -> None:
+    """Sixteen GPUs in seven MIG instances each are 112 for Slurm. Such a job must not stop every cycle."""
+    details = "JOB_GRES=gpu:2   Nodes=n1 CPU_IDs=0-3 Mem=4000 GRES=gpu:2(IDX:3,70) "
+    seen = job(**RUNNING | {"nodes": "n1", "details": details})
+    assert seen.allocated == (NodeShare("n1", 2, 0, 4, 4000),)
+    nodes = (node("n1", gpus=112),)
+    state = Observer().observe(snapshot(seen, nodes=nodes), Ledger(), frozenset({"dl"})).state
+    assert (state.jobs.placement_gpus.tolist(), state.jobs.placement_gpu_mask.tolist()) == ([2], [0])
+
+
+def test_a_user_whose_name_is_no_utf_8_stops_no_state() -> None:
+    seen = job(**RUNNING | {"nodes": "n1", "user": "a\udcffn"})
+    state = Observer().observe(snapshot(seen), Ledger(), frozenset({"dl"})).state
+    assert parse_state(serialize_state(state)).jobs.users == ("a\ufffdn",)
+
+
+def test_a_job_that_has_a_node_twice_is_not_understood() -> None:
+    details = "JOB_GRES=gpu:2   Nodes=n1 CPU_IDs=0-3 Mem=4000 GRES=gpu:2(IDX:0,3) "
+    with pytest.raises(SlurmReplyError, match="it has a node twice"):
+        job(**RUNNING | {"nodes": "n1", "details": 2 * details})
 
 
 def test_a_completing_job_holds_the_nodes_that_are_left() -> None:

@@ -66,29 +66,32 @@ async def test_the_callers_environment_is_not_passed_on(tmp_path: Path, monkeypa
     assert b"SLURM_CLUSTERS" not in (await runner(tmp_path).run("scontrol", [])).stdout
 
 
-# Programs that are ended must have begun by then, on whatever machine.
+async def late(folder: Path, *pid_files: str, problem: str = ".") -> list[int]:
+    """The program is ended by the time limit; the process ids that it had written. It must have begun by then."""
+    limit_s, files = 1, [folder / name for name in pid_files]
+    while not all(file.exists() and file.read_text() for file in files):
+        with pytest.raises(SlurmUnavailableError, match=problem.format(limit_s)):
+            await runner(folder, timeout_s=limit_s).run("scontrol", [])
+        limit_s *= 2
+    return [int(file.read_text()) for file in files]
 
 
 async def test_a_program_that_sleeps_is_ended(tmp_path: Path) -> None:
     program(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & echo $! > {tmp_path}/child; wait")
-    with pytest.raises(SlurmUnavailableError, match=r"no answer within 3 s.*scontrol ping"):
-        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
-    await dead(int((tmp_path / "pid").read_text()))
-    await dead(int((tmp_path / "child").read_text()))
+    for pid in await late(tmp_path, "pid", "child", problem="no answer within {} s.*scontrol ping"):
+        await dead(pid)
 
 
 async def test_a_program_that_closes_its_output_and_stays_is_ended(tmp_path: Path) -> None:
     program(tmp_path, f"echo $$ > {tmp_path}/pid; exec >&- 2>&-; sleep 600")
-    with pytest.raises(SlurmUnavailableError):
-        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
-    await dead(int((tmp_path / "pid").read_text()))
+    (pid,) = await late(tmp_path, "pid")
+    await dead(pid)
 
 
 async def test_a_child_that_keeps_the_pipe_does_not_keep_us(tmp_path: Path) -> None:
     program(tmp_path, f"setsid sleep 60 & echo $! > {tmp_path}/child; echo started")
-    with pytest.raises(SlurmUnavailableError):
-        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
-    os.kill(int((tmp_path / "child").read_text()), 9)
+    (child,) = await late(tmp_path, "child")
+    os.kill(child, 9)
 
 
 async def test_a_flood_is_stopped(tmp_path: Path) -> None:
@@ -123,3 +126,21 @@ async def test_a_cancelled_call_ends_the_program(tmp_path: Path) -> None:
 def test_foreign_text_is_shown_safe_and_short() -> None:
     assert clip(b"a\nb\x1b[31m\xff") == "a\\nb\\x1b[31m\ufffd"
     assert clip("x" * 1000, 10) == "xxxxxxxxxx..."
+
+
+async def test_records_that_a_sieve_leaves_out_are_counted(tmp_path: Path) -> None:
+    program(tmp_path, "echo one; echo two; echo three")
+
+    class NoLine:
+        left_out = 0
+
+        def feed(self, chunk: bytes) -> bytes:
+            self.left_out += chunk.count(b"\n")
+            return b""
+
+        def end(self) -> bytes:
+            return b""
+
+    sieved = ProcessRunner(bin_dir=tmp_path, environment={"PATH": "/usr/bin:/bin"}, timeout_s=60.0, sieve=NoLine)
+    assert (await sieved.run("scontrol", [])).left_out == 3
+    assert (await runner(tmp_path).run("scontrol", [])).left_out == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from controller.base.errors import SlurmReplyError
@@ -34,6 +36,10 @@ def test_counts() -> None:
         ("gpu:8", Gpus(8, "", False, False)),
         ("gpu", Gpus(1, "", False, False)),
         ("gpu:a100:8(S:0-1)", Gpus(8, "a100", False, False)),
+        ("gpu:2(S:0,1,3),gpu:3(S:2)", Gpus(5, "", False, True)),
+        ("gpu:2(S:0-1),nvme:1(x,y),gpu:1", Gpus(3, "", True, True)),
+        ("gpu:2)),gpu:1(", Gpus(3, "", False, True)),
+        ("gpu:2,gpu:1),gpu:4", Gpus(6, "", False, True)),
         ("gpu:nvidia_a100-sxm4-80gb:4(S:0,2)", Gpus(4, "nvidia_a100-sxm4-80gb", False, False)),
         ("gpu:1g.5gb:7", Gpus(7, "1g.5gb", False, False)),
         ("gpu:g0:1,gpu:g1:1,gpu:g2:1", Gpus(3, "", False, True)),
@@ -78,3 +84,25 @@ def test_numbers_that_are_too_large_for_a_float_are_refused(digits: int) -> None
     for read, text in ((values.duration_s, "9" * digits + ":00"), (values.size_mib, "9" * digits + "M")):
         with pytest.raises(SlurmReplyError, match="999"):
             read(text)
+
+
+def test_thousands_of_commas_in_a_users_text_take_no_quadratic_time() -> None:
+    began_s = time.process_time()
+    assert values.gpus("gpu:1" + "," * 40_000 + "gpu:2").count == 3
+    assert time.process_time() - began_s < 1.0, "a search for a parenthesis behind each comma takes several seconds"
+
+
+@pytest.mark.parametrize(
+    "text", ["18446744073709551616", "9007199254740993", "9007199254740992K", "-9" * 9, "many", ""]
+)
+def test_numbers_that_no_cluster_has_are_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError):
+        values.count(text)
+    with pytest.raises(SlurmReplyError):
+        values.whole(text)
+
+
+def test_sizes_that_no_cluster_has_are_refused() -> None:
+    assert values.whole("9007199254740992") == 1 << 53
+    with pytest.raises(SlurmReplyError, match="no cluster has"):
+        values.size_mib("18446744073709551616")

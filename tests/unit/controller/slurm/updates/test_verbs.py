@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,21 +109,25 @@ class Launches(EndsFirst):
 
     def __init__(self, job: SlurmJob) -> None:
         super().__init__(job)
-        self._now = time.time
-        self.released_s = 0.0
+        self.now_s, self.released_s = NOW_S + 0.3, 0.0
+        self._now = lambda: self.now_s
+
+    async def sleep(self, for_s: float) -> None:
+        self.now_s += for_s
 
     async def carry_out(self, commands: Sequence[Command]) -> bool:
-        self.released_s = time.time()
+        self.released_s = self.now_s
         return True
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-async def test_a_job_that_was_requeued_in_this_second_is_released_in_the_next(restarts: int) -> None:
+async def test_a_job_that_was_requeued_in_this_second_is_released_in_the_next(
+    restarts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # given a job that was submitted, or requeued, just now
-    while time.time() % 1 > 0.5:
-        await asyncio.sleep(0.05)
-    second = int(time.time())
+    second = int(NOW_S)
     slurm = Launches(job(submit=second, held=True, restarts=restarts))
+    monkeypatch.setattr("controller.slurm.updates.verbs.asyncio", SimpleNamespace(sleep=slurm.sleep))
     # when it is released
     assert await slurm.release([slurm.job.key]) == {}
     # then a requeued one waits until no node takes its launch for that of the run that it has killed

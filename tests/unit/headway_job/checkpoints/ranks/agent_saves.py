@@ -1,5 +1,6 @@
 """Programs of which an agent requests a save and a pause; run by fork_server.py."""
 
+import json
 import os
 import signal
 import threading
@@ -39,14 +40,18 @@ def train(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
         run._writer._catalog.store = LocalStore(args["folder"], Unwritable())
     if rank == args.get("dies_writing"):
         run._writer._catalog.store = LocalStore(args["folder"], CutOff(3))
+    if "enough" in args:
+        threading.Thread(target=end_pause, args=(Path(args["enough"]),), daemon=True).start()
     if "forks" in args:
         threading.Thread(target=fork_often, args=(args, report), daemon=True).start()
     report(start=run.start, pid=os.getpid())
     for step in run.steps(args["steps"]):
         report(step=step, loss=training.step())
-        pause(step, args)
+        pause(rank, step, args)
         if step == args.get("hears_at"):
             wait_for(lambda: process.save_requests().current)
+        if step == args.get("holds_at"):
+            wait_for(Path(args["until"]).exists)
     report(saved=run.saved_step)
     if "end" in args:
         wait_for(Path(args["end"]).exists)
@@ -65,14 +70,31 @@ def bare(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
     training = Training(rank, world)
     for step in range(args["steps"]):
         report(step=step, loss=training.step())
-        pause(step, args)
+        pause(None, step, args)  # it gets no request
 
 
-def pause(step: int, args: dict[str, Any]) -> None:
-    """Wait after a step; after `busy` steps, until the test has sent a request."""
+def pause(rank: int | None, step: int, args: dict[str, Any]) -> None:
+    """Wait after a step; after `busy` steps, until the test has sent a request and this rank has it, unless it gets none."""
     time.sleep(PAUSE_S)
     if step == args["busy"] - 1:
-        wait_for(Path(args["asked"]).exists)
+        asked = Path(args["asked"])
+        wait_for(asked.exists)
+        if rank is not None and rank not in json.loads(asked.read_text()):
+            wait_for(has_heard)
+
+
+def end_pause(enough: Path) -> None:
+    """Let the time of the pause be over once the file exists."""
+    wait_for(enough.exists)
+    pause = process.save_requests().run._pause
+    pause.begun_ns -= pause.length_ns
+
+
+def has_heard() -> bool:
+    """Return True once this rank has a request, or the cancellation of one. Its thread, which a fork stops, is started again."""
+    requests = process.save_requests()
+    requests.keep_client_running()
+    return requests.current is not None or bool(requests._cancelled)
 
 
 def fork_often(args: dict[str, Any], report: Any) -> None:

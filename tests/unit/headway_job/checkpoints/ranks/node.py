@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -77,7 +78,8 @@ class Node:
         self.socket = folder / "run" / "job.sock"
         self.heard = Heard()
         self.asked = folder / "asked"
-        """A file that exists once the test has sent a request; the ranks wait for it after a few steps."""
+        """A file that exists once the test has sent a request; the ranks wait for it after a few steps. It names the ranks
+        that need not wait for the request itself, as JSON."""
         self._numbers = itertools.count(1)
         self.agent: NodeAgent
 
@@ -108,8 +110,17 @@ class Node:
         """Request that the job saves and pauses, and return the id of the request."""
         save_id = save_id or f"p{next(self._numbers)}.1"
         assert self.agent.request_save(SaveRequest(save_id, JOB, restart, within_s, still_s, why)) == ""
-        self.asked.touch()
+        self._write_asked(self.deaf)
         return save_id
+
+    def train_on(self) -> None:
+        """Let the ranks train on without a request."""
+        self._write_asked(set(range(99)))
+
+    def _write_asked(self, deaf: set[int]) -> None:
+        whole = self.asked.with_suffix(".new")
+        whole.write_text(json.dumps(sorted(deaf)))
+        whole.replace(self.asked)
 
     def go_on(self, save_id: str) -> None:
         """Cancel the request, so that the job continues."""

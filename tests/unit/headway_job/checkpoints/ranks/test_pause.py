@@ -79,6 +79,37 @@ def test_the_line_in_the_jobs_log_is_written_once_and_by_the_first_rank_alone(
     assert go_on == "headway: the job trains on after step 40: the job was not stopped within 0.3 s"
 
 
+def test_the_line_is_written_before_the_agent_can_have_the_answer(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has the job stopped, which may be before the training thread, that waits meanwhile, runs again."""
+    written: list[tuple[str, object]] = []
+    monkeypatch.setattr(job_log, "write_line", lambda text: written.append((text, rank.requests.answer())))
+    rank.run._rank = 0
+    rank.requests.receive_save("p1.1", 30.0)
+
+    rank.save()
+
+    assert written == [(job_log.stop_line(STEP, ""), None)]
+    assert rank.answer() == ("p1.1", True, "")
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled", "is over"])
+def test_no_line_says_that_a_job_is_stopped_which_goes_on(
+    rank: Rank, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank.run._rank = 0
+    rank.requests.receive_save("p1.1", 30.0)
+    rank.run.save_began(STEP, *rank.run.terms())
+    if how == "is cancelled":
+        rank.requests.receive_go_on("p1.1")
+    if how == "is over":
+        assert rank.run._pause is not None
+        rank.run._pause.end()
+
+    rank.run.save_ended(SaveOutcome(STEP, "no space" if how == "fails" else ""))
+
+    assert capsys.readouterr().err == ""
+
+
 def test_a_request_with_a_reason_that_is_no_text_is_a_request(rank: Rank) -> None:
     for reason in (None, 5, b"x", ["y"]):
         rank.requests.receive_save(f"p1.{reason!r}", 30.0, reason)

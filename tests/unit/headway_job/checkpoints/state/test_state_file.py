@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,32 +196,32 @@ def test_a_text_that_is_too_long_is_not_written(monkeypatch: pytest.MonkeyPatch)
 # --- what torch's own objects have
 
 
-def schedulers(optimizer: Any) -> dict[str, Any]:
-    of = torch.optim.lr_scheduler
-    made = {
-        "LambdaLR": of.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
-        "MultiStepLR": of.MultiStepLR(optimizer, [2, 3]),
-        "StepLR": of.StepLR(optimizer, 2),
-        "ExponentialLR": of.ExponentialLR(optimizer, 0.9),
-        "CosineAnnealingLR": of.CosineAnnealingLR(optimizer, 5),
-        "CosineAnnealingWarmRestarts": of.CosineAnnealingWarmRestarts(optimizer, 5),
-        "OneCycleLR": of.OneCycleLR(optimizer, 0.1, total_steps=9),
-        "CyclicLR": of.CyclicLR(optimizer, 0.1, 0.2, cycle_momentum=False),
-        "PolynomialLR": of.PolynomialLR(optimizer, 5),
-        "ReduceLROnPlateau": of.ReduceLROnPlateau(optimizer),
-    }
-    warm, then = of.LinearLR(optimizer), of.ExponentialLR(optimizer, 0.9)
-    return {
-        **made,
-        "SequentialLR": of.SequentialLR(optimizer, [warm, then], [2]),
-        "ChainedScheduler": of.ChainedScheduler([warm, then]),
-    }
+LR = torch.optim.lr_scheduler
+SCHEDULERS: dict[str, Callable[[Any], Any]] = {
+    "LambdaLR": lambda optimizer: LR.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+    "MultiStepLR": lambda optimizer: LR.MultiStepLR(optimizer, [2, 3]),
+    "StepLR": lambda optimizer: LR.StepLR(optimizer, 2),
+    "ExponentialLR": lambda optimizer: LR.ExponentialLR(optimizer, 0.9),
+    "CosineAnnealingLR": lambda optimizer: LR.CosineAnnealingLR(optimizer, 5),
+    "CosineAnnealingWarmRestarts": lambda optimizer: LR.CosineAnnealingWarmRestarts(optimizer, 5),
+    "OneCycleLR": lambda optimizer: LR.OneCycleLR(optimizer, 0.1, total_steps=9),
+    "CyclicLR": lambda optimizer: LR.CyclicLR(optimizer, 0.1, 0.2, cycle_momentum=False),
+    "PolynomialLR": lambda optimizer: LR.PolynomialLR(optimizer, 5),
+    "ReduceLROnPlateau": lambda optimizer: LR.ReduceLROnPlateau(optimizer),
+    "SequentialLR": lambda optimizer: LR.SequentialLR(optimizer, two_schedulers(optimizer), [2]),
+    "ChainedScheduler": lambda optimizer: LR.ChainedScheduler(two_schedulers(optimizer)),
+}
+"""Made when a test wants them: the first optimizer of a process imports torch's compiler, and collecting tests does not need it."""
 
 
-@pytest.mark.parametrize("name", schedulers(torch.optim.SGD([torch.zeros(1)])))
+def two_schedulers(optimizer: Any) -> list[Any]:
+    return [LR.LinearLR(optimizer), LR.ExponentialLR(optimizer, 0.9)]
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.filterwarnings("ignore")
 def test_the_state_of_every_scheduler_that_torch_can_load_safely_comes_back(name: str) -> None:
-    state = deep_copy(schedulers(torch.optim.SGD([torch.zeros(1)]))[name].state_dict(), MemoryBudget(None))
+    state = deep_copy(SCHEDULERS[name](torch.optim.SGD([torch.zeros(1)])).state_dict(), MemoryBudget(None))
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -17,8 +17,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from headway_job.checkpoints.stores.io_deadline import IoDeadline, StoreTimeout
 from headway_job.checkpoints.stores.remote import _OBJECT_STORES, RemoteStore
 
-SILENCE_S = 2.0
-EACH_S = 0.4
+from tests.unit.headway_job.checkpoints.stores import looks
+
+EACH = 4
+"""Looks of the deadline in which the store handles one object."""
 FILES = 10
 FOLDER = "step-000000001-0001"
 
@@ -29,14 +31,14 @@ class Slow(MemoryFileSystem):
     protocol = "slow"
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
-    each_s = EACH_S
+    work: ClassVar[Callable[[], None]]
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        time.sleep(self.each_s)
+        type(self).work()
         super().cp_file(path1, path2, **options)
 
     def rm_file(self, path: str) -> None:
-        time.sleep(self.each_s)
+        type(self).work()
         super()._rm(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Any = None) -> None:
@@ -52,7 +54,10 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "objects":
         monkeypatch.setattr(sys.modules[RemoteStore.__module__], "_OBJECT_STORES", {*_OBJECT_STORES, "slow"})
     Slow.store.clear()
-    store = RemoteStore("slow://bucket/run", max_silence_s=SILENCE_S, pauses_s=())
+    time = looks.install(monkeypatch)
+    monkeypatch.setattr(Slow, "work", lambda: time.take(EACH), raising=False)
+    assert EACH < looks.LOOKS < FILES * EACH
+    store = RemoteStore("slow://bucket/run", max_silence_s=2.0, pauses_s=())
     for number in range(FILES):
         store.write(FOLDER, f"rank-{number}.pt", lambda file: file.write(b"state") and None)
     yield store
@@ -61,7 +66,6 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_large_folder_is_removed_though_it_takes_longer_than_a_silence_may(store: RemoteStore) -> None:
     store.write(FOLDER, "manifest.json", lambda file: file.write(b"{}") and None)
-    assert FILES * EACH_S > SILENCE_S
 
     store.remove(FOLDER, "manifest.json")
 
@@ -79,7 +83,11 @@ def test_a_large_folder_of_objects_is_renamed_though_it_takes_longer_than_a_sile
 
 
 def test_a_store_that_finishes_no_file_is_abandoned(store: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    monkeypatch.undo()  # real time
+    monkeypatch.setattr(Slow, "work", lambda: end.wait(60), raising=False)
     store._deadline = IoDeadline(0.1)
 
     with pytest.raises(StoreTimeout, match=r"no answer for 0\.1 s"):
         store.remove(FOLDER, "manifest.json")
+    end.set()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from headway_job.checkpoints.stores import io_deadline
 from headway_job.checkpoints.stores.io_deadline import CallProgress, IoDeadline, StoreTimeout
 from headway_job.checkpoints.stores.redact import redact_error, redact_url
+
+from tests.unit.headway_job.checkpoints.stores import looks
 
 
 @pytest.mark.parametrize(
@@ -57,22 +61,43 @@ def test_an_error_without_secrets_is_unchanged() -> None:
     assert redact_error(TimeoutError(), "s3://a/b") == "TimeoutError"
 
 
-def test_calls_with_progress_are_waited_for_and_silent_ones_are_abandoned() -> None:
-    deadline = IoDeadline(0.1)
-    end = threading.Event()
+def test_calls_with_progress_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = looks.install(monkeypatch)
 
     def slow(progress: CallProgress) -> str:
-        for _ in range(25):
-            time.sleep(0.1)
+        for _ in range(5):
+            time.take(looks.LOOKS - 2)
             progress.made()
         return "done"
+
+    assert IoDeadline(2.0).run(slow) == "done"
+
+
+def test_time_in_which_this_process_did_not_run_is_no_silence_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped, or whose machine was suspended, goes on long after the wait that it was in should have ended."""
+    resumed = threading.Event()
+
+    class Stopped(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if resumed.is_set():
+                return super().wait(60)
+            time.sleep(0.3)
+            resumed.set()
+            return False
+
+    monkeypatch.setattr(io_deadline, "threading", SimpleNamespace(Event=Stopped, Thread=threading.Thread))
+    assert IoDeadline(0.2).run(lambda _: resumed.wait(60) and "answered") == "answered"
+
+
+def test_silent_calls_are_abandoned() -> None:
+    deadline = IoDeadline(0.1)
+    end = threading.Event()
 
     def silent(progress: CallProgress) -> str:
         end.wait()
         progress.made()
         return "too late"
 
-    assert IoDeadline(2.0).run(slow) == "done"
     for _ in range(4):
         with pytest.raises(StoreTimeout, match=r"no answer for 0\.1 s"):
             deadline.run(silent)

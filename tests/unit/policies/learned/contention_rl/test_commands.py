@@ -49,6 +49,7 @@ def best(folder: Path, name: str = "contention-rl") -> list[bytes]:
     return [(folder / "best" / f"{name}.{kind}").read_bytes() for kind in ("safetensors", "json")]
 
 
+@pytest.mark.slow  # as for the worked example, and for each system in its own process
 def test_a_killed_training_continues_to_the_same_weights(env: dict[str, str], here: Path, alone: Path) -> None:
     process = started(*TRAIN, "--out", "run", "--point-every", 0, env=env, cwd=here)
     assert process.stderr is not None

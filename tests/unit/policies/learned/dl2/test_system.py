@@ -58,9 +58,13 @@ def trained(folder: Path, resume: bool = False, recipe: Recipe = RECIPE) -> dict
 @pytest.mark.parametrize(
     ("one_round", "recipe"),
     [
-        ((Supervised, "run_round"), RECIPE),
+        pytest.param((Supervised, "run_round"), RECIPE, marks=pytest.mark.slow),
         ((SlotLearning, "run_round"), RECIPE),
-        ((OnPolicyLearning, "run_round"), replace(RECIPE, algorithm=PPO, network=SHARED, smoothing=0.3)),
+        pytest.param(
+            (OnPolicyLearning, "run_round"),
+            replace(RECIPE, algorithm=PPO, network=SHARED, smoothing=0.3),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(

@@ -58,7 +58,9 @@ def test_better_weights_replace_those_in_service_and_the_replacement_can_be_undo
     assert digest(service) == digest(candidate)
 
 
-@pytest.mark.parametrize(("factor", "why_not"), [(-1.0, "not below zero"), (1.0, "not below zero")])
+@pytest.mark.parametrize(
+    ("factor", "why_not"), [(-1.0, "not below zero"), pytest.param(1.0, "not below zero", marks=pytest.mark.slow)]
+)
 def test_weights_that_are_not_better_change_nothing(tmp_path: Path, factor: float, why_not: str) -> None:
     service, candidate = folder_of(tmp_path / "service", 1.0), folder_of(tmp_path / "candidate", factor)
     before = digest(service)

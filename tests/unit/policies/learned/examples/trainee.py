@@ -31,9 +31,7 @@ WARM_ROUNDS, ROUNDS = 2, 4
 STOPPED, FINISHED = 3, 0
 _TURN = "trainee.turn"
 
-# The first optimizer imports much of torch: before processes are forked from this one, not in each of them.
 torch.set_num_threads(1)
-torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
 
 
 class Net(torch.nn.Module):

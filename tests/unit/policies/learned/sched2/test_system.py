@@ -65,7 +65,11 @@ def trained(name: str, folder: Path, resume: bool = False) -> dict[str, weights.
 
 
 @pytest.mark.parametrize(
-    ("name", "one_round"), [("sched2", (QLearning, "run_round")), ("sched2-rule", (RuleSearch, "run"))]
+    ("name", "one_round"),
+    [
+        ("sched2", (QLearning, "run_round")),
+        pytest.param("sched2-rule", (RuleSearch, "run"), marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_training_gives_the_weights_of_an_uninterrupted_one(
     name: str, one_round: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

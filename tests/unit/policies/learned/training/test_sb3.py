@@ -138,6 +138,7 @@ class Failing:
         return self._on.validate(policy)
 
 
+@pytest.mark.slow  # as for each other system
 def test_it_continues_to_the_same_weights(world: SimulatorBackend, tmp_path: Path) -> None:
     alone = train(tmp_path / "alone", world)
     broken: Any = Failing(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,18 @@ async def _several(request: policy_pb2.Outcome, _context: Any) -> AsyncIterator[
         yield request
 
 
+async def _cancelled(_request: policy_pb2.Outcome, _context: Any) -> policy_pb2.Outcome:
+    cancelled = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    result: policy_pb2.Outcome = await cancelled
+    return result
+
+
+async def _cancelled_later(request: policy_pb2.Outcome, context: Any) -> AsyncIterator[policy_pb2.Outcome]:
+    yield request
+    yield await _cancelled(request, context)
+
+
 async def _stream(requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[policy_pb2.Outcome]:
     async for request in requests:
         yield policy_pb2.Outcome(job_id="malformed") if isinstance(request, Malformed) else request
@@ -40,6 +53,8 @@ async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
     handlers = {
         "One": grpc.unary_unary_rpc_method_handler(_one, **_ENDS),
         "Several": grpc.unary_stream_rpc_method_handler(_several, **_ENDS),
+        "Cancelled": grpc.unary_unary_rpc_method_handler(_cancelled, **_ENDS),
+        "CancelledLater": grpc.unary_stream_rpc_method_handler(_cancelled_later, **_ENDS),
         "Stream": grpc.stream_stream_rpc_method_handler(_stream, **_ENDS),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Test", handlers),))
@@ -57,13 +72,23 @@ BAD = b"\x0a\xff"
 async def test_single_requests(channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture) -> None:
     one, several = channel.unary_unary("/Test/One"), channel.unary_stream("/Test/Several")
     with caplog.at_level(logging.DEBUG):
-        for call in (one(BAD, timeout=20), _all(several(BAD, timeout=20))):
+        for call in (one(BAD, timeout=60), _all(several(BAD, timeout=60))):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "Traceback" not in caplog.text
-    assert await one(GOOD, timeout=20) == GOOD
-    assert await _all(several(GOOD, timeout=20)) == [GOOD, GOOD]
+    assert await one(GOOD, timeout=60) == GOOD
+    assert await _all(several(GOOD, timeout=60)) == [GOOD, GOOD]
+
+
+async def test_a_call_in_which_something_is_cancelled_is_answered(channel: grpc.aio.Channel) -> None:
+    for call in (
+        channel.unary_unary("/Test/Cancelled")(GOOD, timeout=60),
+        _all(channel.unary_stream("/Test/CancelledLater")(GOOD, timeout=60)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_streams_are_told(channel: grpc.aio.Channel) -> None:
@@ -71,13 +96,13 @@ async def test_streams_are_told(channel: grpc.aio.Channel) -> None:
         yield GOOD
         yield BAD
 
-    answers = await _all(channel.stream_stream("/Test/Stream")(requests(), timeout=20))
+    answers = await _all(channel.stream_stream("/Test/Stream")(requests(), timeout=60))
     assert [policy_pb2.Outcome.FromString(answer).job_id for answer in answers] == ["7", "malformed"]
 
 
 async def test_an_unknown_method_is_answered_with_unimplemented(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await channel.unary_unary("/Test/None")(GOOD, timeout=20)
+        await channel.unary_unary("/Test/None")(GOOD, timeout=60)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

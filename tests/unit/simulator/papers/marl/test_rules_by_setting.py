@@ -19,7 +19,7 @@ def test_the_bound_counts_the_wait_for_an_interval() -> None:
 
 
 def test_all_rules_are_above_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--k", "4", "--arrivals", "uniform", "poisson", "--seeds", "2", "--jobs", "30"]
+    arguments = ["--k", "4", "--arrivals", "uniform", "poisson", "--seeds", "2", "--jobs", "15"]
     assert answer(rules_by_setting.program, arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["arrivals"] for each in found["settings"]] == ["uniform", "poisson"]

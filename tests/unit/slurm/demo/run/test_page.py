@@ -65,7 +65,7 @@ def test_the_page_is_served_as_a_user_without_rights_and_ends_with_the_context()
     with Installation.prepare("page") as installation:
         with Page(installation) as served:
             with pytest.raises(urllib.error.HTTPError) as answer:
-                urllib.request.urlopen(served.address, timeout=10)
+                urllib.request.urlopen(served.address, timeout=60)
             assert answer.value.code == 401
             answer.value.close()
             pid = installation.processes["page"].pid

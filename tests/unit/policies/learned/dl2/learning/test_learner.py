@@ -333,6 +333,7 @@ def test_a_history_of_another_version_stops_the_learning_alone(tmp_path: Path) -
     assert "move it away" in problem
     assert policy.decide(STATE).allocation
     policy.end()
+    policy._learning._thread.join(60)  # the end does not wait for it longer than three seconds
     assert not policy._learning._thread.is_alive()
 
 
@@ -366,6 +367,7 @@ def test_jobs_that_end_just_before_a_stop_are_recorded(tmp_path: Path, cycles: i
     for outcome in outcomes(3, BEGUN_S):
         world.learner.learn(outcome)
     world.learner.end()
+    world.learner._thread.join(60)  # the end does not wait for it longer than three seconds
     assert not world.learner._thread.is_alive()
     # then they are in the history, and the folder is free for the next server
     assert len(read_history(tmp_path / "learn" / "history.log")[0]) == 3
@@ -380,6 +382,7 @@ def test_a_stop_beside_a_server_that_holds_the_folder_records_nothing(tmp_path: 
         world.learner.begin()
         world.learner.learn(outcomes(1, BEGUN_S)[0])
         world.learner.end()
+    world.learner._thread.join(60)  # the end does not wait for it longer than three seconds
     assert not world.learner._thread.is_alive()
     assert not (tmp_path / "learn" / "history.log").exists()
 

@@ -25,7 +25,8 @@ Start = Callable[..., int]
 def start() -> Start:
     """Train in a process; its exit code, or minus the signal that ended it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.policies.learned.examples.trainee"])
+    examples = "tests.unit.policies.learned.examples"
+    context.set_forkserver_preload([f"{examples}.first_optimizer", f"{examples}.trainee"])
 
     def run(
         folder: Path, *, moment: int | None = None, name: str = "", number: int = signal.SIGKILL, seed: int = 7

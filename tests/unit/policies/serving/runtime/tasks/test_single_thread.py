@@ -16,12 +16,12 @@ async def test_an_object_is_closed_in_its_thread_after_the_work_of_a_cancelled_c
 
     def work() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         done.append(f"read in {threading.current_thread().name}")
 
     worker = Worker("store")
     caller = asyncio.create_task(worker.run(work))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -34,5 +34,5 @@ async def test_an_object_is_closed_in_its_thread_after_the_work_of_a_cancelled_c
     worker.end(close)
     assert done == []
     go_on.set()
-    await asyncio.to_thread(closed.wait, 10)
+    await asyncio.to_thread(closed.wait, 60)
     assert done == ["read in store", "closed in store"]

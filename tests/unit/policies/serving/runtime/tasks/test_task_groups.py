@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from policies.serving.runtime.tasks.supervise import Tasks
 from policies.serving.runtime.tasks.task_groups import Handlers, first_of, task_group
 
 
@@ -72,7 +73,9 @@ async def test_a_group_raises_its_first_error_by_itself_and_ends_the_others() ->
 
 
 async def test_a_handler_that_fails_or_is_cancelled_ends_only_its_own_connection() -> None:
-    handlers, broken, ended = Handlers("relay"), list[str](), list[str]()
+    tasks, broken, ended = Tasks(), list[str](), list[str]()
+    handlers = Handlers("relay", tasks.counting("relay"))
+    assert tasks.failures == {"relay": 0}
     with capture_logs() as logs:
         handlers.begin(note_end(ended, "one"), lambda: broken.append("one"))
         handlers.begin(fails(), lambda: broken.append("two"))
@@ -83,17 +86,22 @@ async def test_a_handler_that_fails_or_is_cancelled_ends_only_its_own_connection
     await asyncio.sleep(0)
     assert (broken, ended) == (["two", "one"], ["one"])
     assert [entry["task"] for entry in logs] == ["relay"]
+    assert tasks.failures == {"relay": 1}
+    assert "relay failed 1 time in a row" in tasks.troubles[0]
+    assert "ZeroDivisionError" in tasks.troubles[0]
 
 
 async def test_a_handler_that_is_cancelled_before_its_first_step_is_reported() -> None:
-    handlers, broken = Handlers("relay"), list[str]()
+    tasks, broken = Tasks(), list[str]()
+    handlers = Handlers("relay", tasks.counting("relay"))
     handlers.begin(asyncio.sleep(1), lambda: broken.append("one"))
     (task,) = handlers._tasks
     task.cancel()
     with capture_logs() as logs:
         await asyncio.sleep(0.01)
     assert broken == ["one"]
-    assert logs[0]["problem"] == "'cancelled'"
+    assert "cancelled by others" in logs[0]["problem"]
+    assert tasks.failures == {"relay": 1}
 
 
 @pytest.mark.parametrize("fails_first", [True, False])

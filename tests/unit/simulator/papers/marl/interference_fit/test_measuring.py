@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from simulator.papers.marl.interference_fit import measuring
-from simulator.papers.marl.interference_fit.emulated import KINDS, EmulatedJob
+from simulator.papers.marl.interference_fit.emulated import KINDS, EmulatedJob, SoFar
 from simulator.papers.marl.interference_fit.measuring import (
     Measured,
     Sample,
@@ -49,8 +51,8 @@ def test_runnable_processes_are_those_of_the_machine_without_this_one(tmp_path: 
 def test_a_paused_job_makes_no_steps() -> None:
     job = EmulatedJob(KINDS["light"])
     try:
-        deadline = time.monotonic() + 20.0
-        while job.so_far[0] < 2:
+        deadline = time.monotonic() + 60.0
+        while job.so_far.steps < 2:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         job.pause()
@@ -59,7 +61,7 @@ def test_a_paused_job_makes_no_steps() -> None:
         time.sleep(0.1)
         assert job.so_far == steps
         job.resume()
-        while job.so_far[0] == steps[0]:
+        while job.so_far.steps == steps.steps:
             assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:
@@ -69,7 +71,24 @@ def test_a_paused_job_makes_no_steps() -> None:
 def test_a_sample_has_two_measurements_that_last_as_long_as_a_step_at_least() -> None:
     found = sample("light", ["reader"], window_s=0.1)
     assert all(step_s >= KINDS["light"].gpu_s for step_s in found.step_s)
-    assert 0.0 < found.cpu_s["light"] < found.step_s[0] and found.foreign >= 0.0
+    assert found.cpu_s["light"] > 0.0 and found.foreign >= 0.0
+
+
+class _Steps:
+    """A job with a step every 10 ms whose end the measuring process sees 25 ms late, but the last at once."""
+
+    def __init__(self) -> None:
+        self.begin_s = time.perf_counter()
+
+    @property
+    def so_far(self) -> SoFar:
+        ago_s = time.perf_counter() - self.begin_s
+        seen = math.floor((ago_s if ago_s > 0.1 else max(0.0, ago_s - 0.025)) / 0.01)
+        return SoFar(seen, self.begin_s + 0.01 * seen, 0.0)
+
+
+def test_a_step_lasts_as_long_as_the_job_says_however_late_its_end_is_seen() -> None:
+    assert measuring._step_s(cast("EmulatedJob", _Steps()), window_s=0.1) == pytest.approx(0.01)
 
 
 def test_a_measurement_has_a_row_for_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:

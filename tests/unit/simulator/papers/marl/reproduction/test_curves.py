@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.learned.marl.system import NAME
+from policies.learned.marl.system import NAME, SINGLE
 from policies.learned.training.run.figures import Figures
 from policies.learned.training.systems import TEST_SEEDS
 from simulator.papers.marl.reproduction import stored
@@ -57,10 +57,11 @@ def test_the_rounds_of_trainings_are_rows_without_an_interval() -> None:
     rows = {row["policy"]: row for row in results.rows()}
     assert set(rows) == set(stored_curves())
     assert rows[NAME]["value"] == 50.0 and rows[NAME]["ci95"] is None
+    assert rows[SINGLE]["value"] == 10.0, "figure 10a has a row for the single agent"
 
 
 def test_the_stored_curves_are_those_of_the_documents() -> None:
     page = PAGE.read_text()
-    for name in (NAME, ALONE, PAPERS):
+    for name in (NAME, ALONE, PAPERS, SINGLE):
         shown = " | ".join(f"{figure:,}" for _, figure in stored_curves()[name][-6 if name == NAME else 0 :])
         assert shown in page.replace("**", ""), name

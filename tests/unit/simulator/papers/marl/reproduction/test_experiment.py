@@ -11,19 +11,22 @@ import pytest
 from policies.learned.marl.system import SINGLE, SYSTEM, is_shipped
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import TEST_SEEDS, VALIDATION_SEEDS
+from policies.learned.weights.card import ModelCard
+from policies.learned.weights.weights import pretrained
 from simulator.errors import SettingError
 from simulator.papers.marl.interference_fit.models import MODELS
 from simulator.papers.marl.reproduction import large, settings, stored
 from simulator.papers.marl.reproduction.contenders import BASELINES, BOUND, CONTROLS, OURS, TRAININGS
-from simulator.papers.marl.reproduction.curves import CONVERGENCE, stored_curves
+from simulator.papers.marl.reproduction.curves import CONVERGENCE
 from simulator.papers.marl.reproduction.experiment import experiment, pictures
 from simulator.papers.marl.reproduction.fits import AGAIN, FITS
-from simulator.papers.marl.reproduction.settings import BUSY, DAILY, JCT, SLOWDOWN_ERROR, TIME_ERROR, TRAINED
-from simulator.reproducing.experiment import Experiment, perform
+from simulator.papers.marl.reproduction.settings import BUSY, DAILY, JCT, SLOWDOWN_ERROR, TIME_ERROR, TRAINED, UNIFORM
+from simulator.reproducing.experiment import Experiment, Setting, perform
 from simulator.reproducing.pictures import svg
 from simulator.reproducing.registry import reproduction_of
 from simulator.slowdown.profiles.papers import paper_profiles
 
+PAGE = Path(__file__).parents[6] / "docs/policies/marl.md"
 SMALL = settings.setting(DAILY.name, "few jobs", k=4, intervals=1, jobs_per_interval=20.0)
 
 
@@ -40,10 +43,33 @@ def test_claims_are_about_contenders_of_their_setting() -> None:
             claims = [claim for claim in whole.claims if claim.setting == setting.name]
             assert all({claim.ours, *claim.against} <= names and claim.metric in whole.measures for claim in claims)
         assert len({claim.name for claim in whole.claims}) == len(whole.claims)
-    with_claims = {claim.setting for claim in whole.claims} | {CONVERGENCE.name}
-    assert is_shipped() and with_claims == {each.name for each in whole.settings}
-    assert (CONVERGENCE.name in {claim.setting for claim in whole.claims}) == (SINGLE in stored_curves())
+    assert is_shipped() and {claim.setting for claim in whole.claims} == {each.name for each in whole.settings}
     assert reproduction_of("marl").experiment(None, quick=True).name == "marl"
+
+
+def test_figure_10_has_an_agent_that_was_trained_as_the_only_one() -> None:
+    for whole in (experiment(), experiment(quick=True)):
+        there = {setting for setting, of in whole.contenders.items() if SINGLE in {each.name for each in of}}
+        assert there == {*(each.name for each in (DAILY, UNIFORM, BUSY, TRAINED)), CONVERGENCE.name}
+        compared = {claim.setting for claim in whole.claims if SINGLE in claim.against and claim.ours == OURS}
+        assert compared == there
+    card = ModelCard.from_json((pretrained() / f"{SINGLE}.json").read_text(encoding="utf-8"), SINGLE)
+    assert card.recipe["single"] is True
+
+
+@pytest.mark.parametrize(
+    ("setting", "title"), [(DAILY, "Daily arrivals"), (BUSY, "Twice the jobs"), (TRAINED, "16 servers")]
+)
+def test_the_tables_of_the_page_have_the_stored_jcts(setting: Setting, title: str) -> None:
+    results = perform(experiment(quick=True).only(setting.name), stored.SEEDS, lambda _share: None)
+    found = {}
+    for contender in results.experiment.contenders[setting.name]:
+        mean = results.mean(setting.name, contender.name, JCT)
+        assert mean is not None
+        found[contender.name] = f"{mean.mean:,.0f} ± {mean.ci95:,.0f}"
+    table = PAGE.read_text(encoding="utf-8").split(f"**{title}**", 1)[1].split("\n\n")[1]
+    cells = [[cell.strip(" *`") for cell in line.split("|")[1:3]] for line in table.splitlines()[2:]]
+    assert dict(cells) == found
 
 
 def test_a_small_run_has_a_row_for_each_and_none_is_below_the_bound() -> None:

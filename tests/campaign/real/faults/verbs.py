@@ -11,10 +11,16 @@ from pathlib import Path
 
 from slurm.errors import NotRunningError
 from slurm.processes import ProcessRef, all_pids, children, command_name
-from tests.campaign.real.client_faults import lose, make_slow
+from tests.campaign.real.faults.programs import lose, make_slow
 from tests.campaign.real.scene import Scene
 
 Fault = Callable[..., None]
+
+
+class FaultNotPossibleError(Exception):
+    """The fault needs something that this machine lacks; the text is the reason."""
+
+
 _FILLER = "filler"
 REGISTER_S = 4.0
 """Time within which nodes register with a new slurmctld."""
@@ -174,6 +180,43 @@ def answer_lost(scene: Scene, program: str) -> None:
     lose(scene.world.programs, program, "answer_lost")
 
 
+def disk_slow(scene: Scene, bytes_per_s: float, seconds: float) -> None:
+    """Let the disk of the controller take so few bytes in a second for a while. Raises FaultNotPossibleError."""
+    disk = scene.world.slow_disk
+    if disk.missing:
+        raise FaultNotPossibleError(disk.missing)
+    before = len(disk.waits_s)
+    disk.slow(bytes_per_s)
+    scene.disk_is_slow = True
+
+    def usual() -> None:
+        disk.usual()
+        scene.disk_is_slow = False
+        waits_s = disk.waits_s[before:]
+        scene.effects["writes to a slow disk"] += len(waits_s)
+        scene.effects["seconds in which a write waited"] += round(sum(waits_s))
+        scene.note(f"{len(waits_s)} writes waited {sum(waits_s):.2f} s for the slow disk")
+
+    scene.world.healer.later(seconds, usual)
+
+
+def agent_lies(scene: Scene, node: str, seed: int, every_s: float, seconds: float) -> None:
+    """Let an agent that lies take the place of a node's agent for a while; then the node's agent comes back."""
+    world = scene.world
+    if node in world.liars:
+        return
+    world.start_liar(node, seed, every_s)
+
+    def back() -> None:
+        told = world.end_liar(node)
+        scene.effects["lies"] += told.lies
+        scene.effects["lies acknowledged"] += told.acknowledged
+        scene.note(f"the lying agent of {node}: {told}")
+        world.start_agent(node)
+
+    world.healer.later(seconds, back)
+
+
 def _kill(scene: Scene, name: str, back_in_s: float) -> None:
     scene.world.kill(name)
     scene.world.healer.later(back_in_s, lambda: scene.world.start(name))
@@ -231,6 +274,6 @@ FAULTS: dict[str, Fault] = {
     for call in (
         kill_controller, stop_controller, kill_policy, stop_policy, rogue_policy, kill_watchdog, stop_watchdog, kill_agent,
         stop_agent, stop_slurmctld, restart_slurmctld, kill_slurmd, stop_slurmd, kill_slurmstepd, disk_full, slow, request_lost,
-        answer_lost,
+        answer_lost, disk_slow, agent_lies,
     )
 }  # fmt: skip

@@ -1,0 +1,135 @@
+"""Tests of defects fail when the defect is put back, and pass without it.
+
+docs/faults.md lists the defects and their tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from controller.observe import resize
+from controller.profiles.store import ProfileStoreError
+from tests.campaign.verdict.defects import holds, journal, placing
+from tests.campaign.verdict.defects.patches import patched
+from tests.unit.controller.agents.reports import test_storage
+from tests.unit.controller.cycle import test_cycle_burst, test_cycle_held, test_cycle_journal, test_cycle_refused
+from tests.unit.controller.cycle.decision import test_decider_swap
+from tests.unit.controller.daemon.watchdog import test_watchdog
+from tests.unit.controller.observe import test_resize
+from tests.unit.controller.slurm import test_user_holds
+from tests.unit.controller.state import test_journal_damage
+from tests.unit.controller.worlds.world import World
+
+Test = Callable[[Path, pytest.MonkeyPatch], Awaitable[None] | None]
+"""Runs a test of the defect in this folder."""
+
+
+def windows_end_at_a_disk_error() -> AbstractContextManager[None]:
+    """An error of SQLite ends the regular calculation of windows."""
+    return patched(patch("controller.agents.reports.storage.sqlite3", SimpleNamespace(Error=ProfileStoreError)))
+
+
+def swap_cancels_the_call() -> AbstractContextManager[None]:
+    """The old server's channel is closed during the call, and the cancellation of the call counts as that of the caller."""
+    without_task = SimpleNamespace(**vars(asyncio) | {"current_task": lambda: None})
+    return patched(placing.swap_ends_the_controller(), patch("policies.serving.client.asyncio", without_task))
+
+
+def every_size_is_listed() -> AbstractContextManager[None]:
+    """An answer about possible sizes checks each number of GPUs of the cluster."""
+    real = resize._possible_text
+
+    def possible_text(wanted: int, all_gpus: int, may: Callable[[int], bool]) -> str:
+        sizes = [number for number in range(1, all_gpus + 1) if may(number)]
+        return real(wanted, all_gpus, sizes.__contains__)
+
+    return patched(patch.object(resize, "_possible_text", possible_text))
+
+
+def skipping(folder: Path) -> Any:
+    return World(folder, policy="fifo-skip")
+
+
+_CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
+    "overflow": (
+        placing.exponent_overflows,
+        lambda folder, _: test_cycle_refused.test_a_job_refused_for_days_costs_no_cycle(folder),
+    ),
+    "burst": (
+        placing.bursts_are_taken_back,
+        lambda folder, _: test_cycle_burst.test_a_burst_larger_than_a_call_allows_runs_in_the_end(folder, 10),
+    ),
+    "hold-race": (
+        holds.hold_while_placed_dropped,
+        lambda folder, _: test_user_holds.test_a_hold_while_the_job_is_placed(skipping(folder), "pin", after=False),
+    ),
+    "follow-runs": (
+        journal.lost_update_on_a_journal_error,
+        lambda folder, _: test_cycle_journal.test_the_end_of_a_job_is_recorded_in_the_next_cycle(folder),
+    ),
+    "follow-holds": (
+        holds.mark_fails_hold_forgotten,
+        lambda folder, _: test_cycle_held.test_a_change_of_hands_that_was_interrupted_is_finished(
+            skipping(folder), "mark", "lose_request"
+        ),
+    ),
+    "swap": (
+        swap_cancels_the_call,
+        lambda folder, _: test_decider_swap.test_a_swap_during_a_call_ends_nothing_and_the_new_server_decides(
+            "decide", folder
+        ),
+    ),
+    "watchdog": (
+        journal.damaged_journal_ends_watchdog,
+        lambda folder, _: test_watchdog.test_without_a_journal_jobs_are_released_as_they_are(
+            test_watchdog.House(folder), TypeError("unexpected field")
+        ),
+    ),
+    "damaged-journal": (
+        journal.damaged_journal_ends_it,
+        lambda folder, _: (
+            test_journal_damage.test_a_file_that_is_no_database_is_set_aside_and_a_new_one_takes_its_place(
+                folder / "state" / "journal.sqlite"
+            )
+        ),
+    ),
+    "newer-journal": (
+        journal.journal_of_another_version_ends_it,
+        lambda folder, _: test_journal_damage.test_a_file_of_a_newer_version_is_kept_and_taken_over(
+            folder / "state" / "journal.sqlite"
+        ),
+    ),
+    "workout": (windows_end_at_a_disk_error, lambda _, monkeypatch: test_storage.calculates_again(monkeypatch)),
+    "sizes": (
+        every_size_is_listed,
+        lambda _, monkeypatch: test_resize.test_a_size_on_a_huge_cluster_is_judged_without_looking_at_all_of_them(
+            monkeypatch
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+async def test_the_test_of_a_defect_fails_with_the_defect(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect, test = _CASES[name]
+    (tmp_path / "sound").mkdir()
+    with monkeypatch.context() as patches:
+        await _run(test(tmp_path / "sound", patches))  # so that nothing but the defect makes it fail
+    with defect(), pytest.raises((Exception, asyncio.CancelledError, pytest.fail.Exception)):
+        await _run(test(tmp_path, monkeypatch))
+
+
+async def _run(result: Any) -> None:
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,104 @@
+"""Facts about jobs go when Slurm no longer knows the jobs, and not when a snapshot has no news of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings
+from controller.base.events import EventLog
+from controller.cycle.ledger_keeper import LedgerKeeper
+from controller.slurm.client import SlurmJob
+from controller.state.journal import Journal
+from controller.state.ledger import Served
+from tests.unit.controller.examples.build import NOW_S, job, running, snapshot
+
+SETTINGS = ControllerSettings(partitions=("dl",))
+ONE = job("1", raw_id=1)
+OTHER = job("2", raw_id=2)
+TASK = job("7_3", raw_id=9, array_job_id=7)
+UNREAD = frozenset({1, 9})
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "journal.db")) as opened:
+        yield opened
+
+
+def keeper_of(journal: Journal) -> LedgerKeeper:
+    return LedgerKeeper(journal, journal.load_ledger(), EventLog(RealClock()))
+
+
+def know(journal: Journal, *jobs: SlurmJob) -> None:
+    """Write down the own request and the usage of each job, as a controller before would have."""
+    ledger = journal.load_ledger()
+    for known in jobs:
+        ledger.originals[known.key] = known.request
+        ledger.served[known.key] = Served(5.0, 10.0, known.key.submit_time_s)
+    journal.save_jobs(ledger, [known.key for known in jobs])
+
+
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_facts_of_jobs_that_were_not_read_are_kept(journal: Journal, seen_before: bool) -> None:
+    # Given facts on three jobs, which this controller has seen or which one before it has left
+    know(journal, ONE, OTHER, TASK)
+    keeper = keeper_of(journal)
+    if seen_before:
+        keeper.update(snapshot(ONE, OTHER, TASK), SETTINGS)
+    # When a snapshot has no news of two of them, and the third is gone
+    found = keeper.update(snapshot(unread=UNREAD), SETTINGS)
+    # Then only the facts of the third go, and the two are as before
+    assert journal.load_ledger().originals.keys() == {ONE.key, TASK.key}
+    assert set(found.gone) == ({OTHER.key} if seen_before else set())
+    assert keeper.jobs == ({ONE.key: ONE, TASK.key: TASK} if seen_before else {})
+    # and when they are gone too, so are their facts
+    found = keeper.update(snapshot(), SETTINGS)
+    assert set(found.gone) == ({ONE.key, TASK.key} if seen_before else set())
+    assert journal.load_ledger().originals == {}
+
+
+def test_a_task_that_has_started_is_gone_whatever_other_records_were_not_read(journal: Journal) -> None:
+    know(journal, TASK)
+    keeper = keeper_of(journal)
+    keeper.update(snapshot(TASK), SETTINGS)
+    keeper.update(snapshot(replace(TASK, phase=TASK.phase.ENDED, state="COMPLETED", end_time_s=NOW_S)), SETTINGS)
+    keeper.update(snapshot(unread=frozenset({1})), SETTINGS)
+    assert (keeper.jobs, journal.load_ledger().originals) == ({}, {})
+
+
+def test_a_job_that_was_requeued_before_it_was_read_keeps_its_facts(journal: Journal) -> None:
+    know(journal, ONE)
+    keeper = keeper_of(journal)
+    keeper.update(snapshot(unread=UNREAD), SETTINGS)
+    again = replace(ONE, key=ONE.key._replace(submit_time_s=ONE.key.submit_time_s + 50), restarts=1)
+    keeper.update(snapshot(again), SETTINGS)
+    ledger = journal.load_ledger()
+    assert (ledger.originals.keys(), ledger.served[again.key].gpu_s) == ({again.key}, 10.0)
+
+
+def test_a_job_that_ran_on_unread_ends_once(journal: Journal) -> None:
+    keeper = keeper_of(journal)
+    runs = running("1", on={"n1": 2}, raw_id=1)
+    keeper.update(snapshot(runs), SETTINGS)
+    assert keeper.update(snapshot(unread=UNREAD), SETTINGS).gone == ()
+    found = keeper.update(
+        snapshot(replace(runs, phase=runs.phase.ENDED, state="COMPLETED", end_time_s=NOW_S)), SETTINGS
+    )
+    assert [ended.key for ended in found.ended] == [runs.key]
+    assert [run.num_gpus for run in keeper.take_runs()] == [2]
+
+
+def test_a_step_of_a_job_that_was_not_read_stays_open(journal: Journal) -> None:
+    keeper = keeper_of(journal)
+    journal.begin("release", {ONE.key: "", OTHER.key: ""}, NOW_S - 5)
+    keeper.update(snapshot(replace(ONE, held=False), unread=UNREAD), SETTINGS)
+    assert [step.key for step in journal.open_intents()] == [ONE.key]
+    assert [step.outcome for step in journal.intents_of(OTHER.key)] == ["job is gone"]
+    keeper.update(snapshot(ONE), SETTINGS)
+    assert [step.outcome for step in journal.intents_of(ONE.key)] == ["found pending, held"]
