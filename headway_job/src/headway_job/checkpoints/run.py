@@ -206,6 +206,8 @@ class Run:
     def _at_exit(self) -> None:
         """Wait for the writing, as the program may not have called `close`."""
         self._wait(_EXIT_WAIT_S, _OTHERS_WAIT_S if program_is_failing() else None)
+        if os.getpid() == self._pid:
+            self._ranks.end()
 
     def _wait(self, most_s: float, others_s: Optional[float] = None) -> None:
         """Wait for the writing, unless an earlier call has given up."""

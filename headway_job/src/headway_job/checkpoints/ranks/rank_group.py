@@ -6,16 +6,15 @@ A rank that can no longer do so leaves: by `leave`, or by the end of its process
 
 from __future__ import annotations
 
-import ctypes
-import datetime
 import time
 from contextlib import suppress
-from typing import Any, Callable, List, Optional, Protocol, Sequence
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
 from ...hook.save_requests import MAX_PAUSE_S
 from ..errors import Refused
+from .gloo_group import GlooGroup, Operation
 
 _MAX_APART_S = MAX_PAUSE_S + 600.0
 """Ranks end a pause at most MAX_PAUSE_S apart. The ten minutes, torch's own timeout for NCCL, are for what they do besides."""
@@ -50,6 +49,9 @@ class RankGroup(Protocol):
     def settle(self) -> None:
         """Release the groups; all ranks have made their last call."""
 
+    def end(self) -> None:
+        """Let nothing of the groups be freed any more; at the end of the program."""
+
 
 class SingleRank:
     """A run of one process."""
@@ -80,61 +82,8 @@ class SingleRank:
     def settle(self) -> None:
         """Do nothing: there is no group."""
 
-
-class _Group:
-    """A gloo group of our own.
-
-    Invariant: it is destroyed only while no operation is in progress in it. torch would wait for an operation without an answer,
-    which would delay `destroy_process_group` and the end of the process. So an extra reference is held, which neither of them can
-    drop.
-    """
-
-    def __init__(self, dist: Any, most_s: float) -> None:
-        self._dist = dist
-        self._works: List[Any] = []
-        try:
-            self._group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=most_s))
-        except Exception as error:
-            # The host name belongs to no interface, the interface does not exist, or this torch has no gloo.
-            raise Refused(
-                "The ranks cannot connect to each other over gloo, which headway_job.checkpoint uses besides the training's own "
-                f"process group: {error}. Set GLOO_SOCKET_IFNAME, on all ranks, to the network interface over which the nodes "
-                "reach each other, such as eth0."
-            ) from error
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
-        self._held = True
-
-    @property
-    def group(self) -> Any:
-        """The group for torch's calls. Raises RuntimeError after `destroy`, as None would be the training's own group."""
-        if self._group is None:
-            raise RuntimeError("this rank has left")
-        return self._group
-
-    def started(self, work: Any) -> Any:
-        """Note that an operation is in progress, and return it."""
-        self._works = [*self._in_progress(), work]
-        return work
-
-    def release(self) -> bool:
-        """Allow torch to destroy the group, if no operation is in progress; return True if that is so."""
-        if self._held and not self._in_progress():
-            self._works, self._held = [], False
-            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._group))
-        return not self._held
-
-    def destroy(self) -> None:
-        """Destroy the group, which other ranks notice as a rank that is gone. Does nothing during an operation. Never raises."""
-        if self._group is None or not self.release():
-            return
-        group, self._group = self._group, None
-        try:
-            self._dist.destroy_process_group(group)
-        except Exception:
-            pass  # ValueError, AssertionError: the program has destroyed it already
-
-    def _in_progress(self) -> List[Any]:
-        return [work for work in self._works if not work.is_completed()]
+    def end(self) -> None:
+        """Do nothing: there is no group."""
 
 
 class GlooRanks:
@@ -147,8 +96,8 @@ class GlooRanks:
         self._dist = dist
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self._training = _Group(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
-        self._writing = _Group(dist, _WRITING_S)
+        self._training = GlooGroup(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
+        self._writing = GlooGroup(dist, _WRITING_S)
         self._broken = False
         """The last call of `launch` or `result` failed: a gloo group cannot be used after an error."""
 
@@ -159,21 +108,21 @@ class GlooRanks:
         self._broken = True  # unless the call succeeds
         numbers = torch.tensor(list(values), dtype=torch.int64, device="cpu")
         work = self._dist.all_reduce(numbers, self._dist.ReduceOp.MAX, group=self._training.group, async_op=True)
-        launched = numbers, self._training.started(work)
+        launched = numbers, self._training.started(work, [numbers])
         self._broken = False
         return launched
 
     def result(self, launched: Any, most_s: Optional[float] = None) -> List[int]:
         """Wait for the slowest rank's `launch`."""
-        numbers, work = launched
+        numbers, operation = launched
         if most_s is not None:
             until_s = time.monotonic() + most_s
-            while not work.is_completed():
+            while not operation.completed:
                 if time.monotonic() >= until_s:
                     raise TimeoutError(f"the other ranks did not reach this point within {most_s:.0f} s")
                 time.sleep(_POLL_S)
         try:
-            work.wait()
+            operation.wait()
         except RuntimeError:
             self._broken = True
             raise
@@ -182,14 +131,14 @@ class GlooRanks:
 
     def exchange(self, data: bytes) -> List[bytes]:
         """Return each rank's bytes; in the writing thread."""
-        others, work = self._gather(data)
-        work.wait()
+        others, operation = self._gather(data)
+        operation.wait()
         return [bytes(other.tolist()) for other in others]
 
     def begin_exchange(self, data: bytes) -> Callable[[], bool]:
         """Begin an exchange, which needs no Python thread."""
-        _, work = self._gather(data)
-        return lambda: bool(work.is_completed())
+        _, operation = self._gather(data)
+        return operation.drop
 
     def leave(self, *, writing: bool) -> None:
         """Make other ranks' exchanges raise, also those in progress; and their `result`, if they cannot be informed in one."""
@@ -203,12 +152,16 @@ class GlooRanks:
         self._training.release()
         self._writing.release()
 
-    def _gather(self, data: bytes) -> Any:
+    def end(self) -> None:
+        """Keep what gloo's threads may still hold."""
+        self._training.keep()
+        self._writing.keep()
+
+    def _gather(self, data: bytes) -> Tuple[List[Any], Operation]:
         own = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
         others = [torch.empty_like(own) for _ in range(self.world_size)]
-        return others, self._writing.started(
-            self._dist.all_gather(others, own, group=self._writing.group, async_op=True)
-        )
+        work = self._dist.all_gather(others, own, group=self._writing.group, async_op=True)
+        return others, self._writing.started(work, [own, *others])
 
 
 def join_ranks() -> RankGroup:
