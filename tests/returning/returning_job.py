@@ -30,11 +30,18 @@ STUCK_S = 150.0
 
 def main() -> None:
     faulthandler.dump_traceback_later(STUCK_S)
-    name, steps, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rank, world_size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    train(rank, sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    # The model is freed before the groups: DDP would otherwise free the last one, and torch 2.13 then waits, with Python's lock,
+    # for a thread of gloo that may need that lock
+    dist.destroy_process_group()
+
+
+def train(rank: int, name: str, steps: int, pause_s: float) -> None:
+    """Make the steps that are left."""
     times = {"imported_s": IMPORTED_S, "joined_s": time.time()}
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
@@ -59,7 +66,6 @@ def main() -> None:
             if step == run.start and "BEGUN_S" in os.environ:
                 write_start(name, rank, step, times)
     run.close()
-    dist.destroy_process_group()
 
 
 def write_start(name: str, rank: int, step: int, times: dict[str, float]) -> None:

@@ -20,16 +20,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main() -> None:
     """Train to the end, or until the job is stopped."""
-    name, steps, layers, width, compute_s = sys.argv[1], *map(int, sys.argv[2:5]), float(sys.argv[5])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rank, world_size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+    if world_size > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    train(rank, world_size)
+    record(rank, sys.argv[1], "done")
+    if world_size > 1:
+        # After the model is freed: DDP would otherwise free the last group, and torch 2.13 then waits, with Python's lock, for a
+        # thread of gloo that may need that lock
+        dist.destroy_process_group()
+
+
+def train(rank: int, world_size: int) -> None:
+    """Make the steps that are left."""
+    name, steps, layers, width, compute_s = sys.argv[1], *map(int, sys.argv[2:5]), float(sys.argv[5])
     gpus = world_size * len(os.environ["SLURM_STEP_GPUS"].split(","))
     if sys.argv[6:] == ["divided"]:
         compute_s /= gpus
     model: torch.nn.Module = torch.nn.Sequential(*[torch.nn.Linear(width, width, bias=False) for _ in range(layers)])
     if world_size > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=world_size)
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(2, width)
@@ -41,9 +52,6 @@ def main() -> None:
         torch.autograd.backward(model(batch).square().mean())
         optimizer.step()
     run.close()
-    record(rank, name, "done")
-    if world_size > 1:
-        dist.destroy_process_group()
 
 
 def record(rank: int, name: str, line: str) -> None:

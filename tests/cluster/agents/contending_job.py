@@ -25,6 +25,12 @@ def main() -> None:
     torch.manual_seed(0)
     rank, world_size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    train(rank, name, steps, megabytes)
+    dist.destroy_process_group()  # after the model is freed: see returning_job
+
+
+def train(rank: int, name: str, steps: int, megabytes: int) -> None:
+    """Make the steps that are left."""
     layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(megabytes)]  # of a megabyte each
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -40,7 +46,6 @@ def main() -> None:
             optimizer.step()
             ended.write(f"{time.time():.6f}\n")
     run.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
