@@ -14,9 +14,10 @@ import atexit
 import logging
 import os
 import sys
+import threading
 import time
 import zlib
-from typing import Any, Dict, Iterator, Optional, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Union
 
 import torch
 
@@ -97,7 +98,7 @@ class Run:
         """Note that the step with that number is done (counted from 0; by default the one after the last)."""
         self._next = (self._next if number is None else number) + 1
         self._boundary += 1
-        if self._agreement.left:
+        if self._agreement.left or self._is_forked:
             return
         if self._every_steps and self._next % self._every_steps == 0:
             self.trigger.request()
@@ -125,7 +126,7 @@ class Run:
         Call it before torch.distributed is shut down; `steps` calls it. While an exception propagates, as in a `finally`, other
         ranks may never reach their end. Then no save begins, and they are informed.
         """
-        if self._closed:
+        if self._closed or self._is_forked:
             return
         self._closed = True
         self._pauses.close()
@@ -138,6 +139,11 @@ class Run:
         self._wait(max(until_s - time.monotonic(), 0.0), _OTHERS_WAIT_S if raised else None)
         if not self._writer.busy and not self._agreement.left:
             self._ranks.settle()
+
+    @property
+    def _is_forked(self) -> bool:
+        """True in a child of this process, to which neither the run nor the connections to other ranks belong."""
+        return os.getpid() != self._pid
 
     def _exchange(self, *, now: bool) -> None:
         """Save if the ranks agree to. Raises none of our errors: if they cannot agree, the training goes on without checkpoints."""
@@ -206,12 +212,10 @@ class Run:
     def _at_exit(self) -> None:
         """Wait for the writing, as the program may not have called `close`."""
         self._wait(_EXIT_WAIT_S, _OTHERS_WAIT_S if program_is_failing() else None)
-        if os.getpid() == self._pid:
-            self._ranks.end()
 
     def _wait(self, most_s: float, others_s: Optional[float] = None) -> None:
         """Wait for the writing, unless an earlier call has given up."""
-        if os.getpid() == self._pid and not self._given_up and not self._writer.wait(max(most_s, 0.0), others_s):
+        if not self._is_forked and not self._given_up and not self._writer.wait(max(most_s, 0.0), others_s):
             self._given_up = True
             _log.warning("A checkpoint was still being written when the run ended, and will not be complete.")
 
@@ -269,8 +273,20 @@ def checkpoint(
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
     run._restore(loaded, number)
     install_signal_handler(run.trigger)
-    atexit.register(run._at_exit)
+    _call_at_exit(run._at_exit)
     return run
+
+
+def _call_at_exit(function: Callable[[], None]) -> None:
+    """Let Python call it twice at its end: before thread pools refuse new work, which clients of remote stores need, and at last.
+
+    Between the two calls, the program's own threads may still train.
+    """
+    atexit.register(function)
+    try:
+        threading._register_atexit(function)  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):
+        pass  # Python < 3.9, or the main thread has ended
 
 
 def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup) -> None:

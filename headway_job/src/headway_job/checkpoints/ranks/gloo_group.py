@@ -1,30 +1,35 @@
 """A gloo group of our own, and when it and its operations may be freed.
 
-gloo's threads hold an operation for a moment after it is completed. The last one that frees it needs Python's lock (the GIL) for
-its tensors, and a thread that wants the lock while Python ends is ended in the middle of it: then the process aborts, or its end
-hangs. So the end of a run waits until gloo's threads hold nothing.
+gloo's threads hold an operation for a moment after it is completed. A thread that frees its tensors needs Python's lock (the GIL),
+and a thread that waits for the lock while Python ends is ended in the middle of it: then the process aborts, or its end hangs. So
+gloo's threads are never the last to hold a tensor.
 """
 
 from __future__ import annotations
 
 import ctypes
 import datetime
-import time
 from typing import Any, List
+
+import torch
 
 from ..errors import Refused
 
-_POLL_S = 0.005
-_FREED_S = 10.0
-"""Time for gloo's threads to free what is completed, on a node whose CPUs are all busy."""
+_MOST_OPERATIONS = 64
+"""Operations that are kept until gloo's threads have freed them. A group has two threads, and one or two operations in progress."""
 
 
 class Operation:
-    """An operation of a group, and its tensors. Nothing else keeps either of them."""
+    """An operation of a group. Invariant: its tensors are held by this side, in Python and in C++, as long as it exists.
+
+    torch takes Python's lock when the references of C++ to a tensor become one, or none. With a reference of our own, neither
+    happens in a thread of gloo.
+    """
 
     def __init__(self, work: Any, tensors: List[Any]) -> None:
         self._work = work
         self._tensors = tensors
+        self._holders = [_holder(tensor) for tensor in tensors]
 
     @property
     def completed(self) -> bool:
@@ -32,14 +37,11 @@ class Operation:
         return self._work is None or bool(self._work.is_completed())
 
     @property
-    def dropped(self) -> bool:
-        """True once this side has dropped the work; gloo's thread may still hold it."""
-        return self._work is None
-
-    @property
     def freed(self) -> bool:
-        """True once neither side holds the work."""
-        return self.dropped and not any(_is_held(tensor) for tensor in self._tensors)
+        """True once neither this side nor a thread of gloo holds the work. torch < 2.1 cannot say it, so there it is never true."""
+        return self._work is None and all(
+            hasattr(tensor, "_use_count") and tensor._use_count() <= 2 for tensor in self._tensors
+        )
 
     def wait(self) -> None:
         """Wait for all ranks, and drop the work. Raises RuntimeError if a rank is gone."""
@@ -53,7 +55,7 @@ class Operation:
         """Drop the work if the operation is completed; return True if it is."""
         if self.completed:
             self._work = None
-        return self.dropped
+        return self._work is None
 
 
 class GlooGroup:
@@ -68,6 +70,7 @@ class GlooGroup:
         """Create the group, on all ranks. `most_s`: how long an operation waits for the slowest rank. Raises Refused."""
         self._dist = dist
         self._operations: List[Operation] = []
+        """Those that are in progress or not freed. Bound: `_MOST_OPERATIONS`."""
         self._kept = False
         try:
             self._group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=most_s))
@@ -90,15 +93,18 @@ class GlooGroup:
     def started(self, work: Any, tensors: List[Any]) -> Operation:
         """Return the operation that has begun with these tensors."""
         operation = Operation(work, tensors)
-        self._operations = [*(each for each in self._operations if not each.freed), operation]
+        self._operations = [*(each for each in self._operations if not each.freed), operation][-_MOST_OPERATIONS:]
         return operation
 
     def release(self) -> bool:
         """Leave the group to torch's `destroy_process_group`, if no operation is in progress; return True if that is so."""
         if self._group is None:
             return True
-        if self._kept or not all(each.drop() for each in self._operations) or not self._wait_until_freed():
+        if self._kept or not all(each.drop() for each in self._operations):
             return False
+        for operation in self._operations:
+            if not operation.freed:
+                _keep_forever(operation)
         self._operations = []
         group, self._group = self._group, None
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
@@ -115,26 +121,17 @@ class GlooGroup:
             pass  # ValueError, AssertionError: the program has destroyed it already
 
     def keep(self) -> None:
-        """Keep the group and its operations to the end of the process, if the group was not released."""
+        """Keep the group and its operations, also later ones, to the end of the process, if the group was not released."""
         if self._group is not None and not self._kept:
             self._kept = True
-            self._wait_until_freed()
-            _keep_forever(self._operations)
-
-    def _wait_until_freed(self) -> bool:
-        """Wait until gloo's threads have freed what this side has dropped, and return True if they have. It waits for no rank."""
-        until_s = time.monotonic() + _FREED_S
-        while any(each.dropped and not each.freed for each in self._operations):
-            if time.monotonic() >= until_s:
-                return False
-            time.sleep(_POLL_S)
-        return True
+            _keep_forever(self)
 
 
-def _is_held(tensor: Any) -> bool:
-    """Return True if torch's own threads refer to a tensor, too. torch < 2.1 cannot say it."""
-    count = getattr(tensor, "_use_count", None)
-    return count is not None and bool(count() > 1)
+def _holder(tensor: Any) -> Any:
+    """Return a tensor that refers to this one in C++."""
+    holder = torch.empty_like(tensor)
+    holder.grad = tensor
+    return holder
 
 
 def _keep_forever(thing: Any) -> None:

@@ -6,6 +6,8 @@ A rank that can no longer do so leaves: by `leave`, or by the end of its process
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
 from contextlib import suppress
 from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
@@ -49,9 +51,6 @@ class RankGroup(Protocol):
     def settle(self) -> None:
         """Release the groups; all ranks have made their last call."""
 
-    def end(self) -> None:
-        """Let nothing of the groups be freed any more; at the end of the program."""
-
 
 class SingleRank:
     """A run of one process."""
@@ -82,9 +81,6 @@ class SingleRank:
     def settle(self) -> None:
         """Do nothing: there is no group."""
 
-    def end(self) -> None:
-        """Do nothing: there is no group."""
-
 
 class GlooRanks:
     """The ranks of torch.distributed's default group."""
@@ -98,6 +94,8 @@ class GlooRanks:
         self.world_size = dist.get_world_size()
         self._training = GlooGroup(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
         self._writing = GlooGroup(dist, _WRITING_S)
+        self._pid = os.getpid()
+        atexit.register(self._at_exit)
         self._broken = False
         """The last call of `launch` or `result` failed: a gloo group cannot be used after an error."""
 
@@ -132,6 +130,8 @@ class GlooRanks:
     def exchange(self, data: bytes) -> List[bytes]:
         """Return each rank's bytes; in the writing thread."""
         others, operation = self._gather(data)
+        while not operation.completed:
+            time.sleep(_POLL_S)  # not in C++, where the process would abort if the program ends meanwhile
         operation.wait()
         return [bytes(other.tolist()) for other in others]
 
@@ -152,10 +152,11 @@ class GlooRanks:
         self._training.release()
         self._writing.release()
 
-    def end(self) -> None:
-        """Keep what gloo's threads may still hold."""
-        self._training.keep()
-        self._writing.keep()
+    def _at_exit(self) -> None:
+        """Keep what gloo's threads may still hold: after the end of Python they could not free it."""
+        if os.getpid() == self._pid:
+            self._training.keep()
+            self._writing.keep()
 
     def _gather(self, data: bytes) -> Tuple[List[Any], Operation]:
         own = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
