@@ -23,6 +23,8 @@ class JobChanges:
     new: tuple[SlurmJob, ...] = ()
     started: tuple[SlurmJob, ...] = ()
     ended: tuple[SlurmJob, ...] = ()
+    unseen: tuple[SlurmJob, ...] = ()
+    """Those of `ended` that waited in the snapshot before: their run began and ended between the two. They are not in `started`."""
     requeued: tuple[tuple[SlurmJob, SlurmJob], ...] = ()
     """Each job as it was and as it is now: same job id, and more restarts or, in a second step, a new identity."""
     gone: tuple[JobKey, ...] = field(default=())
@@ -58,7 +60,15 @@ def changes(
             started.append(job)
         if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
             ended.append(job)
-    return JobChanges(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
+    unseen = tuple(job for job in ended if before[job.key].phase is Phase.PENDING and _has_run(job))
+    return JobChanges(tuple(new), tuple(started), tuple(ended), unseen, tuple(requeued), tuple(gone))
+
+
+def _has_run(job: SlurmJob) -> bool:
+    """Return whether an ended job has run. One that is cancelled in the queue starts and ends at that time for Slurm, and has no
+    nodes (measured on 22.05).
+    """
+    return bool(job.allocated) or run_time_s(job, 0.0) > 0.0
 
 
 def _is_a_later_run(job: SlurmJob, former: SlurmJob, may_be_same: Callable[[SlurmJob, JobKey], bool]) -> bool:

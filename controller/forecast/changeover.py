@@ -57,7 +57,8 @@ class Changeovers:
             if job.end_time_s is not None and job.start_time_s is not None and job.end_time_s > job.start_time_s
         ]
         self._add(self._free_s, [(end_s, now_s) for end_s in ends_s])
-        starts_s = [(self._decided.pop(job.key, None), job.start_time_s) for job in changes.started]
+        started = (*changes.started, *changes.unseen)
+        starts_s = [(self._decided.pop(job.key, None), job.start_time_s) for job in started]
         self._add(self._start_s, [(at_s, to_s) for at_s, to_s in starts_s if at_s is not None and to_s is not None])
         standings = observation.standings
         self._decided = {

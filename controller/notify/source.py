@@ -38,7 +38,7 @@ class NotificationSource:
         """Send what has changed since the cycle before: a listener of the controller."""
         first, self._first = self._first, False
         time_s = result.observation.snapshot.time_s
-        for job in () if first else result.changes.started:
+        for job in () if first else (*result.changes.started, *result.changes.unseen):
             self._notify(self._start_of(job), job, time_s)
         for job in result.changes.ended:
             self._notify(JobEvent.ENDED, job, time_s)

@@ -34,7 +34,7 @@ class WaitMetrics:
 
     def on_cycle(self, result: CycleResult) -> None:
         """Count the jobs that have started since the cycle before."""
-        started = [job for job in result.changes.started if not job.restarts]
+        started = [job for job in (*result.changes.started, *result.changes.unseen) if not job.restarts]
         if not started:
             return
         view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)

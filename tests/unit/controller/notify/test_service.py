@@ -115,7 +115,7 @@ def test_a_real_controller_notifies_a_server_and_a_program_and_serves_the_counts
     # Given a controller with its emulated Slurm, on which a job starts by itself
     (folder / "cluster.toml").write_text(
         '[[nodes]]\nnames = "n[1-2]"\ngpus = 8\n[[partitions]]\nname = "dl"\n'
-        "[[jobs]]\nat_s = 2\nduration_s = 3\nnodes = 1\ngpus = 4\n"
+        "[[jobs]]\nat_s = 6\nduration_s = 6\nnodes = 1\ngpus = 4\n"
     )
     program = folder / "notify"
     program.write_text(f"#!/bin/sh\ncat >>{folder}/got; echo >>{folder}/got\n")

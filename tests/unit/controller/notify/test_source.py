@@ -69,6 +69,20 @@ async def test_a_job_starts_and_ends(world: ControllerWorld) -> None:
     assert sent[1].text.endswith("has ended: COMPLETED")
 
 
+async def test_a_job_that_runs_between_two_cycles_starts_and_ends(world: ControllerWorld) -> None:
+    sent = listening(world)
+    await world.turn()
+    short, cancelled = world.sbatch(3.0, gpus_per_node=8), world.sbatch(20.0, gpus_per_node=8)
+    await world.turn()
+    assert not sent
+    # one job is over, and the other one is cancelled before it starts, when the controller looks again
+    world.slurm.cancel(cancelled.job_id)
+    await world.clock.advance(30.0)
+    await world.turn()
+
+    assert words(sent) == [(short.job_id, "started"), (short.job_id, "ended"), (cancelled.job_id, "ended")]
+
+
 async def test_a_job_that_is_preempted_and_moved(world: ControllerWorld) -> None:
     sent = listening(world)
     await world.turn()

@@ -53,6 +53,16 @@ async def test_the_wait_of_a_job_counts_once_when_it_starts(world: ControllerWor
     assert registry.get_sample_value("headway_longest_wait_seconds") == 0
 
 
+async def test_a_job_that_runs_between_two_cycles_counts(world: ControllerWorld) -> None:
+    registry = make_registry(world)
+    await world.turn()
+    world.sbatch(3.0, gpus_per_node=8)
+    await world.turn()
+    await world.clock.advance(30.0)
+    await world.turn()
+    assert waits(registry)["8"][0] == 1
+
+
 async def test_a_job_that_had_started_before_the_controller_does_not_count_again(world: ControllerWorld) -> None:
     make_registry(world)
     world.sbatch(600, gpus_per_node=1)
