@@ -16,7 +16,7 @@ from controller.observe.eligible_nodes import ANYWHERE, EligibleNodes, Mask, Uns
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
 from controller.observe.shape import JobShape, shape_of
-from controller.observe.user_options import read_user_options
+from controller.observe.user_options import MOST_GPUS, read_user_options
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.slurm.priorities.formula import Owner
 from controller.state.ledger import Ledger
@@ -121,6 +121,8 @@ class Nodes:
 _NUMBERS = re.compile(r"\d+")
 _SLACK = 1e-6
 _MOST_KEPT = 500
+_LEAST_BY_GPU, _MOST_BY_GPU = 1e-6, 1e15
+"""CPUs or MiB by GPU that messages may have, beside 0. Less limits no placement, and no node has more."""
 
 
 def job_row(
@@ -162,7 +164,7 @@ def job_row(
         order=_order(job, ledger),
         owner_and_name=(job.user, job.name),
         static=_static(
-            job, request, shape or _shape_allocated(job), node_set, nodes, ledger.originals.get(job.key, job.request)
+            job, request, _shown_shape(job, shape), node_set, nodes, ledger.originals.get(job.key, job.request)
         ),
         occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
@@ -248,7 +250,17 @@ def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: JobShape) -> tuple[
     if job.exclusive:
         return 0.0, 0.0
     cpus = max(request.num_cpus, request.num_tasks)
-    return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
+    return _by_gpu(cpus, shape), _by_gpu(_memory_mib(request, shape), shape)
+
+
+def _by_gpu(amount: float, shape: JobShape) -> float:
+    each = amount / shape.num_gpus
+    return 0.0 if each < _LEAST_BY_GPU else min(each, _MOST_BY_GPU)
+
+
+def _shown_shape(job: SlurmJob, shape: JobShape | None) -> JobShape:
+    """Return the shape that policies see: that of the allocation if the request never fits, or exceeds every cluster."""
+    return _shape_allocated(job) if shape is None or shape.num_gpus > MOST_GPUS else shape
 
 
 def _shape_allocated(job: SlurmJob) -> JobShape:

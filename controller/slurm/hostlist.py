@@ -18,9 +18,9 @@ _MOST_KEPT = 2_000_000
 """Maximum number of names and numbers in all kept results together: some 150 MB at most."""
 _MOST_TASKS = 4_000_001
 """The largest MaxArraySize that Slurm accepts."""
-_MOST_CPUS = 1 << 16
+MOST_CPUS = 1 << 16
 """Slurm counts a node's CPUs in 16 bits."""
-_MOST_INDICES = 4096
+MOST_NODE_GPUS = 4096
 """More GPUs than any node has for Slurm, MIG instances included."""
 _MOST_DIGITS = 18
 
@@ -70,7 +70,7 @@ def expand_indices(text: str) -> tuple[int, ...]:
 @lru_cache(maxsize=4096)
 def cpu_count(text: str) -> int:
     """Return the number of CPUs in "0-3,8"; 0 for an empty text. Raises SlurmReplyError, also for more than a node can have."""
-    return len(_numbers(text, _MOST_CPUS, "CPUs of a node")) if text else 0
+    return len(_numbers(text, MOST_CPUS, "CPUs of a node")) if text else 0
 
 
 @lru_cache(maxsize=4096)
@@ -79,7 +79,7 @@ def gpu_mask(text: str) -> int:
 
     Raises SlurmReplyError, also for indices that no node has. With MIG a node may have more than MOST_GPUS GPUs.
     """
-    indices = frozenset(_numbers(text, _MOST_INDICES, "GPUs of a node")) if text else frozenset()
+    indices = frozenset(_numbers(text, MOST_NODE_GPUS, "GPUs of a node")) if text else frozenset()
     return sum(1 << index for index in indices) if max(indices, default=0) < MOST_GPUS else 0
 
 

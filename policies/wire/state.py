@@ -132,7 +132,7 @@ def state_digest(state: ClusterState) -> str:
             if isinstance(value, np.ndarray):
                 digest.update(_canonical(value))
             else:
-                digest.update("\0".join(value).encode())
+                digest.update(_readable("\0".join(value)).encode())
     digest.update(f"\nnode_sets {len(state.node_sets)}\n".encode())
     digest.update(np.packbits(state.node_sets).tobytes())
     if state.gpu_layouts:

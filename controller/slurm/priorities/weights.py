@@ -10,6 +10,8 @@ from controller.base.errors import SlurmReplyError
 from controller.slurm.scontrol.values import duration_s
 
 MULTIFACTOR = "priority/multifactor"
+_MOST = 2.0**64
+"""Larger weights are none: priorities must be finite. Slurm keeps them in 32 bits, those of resources as 64-bit floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ def _tres(text: str) -> dict[str, float]:
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise SlurmReplyError(f"{name} is not a number: {text[:80]!r}") from None
+        found = math.nan
+    if not abs(found) <= _MOST:
+        raise SlurmReplyError(f"{name} is not a number: {text[:80]!r}")
+    return found

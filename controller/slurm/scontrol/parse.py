@@ -20,7 +20,7 @@ from functools import lru_cache
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import JobKey, NodeShare, Phase, SlurmJob
-from controller.slurm.hostlist import cpu_count, expand_indices, expand_nodes, gpu_mask
+from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, cpu_count, expand_indices, expand_nodes, gpu_mask
 from controller.slurm.records import JobRecord
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
@@ -220,7 +220,7 @@ def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShar
     if not groups:
         return _shares_by_total(fields)
     shares = tuple(
-        NodeShare(node, *_gpus_allocated(gres), cpu_count(cpu_ids), values.whole(memory))
+        NodeShare(node, *_gpus_allocated(gres), cpu_count(cpu_ids), _memory_mib(memory))
         for nodes, cpu_ids, memory, gres in groups
         for node in expand_nodes(nodes)
     )
@@ -236,7 +236,12 @@ def _gpus_allocated(gres: str) -> tuple[int, int]:
     for number, indices in _SHARE_GPUS.findall(gres):
         total += values.whole(number)
         mask |= gpu_mask(indices)
+    values.within(total, MOST_NODE_GPUS, gres)
     return total, mask if mask.bit_count() == total else 0
+
+
+def _memory_mib(text: str) -> int:
+    return values.within(values.whole(text), values.MOST_MIB, text)
 
 
 def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
@@ -250,7 +255,12 @@ def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
     gpus = values.gpus(fields.get("JOB_GRES", "")).count or values.whole(tres.get("gres/gpu", "0"))
     cpus = values.whole(tres.get("cpu", "0"))
     memory_mib = values.size_mib(tres.get("mem", "0")) or 0
-    share = (-(-gpus // count), 0, -(-cpus // count), -(-memory_mib // count))
+    share = (
+        values.within(-(-gpus // count), MOST_NODE_GPUS, alloc),
+        0,
+        values.within(-(-cpus // count), MOST_CPUS, alloc),
+        values.within(-(-memory_mib // count), values.MOST_MIB, alloc),
+    )
     return tuple(NodeShare(node, *share) for node in nodes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from controller.base.errors import SlurmReplyError
 from controller.base.text import clip
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
-from controller.slurm.hostlist import NODE_NAME, expand_nodes
+from controller.slurm.hostlist import MOST_CPUS, MOST_NODE_GPUS, NODE_NAME, expand_nodes
 from controller.slurm.scontrol import values
 from controller.slurm.scontrol.clockface import Clockface
 
@@ -85,6 +85,7 @@ def parse_node(text: str) -> SlurmNode:
         raise SlurmReplyError(f"not the name of a node: {clip(text)}")
     try:
         gpus = values.gpus(fields["Gres"])
+        cpus = fields.get("CPUEfctv") or fields["CPUTot"]
         state = fields["State"]
         reserved_mib = values.size_mib(fields.get("MemSpecLimit", "0")) or 0
         reason = _reason(text)
@@ -93,9 +94,9 @@ def parse_node(text: str) -> SlurmNode:
             name=fields["NodeName"],
             state=state,
             available=registered and node_is_available(state),
-            gpus=gpus.count,
+            gpus=values.within(gpus.count, MOST_NODE_GPUS, fields["Gres"]),
             gpu_type=gpus.type,
-            cpus=values.whole(fields.get("CPUEfctv") or fields["CPUTot"]),
+            cpus=values.within(values.whole(cpus), MOST_CPUS, cpus),
             memory_mib=max(values.whole(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
@@ -118,13 +119,14 @@ def _reason(text: str) -> str:
 def parse_partition(text: str) -> SlurmPartition:
     """Return the partition of one line of `show partition`. Raises SlurmReplyError."""
     fields = _fields(text, "PartitionName")
+    tier = fields.get("PriorityTier", "1")
     try:
         return SlurmPartition(
             name=fields["PartitionName"],
             nodes=frozenset(expand_nodes(values.plain(fields.get("Nodes", "")))),
             up=fields["State"] == "UP",
             max_time_s=values.duration_s(fields["MaxTime"]),
-            priority_tier=values.whole(fields.get("PriorityTier", "1")),
+            priority_tier=values.within(values.whole(tier), values.MOST_TIER, tier),
             priority_job_factor=values.whole(fields.get("PriorityJobFactor", "1")),
             preempt_mode=fields.get("PreemptMode", ""),
             min_nodes=values.whole(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,10 @@ _UNITS_MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0*
 _COUNT_UNITS = {"K": 1024, "M": 1024**2}
 _MOST = 1 << 53
 """Up to here floating-point numbers are exact, and quotients of two numbers fit into 64 bits."""
+MOST_TIER = (1 << 16) - 1
+"""Slurm keeps the tiers of partitions in 16 bits."""
+MOST_MIB = 1 << 40
+"""More memory than any node has, MiB: sums over millions of jobs fit into 64 bits."""
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _UNLIMITED = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NONE", "N/A"})
 _INDEX_TYPE = re.compile(r"g\d+")
@@ -37,7 +40,7 @@ def duration_s(text: str) -> float | None:
         raise SlurmReplyError(f"not a duration: {text[:80]!r}")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     found = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if math.isinf(found):
+    if found > _MOST:
         raise SlurmReplyError(f"not a duration: {text[:80]!r}")
     return found
 
@@ -67,9 +70,15 @@ def whole(text: str) -> int:
         raise SlurmReplyError(f"not a number: {text[:80]!r}") from None
 
 
-def _bounded(number: int, text: str) -> int:
-    if abs(number) > _MOST:
+def within(number: int, most: int, text: str) -> int:
+    """Return the number, which stands in that text, if it is from 0 to `most`. Raises SlurmReplyError."""
+    if not 0 <= number <= most:
         raise SlurmReplyError(f"a number that no cluster has: {text[:80]!r}")
+    return number
+
+
+def _bounded(number: int, text: str) -> int:
+    within(abs(number), _MOST, text)
     return number
 
 
