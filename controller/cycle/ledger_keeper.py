@@ -139,7 +139,7 @@ class LedgerKeeper:
         for former, job in found.requeued:
             if job.restarts > former.restarts:
                 self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed again")
-        for job in found.started:
+        for job in (*found.started, *found.unseen):
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)
         for job in found.ended:

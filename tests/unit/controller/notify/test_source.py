@@ -81,6 +81,9 @@ async def test_a_job_that_runs_between_two_cycles_starts_and_ends(world: Control
     await world.turn()
 
     assert words(sent) == [(short.job_id, "started"), (short.job_id, "ended"), (cancelled.job_id, "ended")]
+    # and the log of events has the same
+    logged = [(event.job_id, event.kind) for event in world.events.recent() if event.kind in {"started", "ended"}]
+    assert sorted(logged) == sorted(words(sent))
 
 
 async def test_a_job_that_is_preempted_and_moved(world: ControllerWorld) -> None:

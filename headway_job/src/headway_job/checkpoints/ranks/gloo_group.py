@@ -104,7 +104,7 @@ class GlooGroup:
             return False
         for operation in self._operations:
             if not operation.freed:
-                _keep_forever(operation)
+                _keep_forever(operation)  # some hundred bytes: its thread may come to it only after the end of Python
         self._operations = []
         group, self._group = self._group, None
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
