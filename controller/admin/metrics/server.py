@@ -166,7 +166,7 @@ class _Handler(WSGIRequestHandler):
         """Parse the head of the request. From then on the connection keeps its place."""
         complete = super().parse_request()
         if complete:
-            self.server.places.has_asked(self.request)  # type: ignore[attr-defined] - a MetricsServer
+            self.server.places.has_asked(self.request)  # type: ignore[attr-defined]  # a MetricsServer
         return complete
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - of the base class

@@ -20,7 +20,8 @@ def test_a_number_that_passes_to_another_file_is_let_go(monkeypatch: pytest.Monk
     ):
         ended, stays = listener.accept()[0], listener.accept()[0]
         assert ended.getpeername() == first.getsockname()
-        number, duplicate, passed = ended.fileno(), os.dup, []
+        number, duplicate = ended.fileno(), os.dup
+        passed: list[int] = []
 
         def late(file: int) -> int:
             if file == number and not passed:
