@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import socket
 from pathlib import Path
 
@@ -10,10 +9,12 @@ import structlog
 
 from nodeagent.config import AgentSettings, load_settings
 from nodeagent.daemon import NodeAgent, build_agent, stop_signals
+from nodeagent.telemetry.driver_minors import DriverMinors
 from nodeagent.telemetry.topology import read_topology
 from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.endpoint import codec_for_all, parse_endpoint
 from nodeagent.uplink.stream import StreamSettings
+from nodeagent.wire.report import Topology
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.version import VERSION
@@ -45,5 +46,9 @@ def controller_reporter(settings: AgentSettings, agent: NodeAgent) -> Controller
     stream = StreamSettings(
         settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file
     )
-    topology = functools.partial(read_topology, nics=settings.nics)
-    return ControllerReporter(stream, settings.node_name, VERSION, topology, agent, codec)
+    minors = DriverMinors()
+
+    def topology() -> Topology:
+        return read_topology(nics=settings.nics, minors=minors.known)
+
+    return ControllerReporter(stream, settings.node_name, VERSION, topology, agent, codec, prepare=minors.refresh)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from starlette.applications import Starlette
 
 from controller.base.errors import ConfigurationError
 from controller.web.app import make_app
+from controller.web.impatient import ImpatientProtocol
 from controller.web.settings import ListenAddress, WebSettings, load_settings
 from controller.web.tokens import read_tokens
 from policies.errors import ListenError
@@ -47,19 +49,24 @@ async def run_web(path: Path) -> None:
     settings = checked(path)
     set_up_logging(settings.log_level, settings.log_format)
     tokens = {} if settings.token_file is None else read_tokens(settings.token_file)
-    config = uvicorn.Config(
-        make_app(settings, tokens), proxy_headers=False, server_header=False, access_log=False, log_config=None, lifespan="off",
-        limit_concurrency=_MOST_AT_ONCE, timeout_keep_alive=15, timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=_MOST_HEADER, http="h11", ws="none",
-    )  # fmt: skip
+    server = _Server(server_config(make_app(settings, tokens)))
     listener = listen(settings.address)
     try:
-        await _serve(_Server(config), listener, settings)
+        await _serve(server, listener, settings)
     finally:
         listener.close()
         if settings.address.path is not None:
             remove(settings.address.path)
     log.info("stopped")
+
+
+def server_config(app: Starlette, most_at_once: int = _MOST_AT_ONCE) -> uvicorn.Config:
+    """Return the configuration of the web server: limits for each connection, and on their number."""
+    return uvicorn.Config(
+        app, proxy_headers=False, server_header=False, access_log=False, log_config=None, lifespan="off",
+        limit_concurrency=most_at_once, timeout_keep_alive=15, timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=_MOST_HEADER, http=ImpatientProtocol, ws="none",
+    )  # fmt: skip
 
 
 class _Server(uvicorn.Server):

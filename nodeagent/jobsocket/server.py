@@ -168,7 +168,7 @@ class JobSocket:
         """Take over a new connection, or return why it is refused."""
         peer, now_ns = peer_of(sock), self._clock_ns()
         if (reason := self._admission.refusal(peer.uid, now_ns / 1e9)) is not None:
-            return reason
+            return f"{reason} (uid {peer.uid})"
         pidfd = open_pidfd(sock, peer)
         try:
             process = self._identify.identify(peer, pidfd)

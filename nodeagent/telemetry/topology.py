@@ -1,9 +1,9 @@
-"""The hardware of a node, read from /sys."""
+"""The hardware of a node, read from /sys. Nothing here asks the GPU driver, which may hang: see driver_minors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,20 +11,25 @@ from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.network import interfaces
 from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode, Topology
 
+_PCI = "sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
-_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
-def read_topology(root: Path = Path("/"), nics: Sequence[str] = ()) -> Topology:
-    """Read sockets, NUMA nodes, GPUs and interfaces below `root`. What cannot be read is None or missing."""
+def read_topology(
+    root: Path = Path("/"), nics: Sequence[str] = (), minors: Mapping[str, int] | None = None
+) -> Topology:
+    """Read sockets, NUMA nodes, GPUs and interfaces below `root`. What cannot be read is None or missing.
+
+    `minors`: N of /dev/nvidiaN by PCI address, as far as it is known.
+    """
     system = root / "sys/devices/system"
     cpus = _online(system / "cpu/online")
     return Topology(
         sockets=_sockets(system / "cpu", cpus),
         cpus=len(cpus) or None,
         numa_nodes=_numa_nodes(system / "node"),
-        gpus=_gpus(root),
+        gpus=_gpus(root, minors or {}),
         nics=tuple(
             NicDevice(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in interfaces(root / "sys", nics)
         ),
@@ -56,12 +61,17 @@ def _memory_bytes(path: Path) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def _gpus(root: Path) -> tuple[GpuDevice, ...]:
+def gpu_addresses(root: Path = Path("/")) -> tuple[str, ...]:
     """Return the display and 3D controllers of NVIDIA by bus address, which is also the order of the driver."""
-    found = []
-    for device in sysfs.folders(root / "sys/bus/pci/devices"):
-        if sysfs.text(device / "vendor") == _NVIDIA and (sysfs.text(device / "class") or "").startswith(_DISPLAY_CLASS):
-            information = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
-            minor = _MINOR.search(information)
-            found.append(GpuDevice(device.name, int(minor[1]) if minor else None, sysfs.numa_node(device)))
-    return tuple(found)
+    return tuple(
+        device.name
+        for device in sysfs.folders(root / _PCI)
+        if sysfs.text(device / "vendor") == _NVIDIA and (sysfs.text(device / "class") or "").startswith(_DISPLAY_CLASS)
+    )
+
+
+def _gpus(root: Path, minors: Mapping[str, int]) -> tuple[GpuDevice, ...]:
+    return tuple(
+        GpuDevice(address, minors.get(address), sysfs.numa_node(root / _PCI / address))
+        for address in gpu_addresses(root)
+    )

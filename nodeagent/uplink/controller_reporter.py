@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -58,8 +58,9 @@ class ControllerReporter:
         agent: CommandHandler,
         codec: CredentialCodec | None,
         outbox: Outbox | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`topology` is called at every dial. Raises EndpointError if the address may not be used."""
+        """At every dial `prepare` is awaited, and then `topology` called. Raises EndpointError if the address may not be used."""
         self._node = node
         self._version = version
         self._topology = topology
@@ -67,7 +68,9 @@ class ControllerReporter:
         self._rows = RowGuard("rows of jobs for the controller")
         self._history = JobHistory(self._rows)
         self._outbox = Outbox() if outbox is None else outbox
-        self._stream = ControllerStream(settings, self._hello, self._outbox, self._command, self._settings, codec)
+        self._stream = ControllerStream(
+            settings, self._hello, self._outbox, self._command, self._settings, codec, prepare=prepare
+        )
 
     @property
     def status(self) -> StreamStatus:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,9 +97,11 @@ class ControllerStream:
         codec: CredentialCodec | None = None,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`hello` describes the node, and is called at every dial; run and time are filled in here. Callbacks must not wait.
 
+        `prepare` is awaited before each call of `hello`, for facts that must be waited for; it has a time limit of its own.
         Without `codec` only Unix sockets and loopback addresses are dialled. Raises EndpointError.
         """
         self._settings = settings
@@ -112,6 +114,7 @@ class ControllerStream:
         self._reasons: dict[int, str] = {}
         """Reason of the last end by address: each is logged when it changes. Bound: the addresses of the settings."""
         self._hello = hello
+        self._prepare = prepare
         self._outbox = outbox
         self._on_command = on_command
         self._on_settings = on_settings
@@ -160,6 +163,8 @@ class ControllerStream:
 
     async def _stream(self) -> None:
         """Run one stream until it ends, which is always by an exception."""
+        if self._prepare is not None:
+            await self._prepare()
         hello = self._hello()
         hello.run_id, hello.time_s = self._outbox.run_id, self._now()
         body = agent_pb2.AgentBody(hello=hello).SerializeToString()

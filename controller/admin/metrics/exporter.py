@@ -6,17 +6,19 @@ The exporter answers every caller that can reach it, so it listens on loopback; 
 from __future__ import annotations
 
 import ipaddress
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from controller.admin.metrics.agent_metrics import AgentMetrics
 from controller.admin.metrics.controller_metrics import ControllerMetrics
 from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.metrics.notification_metrics import NotificationMetrics
 from controller.admin.metrics.preemption_metrics import PreemptionMetrics
+from controller.admin.metrics.server import MetricsServer
 from controller.admin.metrics.wait_metrics import WaitMetrics
 from controller.base.errors import ConfigurationError
 from controller.contention.measurement import Measurement
@@ -58,13 +60,15 @@ def serve_metrics(
     host, port = parse_metrics_address(address)
     registry = make_registry(controller, measurement, receivers)
     try:
-        server, thread = start_http_server(port, host, registry)
+        server = MetricsServer(host, port, registry)
     except OSError as error:
         raise ConfigurationError(
             f'metrics_address: cannot listen on {address}: {error.strerror or error}; give another port, or "" for none'
         ) from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
-        yield int(server.server_port)
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()

@@ -10,8 +10,9 @@ import asyncio
 import ipaddress
 import os
 import socket
+import stat
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
@@ -62,43 +63,75 @@ class Connections:
 
     def close_excess(self, agents: Collection[End]) -> dict[str, int]:
         """Close excess connections. Returns the number of closed connections of each machine."""
-        found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        for name in _files():
-            for number, end in self._ends(name):
-                if end not in agents:
-                    found[end[0]].append((number, name))
+        found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for file in _files():
+            connection = self._connection(file)
+            if connection is not None and connection[1] not in agents:
+                inode, end = connection
+                found[end[0]].append((inode, file))
         cut = {}
         for host, connections in found.items():
-            # Socket numbers rise, and the newest connection may be an agent that is just connecting.
+            # The inodes of sockets rise, and the newest connection may be an agent that is just connecting.
             oldest = sorted(connections)[: -self._most_a_host]
-            done = sum(self._cut(name, number) for number, name in oldest)
+            done = sum(_cut(file, inode) for inode, file in oldest)
             if done:
                 cut[host] = done
         return cut
 
-    def _ends(self, name: str) -> Iterator[tuple[int, End]]:
-        """Yield the socket number and the remote address of that file, if it is a connection to our port."""
-        with suppress(OSError):  # closed meanwhile, not a socket, or not connected
-            if not str((_FILES / name).readlink()).startswith("socket:"):
-                return
-            with socket.socket(fileno=os.dup(int(name))) as held:
-                if held.family in {socket.AF_INET, socket.AF_INET6} and held.getsockname()[1] == self._port:
-                    host, port = held.getpeername()[:2]
-                    yield os.fstat(held.fileno()).st_ino, (_plain(host), port)
+    def _connection(self, file: int) -> tuple[int, End] | None:
+        """Return the inode and the remote address of that file; None if it is no connection to our port.
 
-    def _cut(self, name: str, number: int) -> bool:
-        """Close that connection, if the file is still the socket that was examined. gRPC then frees it."""
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as held:
-            if os.fstat(held.fileno()).st_ino == number:
-                held.shutdown(socket.SHUT_RDWR)
-                return True
-        return False
+        The file is not duplicated, and stays open: a duplicate of whatever has the number by then would have to be closed, and
+        with it the process would lose its locks on that file, such as those of SQLite.
+        """
+        with suppress(OSError):  # closed meanwhile, or not connected
+            inode = _socket_inode(file)
+            if inode is None:
+                return None
+            borrowed = socket.socket(fileno=file)
+            try:
+                if borrowed.family in {socket.AF_INET, socket.AF_INET6} and borrowed.getsockname()[1] == self._port:
+                    host, port = borrowed.getpeername()[:2]
+                    return (inode, (_plain(host), port)) if _socket_inode(file) == inode else None
+            finally:
+                borrowed.detach()
+        return None
 
 
-def _files() -> list[str]:
+def _cut(file: int, inode: int) -> bool:
+    """Close that connection, if the file is still the socket that was examined. gRPC then frees it.
+
+    The duplicate that this needs belongs to no other object, and is closed exactly once.
+    """
+    with suppress(OSError):
+        if _socket_inode(file) != inode:
+            return False
+        duplicate = os.dup(file)
+        try:
+            # Another file may have got the number before it was duplicated.
+            if _socket_inode(duplicate) != inode:
+                return False
+            borrowed = socket.socket(fileno=duplicate)
+            try:
+                borrowed.shutdown(socket.SHUT_RDWR)
+            finally:
+                borrowed.detach()
+            return True
+        finally:
+            os.close(duplicate)
+    return False
+
+
+def _socket_inode(file: int) -> int | None:
+    """Return the inode of an open socket, which no other has; None if the file is something else. Raises OSError."""
+    found = os.fstat(file)
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else None
+
+
+def _files() -> list[int]:
     """Return the numbers of this process's open files."""
     with os.scandir(_FILES) as found:
-        return [each.name for each in found]
+        return [int(each.name) for each in found]
 
 
 def _plain(host: str) -> str:

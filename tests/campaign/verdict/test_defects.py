@@ -18,16 +18,20 @@ import pytest
 
 from controller.observe import resize
 from controller.profiles.store import ProfileStoreError
-from tests.campaign.verdict.defects import holds, journal, placing
+from tests.campaign.verdict.defects import agents, holds, journal, placing
 from tests.campaign.verdict.defects.patches import patched
 from tests.unit.controller.agents.reports import test_storage
 from tests.unit.controller.cycle import test_cycle_burst, test_cycle_held, test_cycle_journal, test_cycle_refused
 from tests.unit.controller.cycle.decision import test_decider_swap
 from tests.unit.controller.daemon.watchdog import test_watchdog
 from tests.unit.controller.observe import test_resize
+from tests.unit.controller.preempt import test_preemptibility
 from tests.unit.controller.slurm import test_user_holds
 from tests.unit.controller.state import test_journal_damage
 from tests.unit.controller.worlds.world import World
+from tests.unit.nodeagent.jobsocket import test_registry
+from tests.unit.nodeagent.jobsocket.node import Node
+from tests.unit.nodeagent.uplink import test_encode
 
 Test = Callable[[Path, pytest.MonkeyPatch], Awaitable[None] | None]
 """Runs a test of the defect in this folder."""
@@ -53,6 +57,14 @@ def every_size_is_listed() -> AbstractContextManager[None]:
         return real(wanted, all_gpus, sizes.__contains__)
 
     return patched(patch.object(resize, "_possible_text", possible_text))
+
+
+def sound() -> Any:
+    """Return the tests of sound checkpoints, which need torch."""
+    pytest.importorskip("torch")
+    from tests.unit.headway_job.checkpoints import test_sound_checkpoints
+
+    return test_sound_checkpoints
 
 
 def skipping(folder: Path) -> Any:
@@ -114,6 +126,32 @@ _CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
         lambda _, monkeypatch: test_resize.test_a_size_on_a_huge_cluster_is_judged_without_looking_at_all_of_them(
             monkeypatch
         ),
+    ),
+    "claimed-ranks": (
+        agents.claimed_ranks_are_enumerated,
+        lambda *_: test_preemptibility.test_a_world_size_that_a_job_claims_costs_no_memory(),
+    ),
+    "claimed-steps": (
+        agents.claimed_steps_add_up,
+        lambda *_: test_registry.test_programs_that_claim_many_steps_one_after_the_other_never_claim_too_many(Node()),
+    ),
+    "bad-row": (
+        agents.one_bad_row_costs_all,
+        lambda *_: test_encode.test_a_job_that_cannot_be_encoded_costs_no_other_job_its_message(),
+    ),
+    "bad-measurement": (
+        agents.one_bad_row_costs_all,
+        lambda _, monkeypatch: test_registry.test_a_row_that_cannot_be_made_costs_no_other_job_its_row(
+            Node(), monkeypatch
+        ),
+    ),
+    "loading": (
+        agents.errors_of_loading_are_damage,
+        lambda folder, _: sound().test_an_intact_checkpoint_that_cannot_be_loaded_is_refused_and_stays(folder),
+    ),
+    "later-format": (
+        agents.later_formats_are_damage,
+        lambda folder, _: sound().test_a_manifest_of_a_later_format_is_refused_and_stays(folder),
     ),
 }
 

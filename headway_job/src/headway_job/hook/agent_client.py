@@ -17,6 +17,7 @@ from . import process_facts
 from .agent_socket import AgentGone, AgentSocket
 from .profile_windows import ProfileWindows
 from .save_requests import SaveRequests
+from .skipped_errors import SkippedErrors
 from .step_counter import StepCounter
 
 _FIRST_RETRY_S = 1.0
@@ -33,7 +34,8 @@ _READING_PAUSE_S = 0.002
 
 
 class AgentClient:
-    """Sends frames to the agent. Invariant: a frame that cannot be sent now is dropped; it is neither kept nor waited for."""
+    """Sends frames to the agent. Invariant: a frame that cannot be sent now is dropped; it is neither kept nor waited for. An
+    unexpected error leaves out what it concerns, and never ends the thread."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class AgentClient:
         self._sent_s = 0.0
         self._welcomed = False
         self._windows = ProfileWindows(counter, why_no_window)
+        self._parts = SkippedErrors(AgentGone)
 
     @property
     def window(self) -> Optional[Window]:
@@ -75,13 +78,21 @@ class AgentClient:
     def run(self) -> None:
         """Poll until `sleep` says that the thread has to stop."""
         while True:
-            now_s = time.monotonic()
+            self._parts.run("turn", self._turn)
+            if self._sleep(max(self._rest_s(), self._parts.pause_s("turn"))):
+                return
+
+    def _turn(self) -> None:
+        """Connect if there is no connection, and poll. An unexpected error ends the connection: a new one begins with a hello."""
+        now_s = time.monotonic()
+        try:
             if self._socket is None and now_s >= self._next_connect_s and self._needs_connection():
                 self._connect(now_s)
             if self._socket is not None:
                 self._poll(now_s)
-            if self._sleep(self._rest_s()):
-                return
+        except Exception:
+            self.disconnect()
+            raise
 
     def _rest_s(self) -> float:
         if self._socket is None and not self._needs_connection():
@@ -103,9 +114,9 @@ class AgentClient:
             return
         try:
             if self._hello:
-                self._send_model(self._socket)
-                self._send_steps(self._socket, math.inf)
-                self._send_saves(self._socket)
+                self._parts.run_now(self._send_model, self._socket)
+                self._parts.run_now(self._send_steps, self._socket, math.inf)
+                self._parts.run_now(self._send_saves, self._socket)
                 self._socket.send("bye", {})
             # If a socket is closed with unread packets, its peer gets an error instead of our last frames.
             for _ in range(_FRAMES_PER_POLL):
@@ -151,22 +162,22 @@ class AgentClient:
         due = now_s >= self._next_poll_s or (self._counter.last_step[0] > 0 and not self._sent_step[0])
         try:
             if due:
-                self._send_hello(socket)
+                self._parts.run("hello", self._send_hello, socket)
             if not self._hello:
                 return
             for _ in range(_FRAMES_PER_POLL):
                 frame = socket.receive()
                 if frame is None:
                     break
-                self._handle(frame)
-            self._send_saves(socket)
+                self._parts.run_now(self._handle, frame)
+            self._parts.run("saves", self._send_saves, socket)
             if not due:
                 return
             self._next_poll_s = now_s + _POLL_S * _DUE_SHARE
-            self._send_model(socket)
-            self._send_steps(socket, now_s)
-            self._send_profile(socket)
-            self._windows.open(communicates=self._ranks is not None)
+            self._parts.run("model", self._send_model, socket)
+            self._parts.run("steps", self._send_steps, socket, now_s)
+            self._parts.run("profile", self._send_profile, socket)
+            self._parts.run("window", lambda: self._windows.open(communicates=self._ranks is not None))
         except AgentGone:
             self.disconnect()
             self._retry_later(now_s)

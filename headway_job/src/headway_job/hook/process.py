@@ -28,6 +28,9 @@ _START_DELAY_S = 0.1
 """The thread waits so long before it imports the rest of this package, so that the program's own imports come first."""
 _STOP_BEFORE_FORK_S = 0.05
 _STOP_AT_EXIT_S = 0.5
+_FIRST_RETRY_S = 1.0
+_MAX_RETRY_S = 60.0
+"""Pauses after an unexpected error, before the thread tries again."""
 
 
 class ProcessHook:
@@ -79,6 +82,18 @@ class ProcessHook:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             if self._sleep(_START_DELAY_S):
                 return
+            pause_s = _FIRST_RETRY_S
+            while not self._run_client() and not self._sleep(pause_s):
+                pause_s = min(2 * pause_s, _MAX_RETRY_S)
+        except BaseException:
+            # Python would print the traceback into the output of the user's program.
+            pass
+        finally:
+            self._running.release()
+
+    def _run_client(self) -> bool:
+        """Run the client until the thread has to stop. Returns False after an error, such as storage that is away."""
+        try:
             if self.client is None:
                 from .agent_client import AgentClient
 
@@ -86,11 +101,9 @@ class ProcessHook:
                     self.counter, self.save_requests, self.loaded_ns, self.guard.why_no_window, self._sleep
                 )
             self.client.run()
-        except BaseException:
-            # Python would print the traceback into the output of the user's program.
-            pass
-        finally:
-            self._running.release()
+        except Exception:
+            return False
+        return True
 
     def _sleep(self, seconds: float) -> bool:
         if not self._stopping:

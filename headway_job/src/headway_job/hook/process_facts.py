@@ -30,7 +30,7 @@ def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict
         "local_rank": _number(_LOCAL),
         "torch": _text(getattr(sys.modules.get("torch"), "__version__", "")),
         "device": "cuda" if device == "cuda" or (not device and _cuda_is_used()) else "cpu",
-        "script": _text(os.path.basename((getattr(sys, "argv", None) or [""])[0])),
+        "script": _text(os.path.basename(str((getattr(sys, "argv", None) or [""])[0]))),
         "restart": max(_number(("SLURM_RESTART_COUNT",)), 0),
         "job_id": _text(os.environ.get("SLURM_JOB_ID", "")),
         "hook_version": HOOK_VERSION,

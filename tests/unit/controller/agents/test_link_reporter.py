@@ -67,7 +67,17 @@ async def test_reports_reach_the_store_and_commands_reach_the_agent(store: Profi
             answers.append(report.answer)
 
     server = AgentsServer(AgentsSettings(address, report_interval_s=2.0, profile_steps=7), store, None, listen)
-    reporter = ControllerReporter(StreamSettings((address,)), "n1", "1.2", lambda: TOPOLOGY, agent, None, outbox)
+    prepared: list[bool] = []
+
+    async def prepare() -> None:
+        await asyncio.sleep(0)
+        prepared.append(True)
+
+    def topology() -> Topology:
+        assert prepared
+        return TOPOLOGY
+
+    reporter = ControllerReporter(StreamSettings((address,)), "n1", "1.2", topology, agent, None, outbox, prepare)
     # given an agent that has reported before there was anybody to hear it
     row = job(profile=PROFILE, ranks=tuple(rank(number) for number in range(4)))
     for at in range(3):

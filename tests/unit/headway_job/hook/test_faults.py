@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
+from headway_job.hook.agent_socket import AgentGone
+from headway_job.hook.skipped_errors import SkippedErrors
 
 from nodeagent.wire import frames
-from nodeagent.wire.frames import Bye, Model
+from nodeagent.wire.frames import Bye, Hello, Model, Steps
 from tests.unit.headway_job.agent import (
     CONNECTED,
     FAST_POLLS,
@@ -179,6 +181,7 @@ def test_odd_variables_are_not_known(agent: Agent, program: Program) -> None:
         "hook/profiler_guard",
         "hook/profile_windows",
         "hook/agent_socket",
+        "hook/skipped_errors",
         "profiling/kineto",
     ],
 )
@@ -188,6 +191,88 @@ def test_a_broken_installation(tmp_path: Path, agent: Agent, module: str) -> Non
     (broken / "headway_job" / f"{module}.py").write_text("this is no Python\n")
     done = Program(tmp_path, agent, broken, make(tmp_path)).run(MODEL + _TRAIN.format(0.5))
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+
+
+_BROKEN = """
+from headway_job.hook import process_facts, skipped_errors
+skipped_errors._FIRST_PAUSE_S = skipped_errors._LONGEST_PAUSE_S = 0.002
+process._FIRST_RETRY_S = process._MAX_RETRY_S = 0.002
+def fail_first(holder, name):
+    fails, works = iter(range(5)), getattr(holder, name)
+    def work(*arguments, **options):
+        if next(fails, None) is not None:
+            raise LookupError("a mistake in the hook")
+        return works(*arguments, **options)
+    setattr(holder, name, work)
+"""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("process_facts", "hello"),
+        ("process_facts", "model"),
+        ("agent_client.AgentClient", "_connect"),
+        ("agent_client.AgentClient", "_rest_s"),
+        ("agent_client.AgentClient", "_handle"),
+        ("agent_client.AgentClient", "_send_saves"),
+        ("agent_client.AgentClient", "_send_steps"),
+        ("agent_client.AgentSocket", "receive"),
+        ("agent_client.ProfileWindows", "open"),
+        ("agent_client.AgentClient", "__init__"),
+    ],
+)
+def test_a_mistake_in_the_hook_costs_what_it_concerns_and_never_the_thread(
+    tmp_path: Path, path: tuple[Path, Path], part: tuple[str, str]
+) -> None:
+    """Five unexpected errors later everything is reported; the program does not notice."""
+
+    def served(connection: Connection, peer: socket.socket) -> None:
+        connection.frames = Enough(tmp_path)
+        polite(connection, peer)
+
+    agent = Agent(tmp_path, served)
+    broken = _LOOP_UNTIL_ENOUGH.replace(FAST_POLLS, FAST_POLLS + _BROKEN + f"fail_first({part[0]}, {part[1]!r})\n")
+    done = Program(tmp_path, agent, *path).run(broken)
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    assert (tmp_path / "enough").exists()
+
+
+class Enough(list[frames.Frame]):
+    """Frames of a connection. Creates the file that ends the program once there are a hello, a model and steps."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def append(self, frame: frames.Frame) -> None:
+        super().append(frame)
+        if {Hello, Model, Steps} <= {type(each) for each in self}:
+            (self._folder / "enough").touch()
+
+
+def test_parts_that_fail_are_tried_again_after_growing_pauses() -> None:
+    now_s, calls = [0.0], []
+    parts = SkippedErrors(AgentGone, lambda: now_s[0])
+
+    def work(error: Exception | None) -> None:
+        calls.append(now_s[0])
+        if error is not None:
+            raise error
+
+    for second in range(1, 400):
+        now_s[0] = float(second)
+        parts.run("part", work, ValueError())
+    assert calls == [1, 2, 4, 8, 16, 32, 64, 124, 184, 244, 304, 364]
+    parts.run("other", work, None)  # another part has no pause
+    now_s[0] = 1000.0
+    for _ in range(2):
+        parts.run("part", work, None)
+    with pytest.raises(AgentGone):
+        parts.run("part", work, AgentGone())
+    parts.run_now(work, ValueError())
+    assert calls[12:] == [399, 1000, 1000, 1000, 1000]
 
 
 def test_a_traceback_stays_the_program_s_own(tmp_path: Path, agent: Agent) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from dataclasses import replace
 
 from nodeagent.identity.peer import peer_of
 from nodeagent.jobsocket import server as job_socket
+from nodeagent.jobsocket.rate_limit import Limits
 from policies.serving.runtime.tasks.token_bucket import TokenBucket
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, heard, until
 from tests.unit.nodeagent.wire.packets import packet
@@ -92,6 +94,41 @@ def connect_somehow(server):
             pass
         threading.Event().wait(0.05)
     return None
+
+
+async def test_a_queue_that_one_user_has_filled_delays_others_by_no_pause(serve):
+    """While the clock stands still, as many connections are refused without a pause as the kernel's queue holds."""
+    server = serve(clock_ns=lambda: 0)
+    waiting = fill_queue(server.path)
+    assert waiting >= 100
+    left, pauses = iter(range(waiting)), []
+    admit, pause = server._acceptor._admit, server._acceptor._pause
+    server._acceptor._admit = lambda sock: admit(sock) if next(left, None) is None else "too many attempts"
+    server._acceptor._pause = lambda seconds: pauses.append(seconds) or pause(seconds)
+    good = await asyncio.to_thread(connect_somehow, server)
+    assert good is not None
+    assert server.counters().refused == waiting
+    assert pauses == []
+
+
+def fill_queue(path):
+    """Connect until the kernel's queue is full. A connection stays in it when its other end is closed."""
+    for number in range(100_000):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.setblocking(False)
+            try:
+                sock.connect(str(path))
+            except BlockingIOError:
+                return number
+    raise AssertionError("the queue has no end")
+
+
+async def test_the_log_of_refusals_names_the_user(serve):
+    server = serve(limits=Limits(connections_per_user=1))
+    first, second = Job(server.path), Job(server.path)
+    assert await first.hear() is not None
+    assert await second.hear() is None
+    assert list(server._counters.reasons) == [f"too many connections of this user (uid {os.getuid()})"]
 
 
 async def test_out_of_files_it_waits_and_goes_on(serve, monkeypatch):

@@ -1,9 +1,15 @@
 """The hardware of a node."""
 
+import asyncio
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
+from nodeagent.telemetry.driver_files import read_minors
+from nodeagent.telemetry.driver_minors import DriverMinors
 from nodeagent.telemetry.sysfs import cpu_list
 from nodeagent.telemetry.topology import read_topology
 from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode
@@ -12,6 +18,8 @@ from tests.unit.nodeagent.identity.trees import nic, plant, port
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
 PCI = "sys/bus/pci/devices"
+ROOT = Path(__file__).parents[4]
+"""The child imports the modules that are tested, also where another folder is installed."""
 
 
 def two_sockets():
@@ -36,7 +44,8 @@ def two_sockets():
 
 
 def test_a_node_of_two_sockets(tmp_path):
-    found = read_topology(plant(tmp_path, two_sockets()))
+    root = plant(tmp_path, two_sockets())
+    found = read_topology(root, minors=read_minors(root))
     assert (found.sockets, found.cpus) == (2, 4)
     assert found.numa_nodes == (NumaNode(0, (0, 1), 1 << 30), NumaNode(1, (2, 3), 1 << 30))
     assert found.gpus == (GpuDevice("0000:3b:00.0", 1, 0), GpuDevice("0000:af:00.0", 0, 1))
@@ -55,7 +64,85 @@ def test_a_gpu_without_a_driver(tmp_path):
     files = two_sockets()
     del files["proc/driver/nvidia/gpus/0000:3b:00.0/information"]
     files[f"{PCI}/0000:3b:00.0/numa_node"] = -1
-    assert read_topology(plant(tmp_path, files)).gpus[0] == GpuDevice("0000:3b:00.0", None, None)
+    root = plant(tmp_path, files)
+    assert read_topology(root, minors=read_minors(root)).gpus[0] == GpuDevice("0000:3b:00.0", None, None)
+
+
+@pytest.fixture
+async def minors(tmp_path, monkeypatch):
+    """minors(files) → DriverMinors over these files."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    made = []
+
+    def make(files, deadline_s=60.0, **options):
+        made.append(DriverMinors(plant(tmp_path, files), deadline_s, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if isinstance(each._child, asyncio.subprocess.Process):
+            await each._child.wait()
+
+
+async def test_the_numbers_of_gpus_are_read_by_a_child(minors):
+    driver = minors(two_sockets())
+    await driver.refresh()
+    assert driver.known == {"0000:3b:00.0": 1, "0000:af:00.0": 0}
+
+
+async def test_a_driver_that_hangs_costs_the_numbers_of_gpus_only(minors, tmp_path):
+    # given a driver that does not answer, from the start on
+    driver = minors(two_sockets(), 0.5)
+    file = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0/information"
+    text = file.read_text()
+    file.unlink()
+    os.mkfifo(file)
+    # then the topology is there without them, and the agent goes on
+    with capture_logs() as logs:
+        for _ in range(2):
+            await driver.refresh()
+            await driver._child.wait()
+    assert [entry["event"] for entry in logs] == ["gpu_driver_silent"]
+    assert [gpu.index for gpu in read_topology(tmp_path, minors=driver.known).gpus] == [None, None]
+    # until it answers again
+    file.unlink()
+    file.write_text(text)
+    driver._deadline_s = 60.0
+    await driver.refresh()
+    assert [gpu.index for gpu in read_topology(tmp_path, minors=driver.known).gpus] == [1, 0]
+    # and known ones stay when it hangs once more
+    file.unlink()
+    os.mkfifo(file)
+    driver._deadline_s = 0.2
+    await driver.refresh()
+    assert [gpu.index for gpu in read_topology(tmp_path, minors=driver.known).gpus] == [1, 0]
+
+
+async def test_as_long_as_the_driver_holds_a_child_no_other_is_started(minors):
+    """A process inside the driver dies only when the driver returns; the test uses a child that never ends."""
+    driver = minors(two_sockets())
+    held = driver._child = SimpleNamespace(returncode=None)
+    await driver.refresh()
+    assert driver._child is held
+    held.returncode = -9
+    await driver.refresh()
+    assert driver.known
+
+
+@pytest.mark.parametrize("child", [("/no/such/python",), ("/bin/true",), ("/bin/echo",)])
+async def test_a_child_that_fails_or_says_something_else_costs_no_more(minors, child):
+    driver = minors(two_sockets(), child=child)
+    await driver.refresh()
+    assert driver.known == {}
+
+
+async def test_without_gpus_or_a_driver_no_child_is_started(minors):
+    files = {name: text for name, text in two_sockets().items() if not name.startswith("proc/")}
+    for found in ({}, files):
+        driver = minors(found, child=("/no/such/python",))
+        with capture_logs() as logs:
+            await driver.refresh()
+        assert (driver.known, logs) == ({}, [])
 
 
 def test_lists_of_cpus():
