@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
+from . import registered_names
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
@@ -32,6 +33,8 @@ class LoadedCheckpoint(NamedTuple):
     """A checkpoint that was read and checked on this rank."""
 
     folder: str
+    where: str
+    """Store of the folder, for messages."""
     manifest: Manifest
     shared: Dict[str, Any]
     own: Dict[str, Any]
@@ -67,8 +70,20 @@ def load_newest(catalog: Catalog, ranks: RankGroup) -> Optional[LoadedCheckpoint
     return None
 
 
-def restore_into(loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup) -> None:
-    """Load the checkpoint into the run's objects. Raises Refused if it does not fit, on all ranks or on none."""
+def restore_into(
+    loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup, optional: Sequence[str] = ()
+) -> None:
+    """Load the checkpoint into the run's objects. Raises Refused if it does not fit, on all ranks or on none.
+
+    `optional`: names of objects that the checkpoint may lack, or the run may leave out.
+    """
+    registered_names.check(
+        objects.names, loaded.shared, loaded.own, optional, ranks,
+        saved_here=ranks.rank < loaded.manifest.world_size, what=f"Checkpoint {loaded.folder} in {loaded.where}",
+    )  # fmt: skip
+    left = (set(loaded.shared) | set(loaded.own)) - set(objects.names)
+    for name in sorted(name for name in left if registered_names.may_differ(name, optional)):
+        _log.warning("The state of %s in checkpoint %s is not restored, as the run has none.", name, loaded.folder)
     for name in _load_objects(_fitted(loaded, objects, ranks), loaded, objects, ranks):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", loaded.folder, name)
     if loaded.manifest.world_size != ranks.world_size and ranks.rank == 0:
@@ -238,9 +253,8 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     first = _read_state(catalog, folder, first_file)
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
-    return LoadedCheckpoint(
-        folder, manifest, first.get("shared", {}), own["own"], rng, _shards(catalog, folder, manifest)
-    )
+    shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
+    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards)
 
 
 def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:

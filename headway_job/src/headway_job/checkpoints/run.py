@@ -17,12 +17,12 @@ import sys
 import threading
 import time
 import zlib
-from typing import Any, Callable, Dict, Iterator, Optional, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
 from ..hook import process
-from . import earlier_job, job_log
+from . import earlier_job, job_log, registered_names
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
@@ -219,13 +219,13 @@ class Run:
             self._given_up = True
             _log.warning("A checkpoint was still being written when the run ended, and will not be complete.")
 
-    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int) -> None:
+    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int, optional: Sequence[str]) -> None:
         self._number = number
         self._loaded = loaded
         count = os.environ.get("SLURM_RESTART_COUNT", "0")
         restarts = int(count) if count.isdecimal() else 0
         if loaded is not None:
-            restore_into(loaded, self._objects, self._ranks)
+            restore_into(loaded, self._objects, self._ranks, optional)
             self.start = self._next = loaded.manifest.step
             self._writer.note_restored(loaded.manifest.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
@@ -250,28 +250,32 @@ def checkpoint(
     every_steps: Optional[int] = None,
     keep: int = 2,
     continue_from: Optional[str] = None,
+    optional: Union[str, Sequence[str]] = (),
     **others: Any,
 ) -> Run:
     """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
 
     `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
     the script's name. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if this run has none;
-    by default, the variable HEADWAY_CONTINUE_FROM. `others`: objects with state_dict and load_state_dict that are saved with the
-    run; each rank keeps its own.
+    by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or that the run may
+    leave out; any other difference between the names is refused. `others`: objects with state_dict and load_state_dict that are
+    saved with the run; each rank keeps its own.
     """
     if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
         raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
+    optional = registered_names.as_names(optional)
     objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
-    _check_ranks_agree(objects, zlib.crc32(repr((every_steps, keep, source, sorted(others))).encode()), ranks)
+    options = (every_steps, keep, source, optional, sorted(others))
+    _check_ranks_agree(objects, zlib.crc32(repr(options).encode()), ranks)
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
     catalog = Catalog(store, keep)
     run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
     loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
-    run._restore(loaded, number)
+    run._restore(loaded, number, optional)
     install_signal_handler(run.trigger)
     _call_at_exit(run._at_exit)
     return run
@@ -297,8 +301,8 @@ def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup)
     largest, smallest, high, low = max_over_ranks(ranks, objects.signature, -objects.signature, options, -options)
     if high != -low:
         raise Refused(
-            "The ranks give headway_job.checkpoint different options. every_steps, keep, continue_from and the names of the "
-            "objects must be the same on all ranks, as otherwise one rank saves while another one trains."
+            "The ranks give headway_job.checkpoint different options. every_steps, keep, continue_from, optional and the names "
+            "of the objects must be the same on all ranks, as otherwise one rank saves while another one trains."
         )
     if largest != -smallest:
         raise Refused(

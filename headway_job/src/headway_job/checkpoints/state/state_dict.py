@@ -37,6 +37,11 @@ class StatefulObjects:
         """A number that is the same on all ranks whose sharded models have the same tensors; 0 = no model is sharded."""
         self._sharded = any(each.is_sharded for each in self._objects)
 
+    @property
+    def names(self) -> Dict[str, bool]:
+        """Name -> True if rank 0's state is saved for all ranks."""
+        return {each.name: _is_shared(each) for each in self._objects}
+
     def copy(self, rank: int) -> Dict[str, Any]:
         """Return a copy of the current state, with `pieces` if and only if something is sharded.
 
@@ -76,9 +81,10 @@ class StatefulObjects:
         found = {}
         trouble: Optional[Exception] = None
         for each in self._objects:
-            state = (shared if _is_shared(each) else own).get(each.name)
-            if state is None or (trouble is not None and each.fsdp1_model is None):
+            saved = shared if _is_shared(each) else own
+            if each.name not in saved or (trouble is not None and each.fsdp1_model is None):
                 continue
+            state = saved[each.name]  # None, too, can be the state of a user's object
             try:
                 found[each.name] = join_shards(each, state, shards) if _is_shared(each) else state
             except Refused as error:
