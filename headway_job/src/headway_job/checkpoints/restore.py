@@ -43,12 +43,23 @@ class LoadedCheckpoint(NamedTuple):
     shards: Optional[ShardReader]
     """None = nothing was sharded."""
 
+
+class Resumed(NamedTuple):
+    """A resume that has happened. It holds none of the state, which takes as much memory as the model."""
+
+    folder: str
+    step: int
+    """Number of steps done, which is the number of the next step."""
+    seed: int
+    rng: Optional[Dict[str, Any]]
+    """As in LoadedCheckpoint."""
+
     def restore_rng(self, rank: int) -> None:
         """Restore the random number generators; once more, if the script has drawn numbers since."""
         if self.rng is not None:
             rng_state.restore(self.rng)
         else:
-            rng_state.derive(self.manifest.seed, self.manifest.step, rank)
+            rng_state.derive(self.seed, self.step, rank)
 
 
 def load_newest(catalog: Catalog, ranks: RankGroup) -> Optional[LoadedCheckpoint]:
@@ -72,10 +83,11 @@ def load_newest(catalog: Catalog, ranks: RankGroup) -> Optional[LoadedCheckpoint
 
 def restore_into(
     loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup, optional: Sequence[str] = ()
-) -> None:
+) -> Resumed:
     """Load the checkpoint into the run's objects. Raises Refused if it does not fit, on all ranks or on none.
 
-    `optional`: names of objects that the checkpoint may lack, or the run may leave out.
+    `optional`: names of objects that the checkpoint may lack, or the run may leave out. The caller keeps the result, and no
+    reference to `loaded`.
     """
     registered_names.check(
         objects.names, loaded.shared, loaded.own, optional, ranks,
@@ -92,7 +104,9 @@ def restore_into(
             "the seed %d, and take other state of their own from rank 0.",
             loaded.folder, loaded.manifest.world_size, ranks.world_size, loaded.manifest.seed,
         )  # fmt: skip
-    loaded.restore_rng(ranks.rank)
+    resumed = Resumed(loaded.folder, loaded.manifest.step, loaded.manifest.seed, loaded.rng)
+    resumed.restore_rng(ranks.rank)
+    return resumed
 
 
 def first_of_its_node() -> bool:

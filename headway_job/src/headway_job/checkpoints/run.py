@@ -31,7 +31,7 @@ from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
-from .restore import LoadedCheckpoint, restore_into
+from .restore import LoadedCheckpoint, Resumed, restore_into
 from .state.state_dict import StatefulObjects
 from .stores.base import Store
 from .stores.location import open_store
@@ -69,7 +69,7 @@ class Run:
         self._every_steps = every_steps or 0
         self._seed = seed
         self._where = catalog.store.where
-        self._loaded: Optional[LoadedCheckpoint] = None
+        self._resumed: Optional[Resumed] = None
         self._pauses = PauseControl(process.save_requests(), ranks.rank, ranks.world_size, self.trigger.request)
         self._writer = AsyncWriter(catalog, ranks, self._pauses.save_ended)
         self._agreement = SaveAgreement(ranks, self._wanted, lambda: self._writer.busy, self._pauses.terms)
@@ -87,8 +87,8 @@ class Run:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested."""
         self._handled_before = sys.exc_info()[1]
-        if self._loaded is not None:
-            self._loaded.restore_rng(self._ranks.rank)
+        if self._resumed is not None:
+            self._resumed.restore_rng(self._ranks.rank)
         for number in range(self.start, total):
             yield number
             self.step(number)
@@ -118,7 +118,7 @@ class Run:
     @property
     def restored(self) -> bool:
         """True if a checkpoint was restored."""
-        return self._loaded is not None
+        return self._resumed is not None
 
     def close(self, most_s: float = _EXIT_WAIT_S) -> None:
         """End the training: save once more if that was requested, and wait at most `most_s` for what is being written.
@@ -221,13 +221,12 @@ class Run:
 
     def _restore(self, loaded: Optional[LoadedCheckpoint], number: int, optional: Sequence[str]) -> None:
         self._number = number
-        self._loaded = loaded
         count = os.environ.get("SLURM_RESTART_COUNT", "0")
         restarts = int(count) if count.isdecimal() else 0
         if loaded is not None:
-            restore_into(loaded, self._objects, self._ranks, optional)
-            self.start = self._next = loaded.manifest.step
-            self._writer.note_restored(loaded.manifest.step)
+            self._resumed = restore_into(loaded, self._objects, self._ranks, optional)
+            self.start = self._next = self._resumed.step
+            self._writer.note_restored(self._resumed.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
             if self._ranks.rank == 0 and restarts:
                 job_log.write_line(job_log.again_line(self.start, restarts + 1))
