@@ -13,8 +13,8 @@ from . import registered_names
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
+from .state import memory, state_dict
 from .state import rng as rng_state
-from .state import state_dict
 from .state.dtensor import shards_from
 from .state.shards import ShardReader, read_index
 from .stores.base import Receipt
@@ -89,6 +89,8 @@ def restore_into(
     `optional`: names of objects that the checkpoint may lack, or the run may leave out. The caller keeps the result, and no
     reference to `loaded`.
     """
+    # Measured before the ranks wait for each other: none of them has begun to load.
+    budget = memory.MemoryBudget(_left_bytes(ranks))
     registered_names.check(
         objects.names, loaded.shared, loaded.own, optional, ranks,
         saved_here=ranks.rank < loaded.manifest.world_size, what=f"Checkpoint {loaded.folder} in {loaded.where}",
@@ -96,7 +98,7 @@ def restore_into(
     left = (set(loaded.shared) | set(loaded.own)) - set(objects.names)
     for name in sorted(name for name in left if registered_names.may_differ(name, optional)):
         _log.warning("The state of %s in checkpoint %s is not restored, as the run has none.", name, loaded.folder)
-    for name in _load_objects(_fitted(loaded, objects, ranks), loaded, objects, ranks):
+    for name in _load_objects(_fitted(loaded, objects, ranks, budget), loaded, objects, ranks):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", loaded.folder, name)
     if loaded.manifest.world_size != ranks.world_size and ranks.rank == 0:
         _log.warning(
@@ -243,6 +245,7 @@ def _set_aside(catalog: Catalog, folder: str) -> None:
 
 def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load a checkpoint that is intact, so that every error now has another cause. Raises Refused on all ranks or on none."""
+    _check_memory(catalog, folder, manifest, ranks)
     loaded: Optional[LoadedCheckpoint] = None
     why = ""
     try:
@@ -259,6 +262,32 @@ def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
             "with enough memory; or give another folder to begin at step 0."
         )
     return loaded
+
+
+def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> None:
+    """Raise Refused, on all ranks or on none, if what a rank needs does not fit into memory: the kernel would kill the job.
+
+    Each rank measures before any of them reads.
+    """
+    left_bytes = _left_bytes(ranks)
+    needed_bytes = sum(manifest.files[name].size_bytes for name in {manifest.state_file(0), _own_file(manifest, ranks)})
+    too_little = left_bytes is not None and needed_bytes > left_bytes
+    if any(max_over_ranks(ranks, int(too_little))):
+        why = (
+            f"(rank {ranks.rank} needs {needed_bytes / 2**20:.0f} MiB for it, and {(left_bytes or 0) / 2**20:.0f} MiB are left for "
+            "each rank of what Slurm gives the job on this node)"
+            if too_little
+            else "of another rank, whose log says how much is missing"
+        )
+        raise Refused(
+            f"Checkpoint {folder} in {catalog.store.where} is intact, but does not fit into the memory {why}. It was not read, the "
+            "run does not begin at step 0, and nothing was changed. Request more memory (--mem), or fewer tasks on each node."
+        )
+
+
+def _left_bytes(ranks: RankGroup) -> Optional[int]:
+    """Return the memory that is left for each rank of this node; None = not known."""
+    return memory.left_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
 
 
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
@@ -291,12 +320,14 @@ def _shards(catalog: Catalog, folder: str, manifest: Manifest) -> Optional[Shard
     return shards_from(found, lambda name: catalog.store.read(folder, name))
 
 
-def _fitted(loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup) -> Dict[str, Any]:
+def _fitted(
+    loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup, budget: memory.MemoryBudget
+) -> Dict[str, Any]:
     """Fit the state to this run, on all ranks or on none, as loading what is sharded waits for the others."""
     fitted: Dict[str, Any] = {}
     trouble: Optional[Exception] = None
     try:
-        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards)
+        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards, budget)
     except Exception as error:
         # As in _checked; and torch's errors if the model has changed.
         trouble = error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -124,10 +125,10 @@ def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: 
     return map_leaves(state, leaf)
 
 
-def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader]) -> Any:
+def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader], budget: MemoryBudget) -> Any:
     """Return the state that `split_shards` has split, sharded as in this run; on all ranks.
 
-    Raises Refused if it does not fit, Damaged, and the store's errors.
+    Raises Refused if it does not fit, Damaged, MemoryError if whole tensors exceed the budget, and the store's errors.
     """
     _check_keys(each, saved)
     if shards is None and not each.is_sharded:
@@ -138,7 +139,7 @@ def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader])
     def leaf(path: Path, value: Any) -> Any:
         if not _is_placeholder(value) and not isinstance(value, torch.Tensor):
             return value
-        return _join_leaf(each, path, value, template, requests)
+        return _join_leaf(each, path, value, template, requests, budget)
 
     with torch.no_grad():
         state = map_leaves(saved, leaf, stop=_is_placeholder)
@@ -148,13 +149,15 @@ def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader])
     return state
 
 
-def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest]) -> Any:
+def _join_leaf(
+    each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest], budget: MemoryBudget
+) -> Any:
     """Return the tensor of this run for a saved tensor or placeholder. For a placeholder, add requests that fill it."""
     absent = _is_placeholder(value)
     shape = tuple(value["shape"] if absent else value.shape)
     target = each.target(path, template)
     if target is None or (not absent and template is None and tuple(target.shape) != shape):
-        return _whole(value, shape, requests) if absent else value
+        return _whole(value, shape, requests, budget) if absent else value
     if tuple(target.shape) != shape:
         raise Refused(
             f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}. Build the model as "
@@ -266,9 +269,13 @@ def _empty_like(target: Any, value: Any, absent: bool) -> Any:
     return torch.empty_like(target, dtype=dtype, requires_grad=False)
 
 
-def _whole(placeholder: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
-    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it."""
-    into = torch.empty(shape, dtype=getattr(torch, placeholder["dtype"]), device="cpu")
+def _whole(
+    placeholder: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest], budget: MemoryBudget
+) -> torch.Tensor:
+    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it. Raises MemoryError."""
+    dtype = getattr(torch, placeholder["dtype"])
+    budget.take(math.prod(shape) * torch.empty((), dtype=dtype).element_size())
+    into = torch.empty(shape, dtype=dtype, device="cpu")
     if into.numel():
         requests.append(ReadRequest(placeholder[_PLACEHOLDER], (0,) * len(shape), into))
     return into

@@ -73,8 +73,16 @@ class StatefulObjects:
             state["pieces"] = shards
         return state
 
-    def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], shards: Optional[ShardReader]) -> Dict[str, Any]:
-        """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, and the store's errors.
+    def fit(
+        self,
+        shared: Mapping[str, Any],
+        own: Mapping[str, Any],
+        shards: Optional[ShardReader],
+        budget: memory.MemoryBudget,
+    ) -> Dict[str, Any]:
+        """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, MemoryError, and the store's errors.
+
+        `budget`: for tensors whose parts are joined.
 
         As in `copy`, if one object raises, those in which all ranks take part are processed nevertheless.
         """
@@ -86,7 +94,7 @@ class StatefulObjects:
                 continue
             state = saved[each.name]  # None, too, can be the state of a user's object
             try:
-                found[each.name] = join_shards(each, state, shards) if _is_shared(each) else state
+                found[each.name] = join_shards(each, state, shards, budget) if _is_shared(each) else state
             except Refused as error:
                 trouble = trouble or _caused(_does_not_fit(each.name, error), error)
             except Exception as error:
