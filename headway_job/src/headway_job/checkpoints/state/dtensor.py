@@ -115,11 +115,15 @@ def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: 
 
     def leaf(path: Path, value: Any) -> Any:
         if not is_shard(value):
-            return copy_leaf(value, budget) if keep else None
+            return copy_leaf(value, budget, (each.name, *path)) if keep else None
         name = _name(each.name, path)
         _check_like_parameter(each, path, value, name)
         for offsets, data in local_shards(value, name):
-            shards.append(Shard(name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget)))
+            shards.append(
+                Shard(
+                    name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget, (each.name, *path))
+                )
+            )
         return {_PLACEHOLDER: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
 
     return map_leaves(state, leaf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional
+from typing import Any, BinaryIO, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 
@@ -59,7 +59,7 @@ class StatefulObjects:
                 continue
             try:
                 if not _is_shared(each):
-                    state["own"][each.name] = deep_copy(each.state(), budget)
+                    state["own"][each.name] = deep_copy(each.state(), budget, (each.name,))
                 elif rank == 0 or self._sharded:
                     shared[each.name] = split_shards(each, each.state(), shards, budget, keep=rank == 0)
             except Exception as error:
@@ -125,10 +125,20 @@ class StatefulObjects:
         return lacking
 
 
-def write(state: Dict[str, Any], file: BinaryIO) -> None:
-    """Write a rank's file, for `read`."""
-    text, tensors = tree_text.dumps(state)
-    tensor_file.write({_FORMAT: _VERSION, "state": text}, tensors, file)
+class Encoded(NamedTuple):
+    """The state of a rank as it is written."""
+
+    text: str
+    tensors: List[torch.Tensor]
+
+    def write(self, file: BinaryIO) -> None:
+        """Write a rank's file, for `read`."""
+        tensor_file.write({_FORMAT: _VERSION, "state": self.text}, self.tensors, file)
+
+
+def encode(state: Dict[str, Any]) -> Encoded:
+    """Encode the state of a rank. Raises UnsavableError, so that nothing is written which could not be read back."""
+    return Encoded(*tree_text.dumps(state, hidden=1))
 
 
 def read(file: BinaryIO) -> Dict[str, Any]:
@@ -163,7 +173,8 @@ def _check_methods(name: str, given: Any) -> None:
 def _check_state(each: StatefulObject) -> None:
     """Raise Refused now, rather than when the checkpoint is needed."""
     try:
-        tree_text.dumps(with_tiny_tensors(each.test_state()))
+        path = (each.name,)
+        tree_text.dumps(with_tiny_tensors(each.test_state(), path), path)
     except CheckpointError:
         raise
     except Exception as error:
