@@ -42,6 +42,8 @@ class LoadedCheckpoint(NamedTuple):
     """None = the checkpoint has no such rank."""
     shards: Optional[ShardReader]
     """None = nothing was sharded."""
+    divided: List[str]
+    """Names of objects of which each rank has saved different tensors."""
 
 
 class Resumed(NamedTuple):
@@ -95,6 +97,7 @@ def restore_into(
         objects.names, loaded.shared, loaded.own, optional, ranks,
         saved_here=ranks.rank < loaded.manifest.world_size, what=f"Checkpoint {loaded.folder} in {loaded.where}",
     )  # fmt: skip
+    _check_division(loaded, ranks, optional)
     left = (set(loaded.shared) | set(loaded.own)) - set(objects.names)
     for name in sorted(name for name in left if registered_names.may_differ(name, optional)):
         _log.warning("The state of %s in checkpoint %s is not restored, as the run has none.", name, loaded.folder)
@@ -109,6 +112,18 @@ def restore_into(
     resumed = Resumed(loaded.folder, loaded.manifest.step, loaded.manifest.seed, loaded.rng)
     resumed.restore_rng(ranks.rank)
     return resumed
+
+
+def _check_division(loaded: LoadedCheckpoint, ranks: RankGroup, optional: Sequence[str]) -> None:
+    """Raise Refused, on all ranks, if their number differs from that of ranks which each had saved a part of the tensors."""
+    names = [name for name in loaded.divided if not registered_names.may_differ(name, optional)]
+    if names and loaded.manifest.world_size != ranks.world_size:
+        before = loaded.manifest.world_size
+        raise Refused(
+            f"Checkpoint {loaded.folder} in {loaded.where} was saved by {before} ranks, each of which had other tensors in "
+            f"{', '.join(names)}, and this run has {ranks.world_size}: parts would be lost, or used twice. Nothing was changed. "
+            f"Start it with {before} ranks. If the parts need not be kept, add optional={names!r}."
+        )
 
 
 def first_of_its_node() -> bool:
@@ -297,7 +312,8 @@ def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
     shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
-    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards)
+    divided = first.get(state_dict.DIVIDED, [])
+    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, divided)
 
 
 def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:

@@ -16,13 +16,12 @@ import os
 import sys
 import threading
 import time
-import zlib
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
 from ..hook import process
-from . import earlier_job, job_log, registered_names
+from . import earlier_job, equal_ranks, job_log, registered_names
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
@@ -266,8 +265,7 @@ def checkpoint(
     objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
-    options = (every_steps, keep, source, optional, sorted(others))
-    _check_ranks_agree(objects, zlib.crc32(repr(options).encode()), ranks)
+    objects.divided = equal_ranks.check(objects.signatures, (every_steps, keep, source, optional), ranks)
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
     catalog = Catalog(store, keep)
@@ -290,21 +288,3 @@ def _call_at_exit(function: Callable[[], None]) -> None:
         threading._register_atexit(function)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
         pass  # Python < 3.9, or the main thread has ended
-
-
-def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup) -> None:
-    """Raise Refused, on all ranks or on none, if tensors or options differ: rank 0 keeps the names of what is sharded.
-
-    `options`: a number that stands for the options of this rank.
-    """
-    largest, smallest, high, low = max_over_ranks(ranks, objects.signature, -objects.signature, options, -options)
-    if high != -low:
-        raise Refused(
-            "The ranks give headway_job.checkpoint different options. every_steps, keep, continue_from, optional and the names "
-            "of the objects must be the same on all ranks, as otherwise one rank saves while another one trains."
-        )
-    if largest != -smallest:
-        raise Refused(
-            "The ranks have models with different tensors, some of which are sharded. headway_job.checkpoint saves models that "
-            "have the same tensors on all ranks; for others, use torch.distributed.checkpoint in the script."
-        )

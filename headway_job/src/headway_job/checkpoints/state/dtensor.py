@@ -176,15 +176,24 @@ def _join_leaf(
     return mine
 
 
-def signature(objects: List[StatefulObject]) -> int:
-    """Return a number that is the same on all ranks whose sharded models have the same tensors; 0 = there are none."""
-    rows: List[Any] = []
-    for each in objects:
-        if each.is_sharded and isinstance(each.given, torch.nn.Module):
-            map_leaves(each.state(), lambda path, leaf, name=each.name: rows.append(_row(name, path, leaf)))  # type: ignore[misc]
-    if not rows:
-        return 0
-    return int.from_bytes(hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()[:7], "big") + 1
+class Signature(NamedTuple):
+    """The tensors of the objects with one name, as they are compared over ranks."""
+
+    kind: int
+    number: int = 0
+    """The same for the same names and shapes of tensors; 0 = there is no object."""
+    sharded: bool = False
+
+
+ABSENT, OWN, SHARED = 0, 1, 2
+"""Kinds of signatures: there is no object; each rank saves its own; rank 0's is saved for all."""
+
+
+def signature(objects: List[StatefulObject], kind: int) -> Signature:
+    """Return the signature of the objects with one name; on all ranks."""
+    rows = [row for each in objects for row in _rows(each)]
+    digest = hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()
+    return Signature(kind, int.from_bytes(digest[:7], "big") + 1, any(each.is_sharded for each in objects))
 
 
 def local_shards(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
@@ -294,6 +303,27 @@ def _name(owner: str, path: Path) -> str:
     return json.dumps([owner, *(step if isinstance(step, (str, int)) else repr(step) for step in path)])
 
 
+def _rows(each: StatefulObject) -> List[Any]:
+    """Return the tensors of an object that have to be equal on all ranks.
+
+    Of an optimizer, its parameters, as it has no other tensors before a step. Of an object that each rank saves by itself, those of
+    floating-point numbers: others, such as the rows of a loader, may differ.
+    """
+    rows: List[Any] = [[each.name, str(each.is_sharded)]]
+    if isinstance(each.given, torch.optim.Optimizer):
+        for place, group in enumerate(each.given.param_groups if each.fsdp1_model is None else ()):
+            rows += [_row(each.name, (place, number), one) for number, one in enumerate(group["params"])]
+        return rows
+
+    def leaf(path: Path, value: Any) -> None:
+        if isinstance(each.given, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.is_floating_point()):
+            rows.append(_row(each.name, path, value))
+
+    map_leaves(each.state(), leaf)
+    return rows
+
+
 def _row(owner: str, path: Path, leaf: Any) -> List[Any]:
-    shape = list(leaf.shape) if isinstance(leaf, torch.Tensor) else None
+    known = isinstance(leaf, torch.Tensor) and not is_torch_type(leaf, "UninitializedTensorMixin")  # of a lazy module
+    shape = list(leaf.shape) if known else None
     return [_name(owner, path), json.dumps([shape, is_shard(leaf)])]

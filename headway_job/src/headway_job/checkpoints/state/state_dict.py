@@ -9,11 +9,23 @@ import torch
 
 from ..errors import CheckpointError, Refused
 from . import memory, older_file, rng, tensor_file, tree_text
-from .dtensor import StatefulObject, join_shards, signature, split_shards, stateful_objects
+from .dtensor import (
+    ABSENT,
+    OWN,
+    SHARED,
+    Signature,
+    StatefulObject,
+    join_shards,
+    signature,
+    split_shards,
+    stateful_objects,
+)
 from .pytree import deep_copy, has_shard, unwrap, with_tiny_tensors
 from .shards import Shard, ShardReader
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
+DIVIDED = "divided"
+"""Key of these names in rank 0's file. Earlier versions ignore it."""
 _FORMAT, _VERSION = "headway_state", "1"
 
 
@@ -33,9 +45,18 @@ class StatefulObjects:
         self._objects = stateful_objects(by_name)
         for each in self._objects:
             _check_state(each)
-        self.signature = signature(self._objects)
-        """A number that is the same on all ranks whose sharded models have the same tensors; 0 = no model is sharded."""
+        self.signatures = {name: self._signature(name) for name in objects}
+        """Name -> the tensors of its objects, as they are compared over ranks; also for names without an object."""
+        self.divided: List[str] = []
+        """Names of objects whose state consists of different tensors on each rank; set when the ranks were compared."""
         self._sharded = any(each.is_sharded for each in self._objects)
+
+    def _signature(self, name: str) -> Signature:
+        """Return the signature of the object, or the list of objects, that was given under a name."""
+        found = [each for each in self._objects if each.name == name or each.name.startswith(f"{name}.")]
+        if not found:
+            return Signature(ABSENT)
+        return signature(found, SHARED if any(map(_is_shared, found)) else OWN)
 
     @property
     def names(self) -> Dict[str, bool]:
@@ -69,6 +90,8 @@ class StatefulObjects:
             raise trouble
         if rank == 0:
             state["shared"] = shared
+            if self.divided:
+                state[DIVIDED] = list(self.divided)
         if self._sharded:
             state["pieces"] = shards
         return state
@@ -157,6 +180,9 @@ def read_older(file: BinaryIO) -> Dict[str, Any]:
 def _checked(state: Any) -> Dict[str, Any]:
     if not isinstance(state, dict) or not {"own", "rng"} <= set(state):
         raise ValueError("it does not contain the state of a run")
+    divided = state.get(DIVIDED, [])
+    if not isinstance(divided, list) or not all(isinstance(name, str) for name in divided):
+        raise ValueError("it names objects in an unknown way")
     return state
 
 
