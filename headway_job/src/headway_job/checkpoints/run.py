@@ -32,6 +32,7 @@ from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
 from .restore import LoadedCheckpoint, Resumed, restore_into
 from .state.state_dict import StatefulObjects
+from .stores import node_local
 from .stores.base import Store
 from .stores.location import open_store
 
@@ -268,6 +269,8 @@ def checkpoint(
     objects.divided = equal_ranks.check(objects.signatures, (every_steps, keep, source, optional), ranks)
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
+    if ranks.rank == 0:
+        node_local.warn(store.where, os.environ)
     catalog = Catalog(store, keep)
     run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
     loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)

@@ -10,6 +10,7 @@ import sys
 from typing import Callable, Iterable, List, Mapping, Optional
 
 from ..errors import Refused
+from . import node_local
 from .base import Store
 from .local import LocalStore
 from .redact import redact_url
@@ -17,6 +18,8 @@ from .remote import RemoteStore
 
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
+_WITHIN = "checkpoints"
+"""Folder within the working directory, or the one from which the job was submitted."""
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
@@ -34,7 +37,7 @@ def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) ->
                 "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
                 "process its own folder."
             )
-        base = (env.get(_BASE) or "checkpoints").rstrip("/")
+        base = _base(env, name or _script())
         url = f"{base}/{_default_folder(base, env, name or _script())}"
     return _open(url)
 
@@ -46,11 +49,22 @@ def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
     """
     url = source
     if _JOB_ID.fullmatch(source):
-        base = (os.environ.get(_BASE) or "checkpoints").rstrip("/")
+        base = _base(os.environ, name or _script())
         env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
         url = f"{base}/{_earlier_folder(base, env, name or _script())}"
     local = _local(url)
     return None if local is not None and not os.path.isdir(local) else _open(url)
+
+
+def _base(env: Mapping[str, str], name: str) -> str:
+    """Return the folder or URL that has the default folders of all runs."""
+    if env.get(_BASE):
+        return env[_BASE].rstrip("/")
+    shared = node_local.shared_submit_folder(env)
+    # A run that began with an earlier version has its checkpoints in the working directory.
+    if shared is None or os.path.lexists(os.path.join(_WITHIN, key(env, name))):
+        return _WITHIN
+    return os.path.join(shared, _WITHIN)
 
 
 def _open(url: str) -> Store:
