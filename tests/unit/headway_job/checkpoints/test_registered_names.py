@@ -38,7 +38,7 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway_job.checkpoints.run.install_signal_handler", lambda _trigger: None)
 
 
-def weighted(value: float) -> torch.nn.Module:
+def weighted(value: float) -> torch.nn.Linear:
     model = torch.nn.Linear(1, 1)
     torch.nn.init.constant_(model.weight, value)
     return model
@@ -50,7 +50,7 @@ def optimizer() -> torch.optim.Optimizer:
 
 def trained(folder: Path, steps: int = 2, **objects: Any) -> Run:
     """Begin a run with these objects, and save after some more steps."""
-    run = checkpoint(str(folder), **objects)
+    run: Run = checkpoint(str(folder), **objects)
     run.save()
     for number in range(run.start, run.start + steps):
         run.step(number)

@@ -69,7 +69,8 @@ class Loader:
 
 
 def begun(folder: Path) -> Run:
-    return checkpoint(str(folder), model=torch.nn.Linear(WIDTH, WIDTH), loader=Loader(torch.zeros(WIDTH)))
+    run: Run = checkpoint(str(folder), model=torch.nn.Linear(WIDTH, WIDTH), loader=Loader(torch.zeros(WIDTH)))
+    return run
 
 
 def save(folder: Path) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-from headway_job.checkpoints.errors import UnsavableError  # noqa: E402
-from headway_job.checkpoints.state.memory import MemoryBudget  # noqa: E402
-from headway_job.checkpoints.state.pytree import deep_copy, with_tiny_tensors  # noqa: E402
-from headway_job.checkpoints.state.tensor_bytes import memory_of  # noqa: E402
+pytest.importorskip("torch")
+import torch
+from headway_job.checkpoints.errors import UnsavableError
+from headway_job.checkpoints.state.memory import MemoryBudget
+from headway_job.checkpoints.state.pytree import deep_copy, with_tiny_tensors
+from headway_job.checkpoints.state.tensor_bytes import memory_of
 
-from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, ForkServer  # noqa: E402
-from tests.unit.headway_job.checkpoints.state.test_state_file import back  # noqa: E402
-from tests.unit.headway_job.checkpoints.state.wrapped import Wrapped  # noqa: E402
-from tests.unit.headway_job.checkpoints.test_resume import checkpoints  # noqa: E402
+from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, ForkServer
+from tests.unit.headway_job.checkpoints.state.test_state_file import back
+from tests.unit.headway_job.checkpoints.state.wrapped import Wrapped
+from tests.unit.headway_job.checkpoints.test_resume import checkpoints
 
 SCALARS = [
     "float64(0.1)", "float32(0.1)", "float16('nan')", "float64('-inf')", "float64(-0.0)", "int64(-(2**63))", "uint8(255)",
@@ -69,7 +71,7 @@ def freed() -> Any:
 
 
 def functional() -> Any:
-    functional_tensor = pytest.importorskip("torch._subclasses.functional_tensor")
+    functional_tensor: Any = pytest.importorskip("torch._subclasses.functional_tensor")
     with functional_tensor.FunctionalTensorMode():
         return functional_tensor.FunctionalTensor.to_functional(torch.ones(3))
 
@@ -79,7 +81,7 @@ def fake() -> Any:
         return torch.ones(3)
 
 
-MADE = {
+MADE: dict[str, Callable[[], Any]] = {
     "wrapper": lambda: Wrapped(torch.ones(3)),
     "parameter": lambda: torch.nn.Parameter(Wrapped(torch.ones(3))),
     "meta": lambda: torch.ones(3, device="meta"),
@@ -95,10 +97,11 @@ MADE = {
 @pytest.mark.filterwarnings("ignore")
 def test_a_tensor_without_memory_of_its_own_is_named_and_never_read(name: str) -> None:
     tensor = MADE[name]()
-    for use in (
+    uses: list[Callable[[Any], Any]] = [
         lambda tree: deep_copy(tree, MemoryBudget(None), ("net",)),
         lambda tree: with_tiny_tensors(tree, ("net",)),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(UnsavableError, match=r"net\['layer'\]\[1\] cannot be saved: it is a tensor of the type"):
             use({"layer": [torch.ones(1), tensor]})
 

@@ -13,17 +13,17 @@ from tests.unit.headway_job.checkpoints.training import Training, saved_at
 class Wrapped(torch.Tensor):
     """A wrapper as those of quantization: its values are in another tensor, and its own address is 0."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "Wrapped":
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
-        made.inner = inner
-        return made  # type: ignore[no-any-return]
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.held = inner
+        return made
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, given: Any, named: Any = None) -> Any:
-        found = function(*(one.inner if isinstance(one, cls) else one for one in given), **(named or {}))
+    def __torch_dispatch__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # type: ignore[override]
+        found = function(*(one.held if isinstance(one, cls) else one for one in given), **(named or {}))
         return cls(found) if isinstance(found, torch.Tensor) else found
 
 
