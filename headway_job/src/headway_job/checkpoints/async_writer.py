@@ -12,7 +12,7 @@ import torch
 from .catalog import Catalog, Manifest, folder_name
 from .ranks.pause import SaveOutcome
 from .ranks.rank_group import RankGroup
-from .receipts import Written, decode, encode, write
+from .receipts import Written, decode, encode, prepare, write
 from .stores.base import Receipt
 
 _log = logging.getLogger("headway_job")
@@ -157,10 +157,11 @@ class AsyncWriter:
             self._problem, self._own = "could not copy the state", True
             return None
         try:
+            prepared = prepare(state)  # before anything is written or removed
             if self._ranks.rank == 0:
                 self._catalog.tidy(before=save.number)
             self._catalog.store.make(save.folder)
-            return write(self._catalog, save.folder, self._ranks.rank, state)
+            return write(self._catalog, save.folder, self._ranks.rank, prepared)
         except Exception as error:
             # The disk is full, or the store cannot be reached. An fsspec implementation may raise anything.
             _log.warning(

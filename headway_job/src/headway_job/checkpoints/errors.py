@@ -1,4 +1,4 @@
-"""Errors of checkpoints. Only Refused reaches the user's script, and only from the call of `headway_job.checkpoint`."""
+"""Errors of checkpoints. Only Refused and its subclass reach the script, and only from the call of `headway_job.checkpoint`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ class CheckpointError(Exception):
 
 class Refused(CheckpointError):  # noqa: N818 - the name is public
     """An option, an object or a folder cannot be used as it is. The message says what to do."""
+
+
+class UnsavableError(Refused):
+    """A value in the state of an object cannot be saved. The message has its path in the state, and its type."""
 
 
 class Damaged(CheckpointError):  # noqa: N818 - as above

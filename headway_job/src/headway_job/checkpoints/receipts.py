@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from .catalog import Catalog, rank_file, shard_file
 from .state import shards, state_dict
@@ -17,11 +17,25 @@ _SIZE_BYTES = 8
 _RECEIPT_BYTES = _SIZE_BYTES + _DIGEST_BYTES
 
 
-def write(catalog: Catalog, folder: str, rank: int, state: Dict[str, Any]) -> Written:
-    """Write this rank's files: its state, and its shards if anything is sharded."""
+class Prepared(NamedTuple):
+    """A rank's files, before they are written."""
+
+    state: state_dict.Encoded
+    shards: Optional[Sequence[shards.Shard]]
+    """None = nothing is sharded."""
+
+
+def prepare(state: Dict[str, Any]) -> Prepared:
+    """Encode the state of this rank. Raises UnsavableError."""
     own_shards = state.pop("pieces", None)
+    return Prepared(state_dict.encode(state), own_shards)
+
+
+def write(catalog: Catalog, folder: str, rank: int, prepared: Prepared) -> Written:
+    """Write this rank's files: its state, and its shards if anything is sharded."""
     name = rank_file(rank)
-    written = {name: catalog.store.write(folder, name, lambda file: state_dict.write(state, file))}
+    written = {name: catalog.store.write(folder, name, prepared.state.write)}
+    own_shards = prepared.shards
     if own_shards is not None:
         name = shard_file(rank)
         written[name] = catalog.store.write(folder, name, lambda file: shards.write(own_shards, file))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
+from . import registered_names
 from .catalog import MANIFEST, OLDER_SUFFIX, Catalog, Manifest, shard_file
 from .errors import CheckpointError, Damaged, Refused
 from .ranks.rank_group import RankGroup, max_over_ranks
+from .state import memory, state_dict
 from .state import rng as rng_state
-from .state import state_dict
 from .state.dtensor import shards_from
 from .state.shards import ShardReader, read_index
 from .stores.base import Receipt
@@ -32,6 +33,8 @@ class LoadedCheckpoint(NamedTuple):
     """A checkpoint that was read and checked on this rank."""
 
     folder: str
+    where: str
+    """Store of the folder, for messages."""
     manifest: Manifest
     shared: Dict[str, Any]
     own: Dict[str, Any]
@@ -39,13 +42,26 @@ class LoadedCheckpoint(NamedTuple):
     """None = the checkpoint has no such rank."""
     shards: Optional[ShardReader]
     """None = nothing was sharded."""
+    divided: List[str]
+    """Names of objects of which each rank has saved different tensors."""
+
+
+class Resumed(NamedTuple):
+    """A resume that has happened. It holds none of the state, which takes as much memory as the model."""
+
+    folder: str
+    step: int
+    """Number of steps done, which is the number of the next step."""
+    seed: int
+    rng: Optional[Dict[str, Any]]
+    """As in LoadedCheckpoint."""
 
     def restore_rng(self, rank: int) -> None:
         """Restore the random number generators; once more, if the script has drawn numbers since."""
         if self.rng is not None:
             rng_state.restore(self.rng)
         else:
-            rng_state.derive(self.manifest.seed, self.manifest.step, rank)
+            rng_state.derive(self.seed, self.step, rank)
 
 
 def load_newest(catalog: Catalog, ranks: RankGroup) -> Optional[LoadedCheckpoint]:
@@ -67,9 +83,25 @@ def load_newest(catalog: Catalog, ranks: RankGroup) -> Optional[LoadedCheckpoint
     return None
 
 
-def restore_into(loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup) -> None:
-    """Load the checkpoint into the run's objects. Raises Refused if it does not fit, on all ranks or on none."""
-    for name in _load_objects(_fitted(loaded, objects, ranks), loaded, objects, ranks):
+def restore_into(
+    loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup, optional: Sequence[str] = ()
+) -> Resumed:
+    """Load the checkpoint into the run's objects. Raises Refused if it does not fit, on all ranks or on none.
+
+    `optional`: names of objects that the checkpoint may lack, or the run may leave out. The caller keeps the result, and no
+    reference to `loaded`.
+    """
+    # Measured before the ranks wait for each other: none of them has begun to load.
+    budget = memory.MemoryBudget(_left_bytes(ranks))
+    registered_names.check(
+        objects.names, loaded.shared, loaded.own, optional, ranks,
+        saved_here=ranks.rank < loaded.manifest.world_size, what=f"Checkpoint {loaded.folder} in {loaded.where}",
+    )  # fmt: skip
+    _check_division(loaded, ranks, optional)
+    left = (set(loaded.shared) | set(loaded.own)) - set(objects.names)
+    for name in sorted(name for name in left if registered_names.may_differ(name, optional)):
+        _log.warning("The state of %s in checkpoint %s is not restored, as the run has none.", name, loaded.folder)
+    for name in _load_objects(_fitted(loaded, objects, ranks, budget), loaded, objects, ranks):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", loaded.folder, name)
     if loaded.manifest.world_size != ranks.world_size and ranks.rank == 0:
         _log.warning(
@@ -77,7 +109,21 @@ def restore_into(loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, 
             "the seed %d, and take other state of their own from rank 0.",
             loaded.folder, loaded.manifest.world_size, ranks.world_size, loaded.manifest.seed,
         )  # fmt: skip
-    loaded.restore_rng(ranks.rank)
+    resumed = Resumed(loaded.folder, loaded.manifest.step, loaded.manifest.seed, loaded.rng)
+    resumed.restore_rng(ranks.rank)
+    return resumed
+
+
+def _check_division(loaded: LoadedCheckpoint, ranks: RankGroup, optional: Sequence[str]) -> None:
+    """Raise Refused, on all ranks, if their number differs from that of ranks which each had saved a part of the tensors."""
+    names = [name for name in loaded.divided if not registered_names.may_differ(name, optional)]
+    if names and loaded.manifest.world_size != ranks.world_size:
+        before = loaded.manifest.world_size
+        raise Refused(
+            f"Checkpoint {loaded.folder} in {loaded.where} was saved by {before} ranks, each of which had other tensors in "
+            f"{', '.join(names)}, and this run has {ranks.world_size}: parts would be lost, or used twice. Nothing was changed. "
+            f"Start it with {before} ranks. If the parts need not be kept, add optional={names!r}."
+        )
 
 
 def first_of_its_node() -> bool:
@@ -214,6 +260,7 @@ def _set_aside(catalog: Catalog, folder: str) -> None:
 
 def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load a checkpoint that is intact, so that every error now has another cause. Raises Refused on all ranks or on none."""
+    _check_memory(catalog, folder, manifest, ranks)
     loaded: Optional[LoadedCheckpoint] = None
     why = ""
     try:
@@ -232,15 +279,41 @@ def _load(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -
     return loaded
 
 
+def _check_memory(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> None:
+    """Raise Refused, on all ranks or on none, if what a rank needs does not fit into memory: the kernel would kill the job.
+
+    Each rank measures before any of them reads.
+    """
+    left_bytes = _left_bytes(ranks)
+    needed_bytes = sum(manifest.files[name].size_bytes for name in {manifest.state_file(0), _own_file(manifest, ranks)})
+    too_little = left_bytes is not None and needed_bytes > left_bytes
+    if any(max_over_ranks(ranks, int(too_little))):
+        why = (
+            f"(rank {ranks.rank} needs {needed_bytes / 2**20:.0f} MiB for it, and {(left_bytes or 0) / 2**20:.0f} MiB are left for "
+            "each rank of what Slurm gives the job on this node)"
+            if too_little
+            else "of another rank, whose log says how much is missing"
+        )
+        raise Refused(
+            f"Checkpoint {folder} in {catalog.store.where} is intact, but does not fit into the memory {why}. It was not read, the "
+            "run does not begin at step 0, and nothing was changed. Request more memory (--mem), or fewer tasks on each node."
+        )
+
+
+def _left_bytes(ranks: RankGroup) -> Optional[int]:
+    """Return the memory that is left for each rank of this node; None = not known."""
+    return memory.left_bytes(min(memory.ranks_here(os.environ), ranks.world_size))
+
+
 def _read(catalog: Catalog, folder: str, manifest: Manifest, ranks: RankGroup) -> LoadedCheckpoint:
     """Load what this rank needs of a checkpoint whose files have been checked."""
     first_file, own_file = manifest.state_file(0), _own_file(manifest, ranks)
     first = _read_state(catalog, folder, first_file)
     own = first if own_file == first_file else _read_state(catalog, folder, own_file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
-    return LoadedCheckpoint(
-        folder, manifest, first.get("shared", {}), own["own"], rng, _shards(catalog, folder, manifest)
-    )
+    shared, shards = first.get("shared", {}), _shards(catalog, folder, manifest)
+    divided = first.get(state_dict.DIVIDED, [])
+    return LoadedCheckpoint(folder, catalog.store.where, manifest, shared, own["own"], rng, shards, divided)
 
 
 def _read_state(catalog: Catalog, folder: str, name: str) -> Dict[str, Any]:
@@ -263,12 +336,14 @@ def _shards(catalog: Catalog, folder: str, manifest: Manifest) -> Optional[Shard
     return shards_from(found, lambda name: catalog.store.read(folder, name))
 
 
-def _fitted(loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup) -> Dict[str, Any]:
+def _fitted(
+    loaded: LoadedCheckpoint, objects: state_dict.StatefulObjects, ranks: RankGroup, budget: memory.MemoryBudget
+) -> Dict[str, Any]:
     """Fit the state to this run, on all ranks or on none, as loading what is sharded waits for the others."""
     fitted: Dict[str, Any] = {}
     trouble: Optional[Exception] = None
     try:
-        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards)
+        fitted = objects.fit(loaded.shared, loaded.own, loaded.shards, budget)
     except Exception as error:
         # As in _checked; and torch's errors if the model has changed.
         trouble = error

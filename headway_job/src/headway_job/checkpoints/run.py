@@ -16,13 +16,12 @@ import os
 import sys
 import threading
 import time
-import zlib
-from typing import Any, Callable, Dict, Iterator, Optional, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
 from ..hook import process
-from . import earlier_job, job_log
+from . import earlier_job, equal_ranks, job_log, registered_names
 from .async_writer import AsyncWriter, Save
 from .catalog import Catalog
 from .errors import Refused
@@ -31,8 +30,9 @@ from .ranks.pause import PauseControl
 from .ranks.rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
 from .ranks.save_agreement import RankLeft, SaveAgreement
 from .ranks.trigger import SaveTrigger, install_signal_handler
-from .restore import LoadedCheckpoint, restore_into
+from .restore import LoadedCheckpoint, Resumed, restore_into
 from .state.state_dict import StatefulObjects
+from .stores import node_local
 from .stores.base import Store
 from .stores.location import open_store
 
@@ -69,7 +69,7 @@ class Run:
         self._every_steps = every_steps or 0
         self._seed = seed
         self._where = catalog.store.where
-        self._loaded: Optional[LoadedCheckpoint] = None
+        self._resumed: Optional[Resumed] = None
         self._pauses = PauseControl(process.save_requests(), ranks.rank, ranks.world_size, self.trigger.request)
         self._writer = AsyncWriter(catalog, ranks, self._pauses.save_ended)
         self._agreement = SaveAgreement(ranks, self._wanted, lambda: self._writer.busy, self._pauses.terms)
@@ -87,8 +87,8 @@ class Run:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested."""
         self._handled_before = sys.exc_info()[1]
-        if self._loaded is not None:
-            self._loaded.restore_rng(self._ranks.rank)
+        if self._resumed is not None:
+            self._resumed.restore_rng(self._ranks.rank)
         for number in range(self.start, total):
             yield number
             self.step(number)
@@ -118,7 +118,7 @@ class Run:
     @property
     def restored(self) -> bool:
         """True if a checkpoint was restored."""
-        return self._loaded is not None
+        return self._resumed is not None
 
     def close(self, most_s: float = _EXIT_WAIT_S) -> None:
         """End the training: save once more if that was requested, and wait at most `most_s` for what is being written.
@@ -219,15 +219,14 @@ class Run:
             self._given_up = True
             _log.warning("A checkpoint was still being written when the run ended, and will not be complete.")
 
-    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int) -> None:
+    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int, optional: Sequence[str]) -> None:
         self._number = number
-        self._loaded = loaded
         count = os.environ.get("SLURM_RESTART_COUNT", "0")
         restarts = int(count) if count.isdecimal() else 0
         if loaded is not None:
-            restore_into(loaded, self._objects, self._ranks)
-            self.start = self._next = loaded.manifest.step
-            self._writer.note_restored(loaded.manifest.step)
+            self._resumed = restore_into(loaded, self._objects, self._ranks, optional)
+            self.start = self._next = self._resumed.step
+            self._writer.note_restored(self._resumed.step)
             _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
             if self._ranks.rank == 0 and restarts:
                 job_log.write_line(job_log.again_line(self.start, restarts + 1))
@@ -250,28 +249,33 @@ def checkpoint(
     every_steps: Optional[int] = None,
     keep: int = 2,
     continue_from: Optional[str] = None,
+    optional: Union[str, Sequence[str]] = (),
     **others: Any,
 ) -> Run:
     """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
 
     `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
     the script's name. `continue_from`: another job's id, folder or URL, whose newest checkpoint is restored if this run has none;
-    by default, the variable HEADWAY_CONTINUE_FROM. `others`: objects with state_dict and load_state_dict that are saved with the
-    run; each rank keeps its own.
+    by default, the variable HEADWAY_CONTINUE_FROM. `optional`: names of objects that the checkpoint may lack, or that the run may
+    leave out; any other difference between the names is refused. `others`: objects with state_dict and load_state_dict that are
+    saved with the run; each rank keeps its own.
     """
     if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
         raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
+    optional = registered_names.as_names(optional)
     objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = join_ranks()
     source = earlier_job.wanted(continue_from)
-    _check_ranks_agree(objects, zlib.crc32(repr((every_steps, keep, source, sorted(others))).encode()), ranks)
+    objects.divided = equal_ranks.check(objects.signatures, (every_steps, keep, source, optional), ranks)
     single_rank = isinstance(ranks, SingleRank)
     store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
+    if ranks.rank == 0:
+        node_local.warn(store.where, os.environ)
     catalog = Catalog(store, keep)
     run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
     loaded = earlier_job.load_own_or_earlier(catalog, source, name, ranks)
     (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
-    run._restore(loaded, number)
+    run._restore(loaded, number, optional)
     install_signal_handler(run.trigger)
     _call_at_exit(run._at_exit)
     return run
@@ -287,21 +291,3 @@ def _call_at_exit(function: Callable[[], None]) -> None:
         threading._register_atexit(function)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
         pass  # Python < 3.9, or the main thread has ended
-
-
-def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup) -> None:
-    """Raise Refused, on all ranks or on none, if tensors or options differ: rank 0 keeps the names of what is sharded.
-
-    `options`: a number that stands for the options of this rank.
-    """
-    largest, smallest, high, low = max_over_ranks(ranks, objects.signature, -objects.signature, options, -options)
-    if high != -low:
-        raise Refused(
-            "The ranks give headway_job.checkpoint different options. every_steps, keep, continue_from and the names of the "
-            "objects must be the same on all ranks, as otherwise one rank saves while another one trains."
-        )
-    if largest != -smallest:
-        raise Refused(
-            "The ranks have models with different tensors, some of which are sharded. headway_job.checkpoint saves models that "
-            "have the same tensors on all ranks; for others, use torch.distributed.checkpoint in the script."
-        )

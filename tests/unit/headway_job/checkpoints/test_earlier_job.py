@@ -98,9 +98,14 @@ def test_a_task_of_an_array_can_be_continued(as_job: As, base: Path, monkeypatch
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
     as_job("11", steps=3)
-    assert (base / "blue-7_4-train").exists()
+    assert (base / "blue-7_4.11-train").exists()
+    as_job("12", steps=5)  # submitted by the task, with its variables
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "20")
     assert as_job("20", continue_from="7_4")[0].start == 3
+    assert as_job("21", continue_from="12")[0].start == 5
+    assert as_job("22", continue_from="7_4.12")[0].start == 5
+    (base / "blue-7_4.11-train").rename(base / "blue-7_4-train")  # as an earlier version named it
+    assert as_job("23", continue_from="7_4")[0].start == 3
 
 
 def test_a_folder_that_an_earlier_version_named_by_the_jobs_name_is_found(as_job: As, base: Path) -> None:

@@ -327,7 +327,7 @@ def with_extra(rank: int, world: int, args: dict[str, Any], report: Any) -> None
         "code": {"extra": Thing(Path)},
         "none": {"extra": object()},
         "sharded": {"model": FSDPLinear(1, 1)},
-        "wider": {"model": net(9)},
+        "wider": {"model": net(9), "optional": ["optimizer", "scheduler"]},
         "fine": {"extra": Thing([1, "a", None, 2.5])},
     }
     checkpoint(args["folder"], **extras[args["extra"]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -114,20 +115,24 @@ def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: 
 
     def leaf(path: Path, value: Any) -> Any:
         if not is_shard(value):
-            return copy_leaf(value, budget) if keep else None
+            return copy_leaf(value, budget, (each.name, *path)) if keep else None
         name = _name(each.name, path)
         _check_like_parameter(each, path, value, name)
         for offsets, data in local_shards(value, name):
-            shards.append(Shard(name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget)))
+            shards.append(
+                Shard(
+                    name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget, (each.name, *path))
+                )
+            )
         return {_PLACEHOLDER: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
 
     return map_leaves(state, leaf)
 
 
-def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader]) -> Any:
+def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader], budget: MemoryBudget) -> Any:
     """Return the state that `split_shards` has split, sharded as in this run; on all ranks.
 
-    Raises Refused if it does not fit, Damaged, and the store's errors.
+    Raises Refused if it does not fit, Damaged, MemoryError if whole tensors exceed the budget, and the store's errors.
     """
     _check_keys(each, saved)
     if shards is None and not each.is_sharded:
@@ -138,7 +143,7 @@ def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader])
     def leaf(path: Path, value: Any) -> Any:
         if not _is_placeholder(value) and not isinstance(value, torch.Tensor):
             return value
-        return _join_leaf(each, path, value, template, requests)
+        return _join_leaf(each, path, value, template, requests, budget)
 
     with torch.no_grad():
         state = map_leaves(saved, leaf, stop=_is_placeholder)
@@ -148,13 +153,15 @@ def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader])
     return state
 
 
-def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest]) -> Any:
+def _join_leaf(
+    each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest], budget: MemoryBudget
+) -> Any:
     """Return the tensor of this run for a saved tensor or placeholder. For a placeholder, add requests that fill it."""
     absent = _is_placeholder(value)
     shape = tuple(value["shape"] if absent else value.shape)
     target = each.target(path, template)
     if target is None or (not absent and template is None and tuple(target.shape) != shape):
-        return _whole(value, shape, requests) if absent else value
+        return _whole(value, shape, requests, budget) if absent else value
     if tuple(target.shape) != shape:
         raise Refused(
             f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}. Build the model as "
@@ -169,15 +176,24 @@ def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requ
     return mine
 
 
-def signature(objects: List[StatefulObject]) -> int:
-    """Return a number that is the same on all ranks whose sharded models have the same tensors; 0 = there are none."""
-    rows: List[Any] = []
-    for each in objects:
-        if each.is_sharded and isinstance(each.given, torch.nn.Module):
-            map_leaves(each.state(), lambda path, leaf, name=each.name: rows.append(_row(name, path, leaf)))  # type: ignore[misc]
-    if not rows:
-        return 0
-    return int.from_bytes(hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()[:7], "big") + 1
+class Signature(NamedTuple):
+    """The tensors of the objects with one name, as they are compared over ranks."""
+
+    kind: int
+    number: int = 0
+    """The same for the same names and shapes of tensors; 0 = there is no object."""
+    sharded: bool = False
+
+
+ABSENT, OWN, SHARED = 0, 1, 2
+"""Kinds of signatures: there is no object; each rank saves its own; rank 0's is saved for all."""
+
+
+def signature(objects: List[StatefulObject], kind: int) -> Signature:
+    """Return the signature of the objects with one name; on all ranks."""
+    rows = [row for each in objects for row in _rows(each)]
+    digest = hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()
+    return Signature(kind, int.from_bytes(digest[:7], "big") + 1, any(each.is_sharded for each in objects))
 
 
 def local_shards(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
@@ -266,9 +282,13 @@ def _empty_like(target: Any, value: Any, absent: bool) -> Any:
     return torch.empty_like(target, dtype=dtype, requires_grad=False)
 
 
-def _whole(placeholder: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
-    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it."""
-    into = torch.empty(shape, dtype=getattr(torch, placeholder["dtype"]), device="cpu")
+def _whole(
+    placeholder: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest], budget: MemoryBudget
+) -> torch.Tensor:
+    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it. Raises MemoryError."""
+    dtype = getattr(torch, placeholder["dtype"])
+    budget.take(math.prod(shape) * torch.empty((), dtype=dtype).element_size())
+    into = torch.empty(shape, dtype=dtype, device="cpu")
     if into.numel():
         requests.append(ReadRequest(placeholder[_PLACEHOLDER], (0,) * len(shape), into))
     return into
@@ -283,6 +303,27 @@ def _name(owner: str, path: Path) -> str:
     return json.dumps([owner, *(step if isinstance(step, (str, int)) else repr(step) for step in path)])
 
 
+def _rows(each: StatefulObject) -> List[Any]:
+    """Return the tensors of an object that have to be equal on all ranks.
+
+    Of an optimizer, its parameters, as it has no other tensors before a step. Of an object that each rank saves by itself, those of
+    floating-point numbers: others, such as the rows of a loader, may differ.
+    """
+    rows: List[Any] = [[each.name, str(each.is_sharded)]]
+    if isinstance(each.given, torch.optim.Optimizer):
+        for place, group in enumerate(each.given.param_groups if each.fsdp1_model is None else ()):
+            rows += [_row(each.name, (place, number), one) for number, one in enumerate(group["params"])]
+        return rows
+
+    def leaf(path: Path, value: Any) -> None:
+        if isinstance(each.given, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.is_floating_point()):
+            rows.append(_row(each.name, path, value))
+
+    map_leaves(each.state(), leaf)
+    return rows
+
+
 def _row(owner: str, path: Path, leaf: Any) -> List[Any]:
-    shape = list(leaf.shape) if isinstance(leaf, torch.Tensor) else None
+    known = isinstance(leaf, torch.Tensor) and not is_torch_type(leaf, "UninitializedTensorMixin")  # of a lazy module
+    shape = list(leaf.shape) if known else None
     return [_name(owner, path), json.dumps([shape, is_shard(leaf)])]

@@ -8,6 +8,7 @@ import torch
 
 from ..errors import Refused
 from .memory import MemoryBudget
+from .savable import check_tensor
 
 Path = Tuple[Any, ...]
 """Keys and indexes on the way from the root of a tree to a leaf."""
@@ -37,23 +38,26 @@ def unwrap(given: Any) -> Any:
             return given
 
 
-def deep_copy(value: Any, budget: MemoryBudget) -> Any:
-    """Return a deep copy with all tensors on the CPU. Raises MemoryError if they do not fit into the budget."""
-    return map_leaves(value, lambda _, leaf: copy_leaf(leaf, budget))
+def deep_copy(value: Any, budget: MemoryBudget, path: Path = ()) -> Any:
+    """Return a deep copy with all tensors on the CPU. Raises as `copy_leaf`. `path`: of the value, for messages."""
+    return map_leaves(value, lambda at, leaf: copy_leaf(leaf, budget, at), path)
 
 
-def copy_leaf(value: Any, budget: MemoryBudget) -> Any:
-    """Return a copy of a leaf, on the CPU. Raises MemoryError.
+def copy_leaf(value: Any, budget: MemoryBudget, path: Path) -> Any:
+    """Return a copy of a leaf, on the CPU. Raises MemoryError if it does not fit into the budget, and UnsavableError.
 
     Tensors on a GPU are copied through the driver's own small buffers. Pinned memory would be as large as the state, rounded up,
     and the process would keep it.
     """
+    if isinstance(value, bytearray):
+        return bytearray(value)
     if not isinstance(value, torch.Tensor):
         return value
     if is_shard(value):
         raise Refused(
             "A tensor is sharded over ranks, but is not part of a model or its optimizer: it cannot be saved."
         )
+    check_tensor(value, path, _parts)
     budget.take(sum(part.numel() * part.element_size() for part in _parts(value.detach())))
     return value.detach().to("cpu", copy=True)
 
@@ -70,13 +74,17 @@ def _parts(tensor: Any) -> Tuple[Any, ...]:
     return (tensor,)
 
 
-def with_tiny_tensors(value: Any) -> Any:
-    """Return the same tree with tiny tensors."""
+def with_tiny_tensors(value: Any, path: Path = ()) -> Any:
+    """Return the same tree with tiny tensors. Raises UnsavableError for tensors without memory. `path`: as in `deep_copy`."""
 
-    def shrunk(_: Path, leaf: Any) -> Any:
-        return torch.zeros(_TEST_SIZE, dtype=leaf.dtype, device="cpu") if isinstance(leaf, torch.Tensor) else leaf
+    def shrunk(at: Path, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if not is_shard(leaf) and not is_torch_type(leaf, "UninitializedTensorMixin"):
+            check_tensor(leaf, at, _parts)  # parameters of lazy modules have memory after the first step
+        return torch.zeros(_TEST_SIZE, dtype=leaf.dtype, device="cpu")
 
-    return map_leaves(value, shrunk)
+    return map_leaves(value, shrunk, path)
 
 
 def map_leaves(

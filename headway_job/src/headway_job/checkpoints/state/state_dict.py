@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional
+from typing import Any, BinaryIO, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 
 from ..errors import CheckpointError, Refused
 from . import memory, older_file, rng, tensor_file, tree_text
-from .dtensor import StatefulObject, join_shards, signature, split_shards, stateful_objects
+from .dtensor import (
+    ABSENT,
+    OWN,
+    SHARED,
+    Signature,
+    StatefulObject,
+    join_shards,
+    signature,
+    split_shards,
+    stateful_objects,
+)
 from .pytree import deep_copy, has_shard, unwrap, with_tiny_tensors
 from .shards import Shard, ShardReader
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
+DIVIDED = "divided"
+"""Key of these names in rank 0's file. Earlier versions ignore it."""
 _FORMAT, _VERSION = "headway_state", "1"
 
 
@@ -33,9 +45,23 @@ class StatefulObjects:
         self._objects = stateful_objects(by_name)
         for each in self._objects:
             _check_state(each)
-        self.signature = signature(self._objects)
-        """A number that is the same on all ranks whose sharded models have the same tensors; 0 = no model is sharded."""
+        self.signatures = {name: self._signature(name) for name in objects}
+        """Name -> the tensors of its objects, as they are compared over ranks; also for names without an object."""
+        self.divided: List[str] = []
+        """Names of objects whose state consists of different tensors on each rank; set when the ranks were compared."""
         self._sharded = any(each.is_sharded for each in self._objects)
+
+    def _signature(self, name: str) -> Signature:
+        """Return the signature of the object, or the list of objects, that was given under a name."""
+        found = [each for each in self._objects if each.name == name or each.name.startswith(f"{name}.")]
+        if not found:
+            return Signature(ABSENT)
+        return signature(found, SHARED if any(map(_is_shared, found)) else OWN)
+
+    @property
+    def names(self) -> Dict[str, bool]:
+        """Name -> True if rank 0's state is saved for all ranks."""
+        return {each.name: _is_shared(each) for each in self._objects}
 
     def copy(self, rank: int) -> Dict[str, Any]:
         """Return a copy of the current state, with `pieces` if and only if something is sharded.
@@ -54,7 +80,7 @@ class StatefulObjects:
                 continue
             try:
                 if not _is_shared(each):
-                    state["own"][each.name] = deep_copy(each.state(), budget)
+                    state["own"][each.name] = deep_copy(each.state(), budget, (each.name,))
                 elif rank == 0 or self._sharded:
                     shared[each.name] = split_shards(each, each.state(), shards, budget, keep=rank == 0)
             except Exception as error:
@@ -64,23 +90,34 @@ class StatefulObjects:
             raise trouble
         if rank == 0:
             state["shared"] = shared
+            if self.divided:
+                state[DIVIDED] = list(self.divided)
         if self._sharded:
             state["pieces"] = shards
         return state
 
-    def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], shards: Optional[ShardReader]) -> Dict[str, Any]:
-        """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, and the store's errors.
+    def fit(
+        self,
+        shared: Mapping[str, Any],
+        own: Mapping[str, Any],
+        shards: Optional[ShardReader],
+        budget: memory.MemoryBudget,
+    ) -> Dict[str, Any]:
+        """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, MemoryError, and the store's errors.
+
+        `budget`: for tensors whose parts are joined.
 
         As in `copy`, if one object raises, those in which all ranks take part are processed nevertheless.
         """
         found = {}
         trouble: Optional[Exception] = None
         for each in self._objects:
-            state = (shared if _is_shared(each) else own).get(each.name)
-            if state is None or (trouble is not None and each.fsdp1_model is None):
+            saved = shared if _is_shared(each) else own
+            if each.name not in saved or (trouble is not None and each.fsdp1_model is None):
                 continue
+            state = saved[each.name]  # None, too, can be the state of a user's object
             try:
-                found[each.name] = join_shards(each, state, shards) if _is_shared(each) else state
+                found[each.name] = join_shards(each, state, shards, budget) if _is_shared(each) else state
             except Refused as error:
                 trouble = trouble or _caused(_does_not_fit(each.name, error), error)
             except Exception as error:
@@ -111,10 +148,20 @@ class StatefulObjects:
         return lacking
 
 
-def write(state: Dict[str, Any], file: BinaryIO) -> None:
-    """Write a rank's file, for `read`."""
-    text, tensors = tree_text.dumps(state)
-    tensor_file.write({_FORMAT: _VERSION, "state": text}, tensors, file)
+class Encoded(NamedTuple):
+    """The state of a rank as it is written."""
+
+    text: str
+    tensors: List[torch.Tensor]
+
+    def write(self, file: BinaryIO) -> None:
+        """Write a rank's file, for `read`."""
+        tensor_file.write({_FORMAT: _VERSION, "state": self.text}, self.tensors, file)
+
+
+def encode(state: Dict[str, Any]) -> Encoded:
+    """Encode the state of a rank. Raises UnsavableError, so that nothing is written which could not be read back."""
+    return Encoded(*tree_text.dumps(state, hidden=1))
 
 
 def read(file: BinaryIO) -> Dict[str, Any]:
@@ -133,6 +180,9 @@ def read_older(file: BinaryIO) -> Dict[str, Any]:
 def _checked(state: Any) -> Dict[str, Any]:
     if not isinstance(state, dict) or not {"own", "rng"} <= set(state):
         raise ValueError("it does not contain the state of a run")
+    divided = state.get(DIVIDED, [])
+    if not isinstance(divided, list) or not all(isinstance(name, str) for name in divided):
+        raise ValueError("it names objects in an unknown way")
     return state
 
 
@@ -149,7 +199,8 @@ def _check_methods(name: str, given: Any) -> None:
 def _check_state(each: StatefulObject) -> None:
     """Raise Refused now, rather than when the checkpoint is needed."""
     try:
-        tree_text.dumps(with_tiny_tensors(each.test_state()))
+        path = (each.name,)
+        tree_text.dumps(with_tiny_tensors(each.test_state(), path), path)
     except CheckpointError:
         raise
     except Exception as error:

@@ -20,10 +20,13 @@ def size_bytes(tensor: torch.Tensor) -> int:
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor on the CPU. It is valid as long as the tensor exists."""
+    """Return the memory of a contiguous tensor on the CPU. It is valid as long as the tensor exists. Raises ValueError."""
     if not size_bytes(tensor):
         return memoryview(b"")
-    return memoryview((ctypes.c_char * size_bytes(tensor)).from_address(tensor.data_ptr())).cast("B")
+    address = tensor.data_ptr()
+    if address == 0:  # of a wrapper: reading it would end the process
+        raise ValueError(f"a tensor of the type {type(tensor).__qualname__} has no memory")
+    return memoryview((ctypes.c_char * size_bytes(tensor)).from_address(address)).cast("B")
 
 
 def fill(data: memoryview, file: BinaryIO) -> bool:

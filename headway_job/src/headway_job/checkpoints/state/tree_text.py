@@ -9,22 +9,29 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import torch
 
+from ..errors import UnsavableError
+from . import numpy_scalar
+from .savable import path_text, unknown_type
 from .tensor_file import TensorShape
 
+Path = Tuple[Any, ...]
 _PLAIN = (type(None), bool, int, float, str)
 _SEQUENCES: Dict[str, Callable[[List[Any]], Any]] = {"tuple": tuple, "set": set, "size": torch.Size}
 _QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
 _COMPRESSED = ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
-def dumps(tree: Any) -> Tuple[str, List[torch.Tensor]]:
-    """Return the text, and the dense tensors in it, contiguous. Raises TypeError for what could not be read back."""
+def dumps(tree: Any, path: Path = (), hidden: int = 0) -> Tuple[str, List[torch.Tensor]]:
+    """Return the text, and the dense tensors in it, contiguous. Raises UnsavableError for what could not be read back.
+
+    `path`: of the tree; messages name paths without their first `hidden` steps.
+    """
     tensors: List[torch.Tensor] = []
-    return json.dumps(_encode(tree, tensors)), tensors
+    return json.dumps(_encode(tree, tensors, path, hidden)), tensors
 
 
 def loads(text: str, read: Callable[[List[TensorShape]], List[torch.Tensor]]) -> Any:
@@ -38,23 +45,34 @@ def loads(text: str, read: Callable[[List[TensorShape]], List[torch.Tensor]]) ->
         raise ValueError(f"its text does not describe a state ({type(error).__name__}: {error})") from error
 
 
-def _encode(value: Any, tensors: List[torch.Tensor]) -> Any:
+def _encode(value: Any, tensors: List[torch.Tensor], path: Path, hidden: int) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
     if isinstance(value, torch.Tensor):
-        return _encode_tensor(value, tensors)
+        try:
+            return _encode_tensor(value, tensors)
+        except TypeError as error:
+            raise UnsavableError(f"{path_text(path[hidden:])} cannot be saved: it is {error}.") from error
+
+    def each(values: Iterable[Any], steps: Iterable[Any]) -> List[Any]:
+        return [_encode(one, tensors, (*path, step), hidden) for one, step in zip(values, steps)]
+
     if kind is list:
-        return [_encode(one, tensors) for one in value]
+        return each(value, range(len(value)))
     if kind in (dict, Counter):
-        return {kind.__name__: [_encode(list(value), tensors), _encode(list(value.values()), tensors)]}
+        return {kind.__name__: [each(value, value), each(value.values(), value)]}
     for name, of in _SEQUENCES.items():
         if kind is of:
-            return {name: [_encode(one, tensors) for one in value]}
-    return _encode_scalar(value)
+            return {name: each(value, range(len(value)))}
+    found = _encode_scalar(value)
+    if found is None:
+        raise unknown_type(value, path[hidden:])
+    return found
 
 
 def _encode_scalar(value: Any) -> Any:
+    """Return the object for a value that is neither a tensor nor a container; None = its type is not known."""
     kind = type(value)
     if kind in (bytes, bytearray):
         return {kind.__name__: base64.b64encode(value).decode()}
@@ -62,7 +80,7 @@ def _encode_scalar(value: Any) -> Any:
         return {"complex": [value.real, value.imag]}
     if kind in (torch.dtype, torch.device):
         return {kind.__name__: str(value).split(".")[-1]}
-    raise TypeError(f"an object of the type {kind.__module__}.{kind.__qualname__}")
+    return numpy_scalar.encoded(value)
 
 
 def _encode_tensor(tensor: torch.Tensor, tensors: List[torch.Tensor]) -> Any:
@@ -171,4 +189,5 @@ _FROM_TEXT: Dict[str, Callable[[Any], Any]] = {
     "complex": lambda parts: complex(*parts),
     "device": torch.device,
     "dtype": _dtype,
+    numpy_scalar.KIND: numpy_scalar.decoded,
 }

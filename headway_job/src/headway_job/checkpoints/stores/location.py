@@ -10,6 +10,7 @@ import sys
 from typing import Callable, Iterable, List, Mapping, Optional
 
 from ..errors import Refused
+from . import node_local
 from .base import Store
 from .local import LocalStore
 from .redact import redact_url
@@ -17,7 +18,9 @@ from .remote import RemoteStore
 
 _log = logging.getLogger("headway_job")
 _BASE = "HEADWAY_CHECKPOINT_DIR"
-_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+_WITHIN = "checkpoints"
+"""Folder within the working directory, or the one from which the job was submitted."""
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+(\.[0-9]+)?)?")
 
 
 def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
@@ -34,7 +37,7 @@ def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) ->
                 "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
                 "process its own folder."
             )
-        base = (env.get(_BASE) or "checkpoints").rstrip("/")
+        base = _base(env, name or _script())
         url = f"{base}/{_default_folder(base, env, name or _script())}"
     return _open(url)
 
@@ -46,11 +49,22 @@ def open_earlier(source: str, name: Optional[str]) -> Optional[Store]:
     """
     url = source
     if _JOB_ID.fullmatch(source):
-        base = (os.environ.get(_BASE) or "checkpoints").rstrip("/")
+        base = _base(os.environ, name or _script())
         env = {"SLURM_CLUSTER_NAME": os.environ.get("SLURM_CLUSTER_NAME", ""), "SLURM_JOB_ID": source}
-        url = f"{base}/{_default_folder(base, env, name or _script())}"
+        url = f"{base}/{_earlier_folder(base, env, name or _script())}"
     local = _local(url)
     return None if local is not None and not os.path.isdir(local) else _open(url)
+
+
+def _base(env: Mapping[str, str], name: str) -> str:
+    """Return the folder or URL that has the default folders of all runs."""
+    if env.get(_BASE):
+        return env[_BASE].rstrip("/")
+    shared = node_local.shared_submit_folder(env)
+    # A run that began with an earlier version has its checkpoints in the working directory.
+    if shared is None or os.path.lexists(os.path.join(_WITHIN, key(env, name))):
+        return _WITHIN
+    return os.path.join(shared, _WITHIN)
 
 
 def _open(url: str) -> Store:
@@ -63,13 +77,28 @@ def _open(url: str) -> Store:
 def key(env: Mapping[str, str], name: str) -> str:
     """Return a folder name that no two jobs and no two tasks of an array share, and that a requeued job finds again.
 
-    It has only ids, as the name of a job can be changed between two runs.
+    It has only ids, as the name of a job can be changed between two runs. With the variables of an array, it has the job's own id,
+    too: a job that a task of an array submits inherits them.
     """
     return _joined(env, name, _unambiguous)
 
 
 def _joined(env: Mapping[str, str], name: str, rule: Callable[[str], str]) -> str:
     return "-".join(rule(part) for part in (env.get("SLURM_CLUSTER_NAME", ""), _job(env), name) if part) or "run"
+
+
+def array_folder(env: Mapping[str, str], name: str, names: Iterable[str]) -> Optional[str]:
+    """Return the folder among `names` of a job by an id that a user knows: of a task (17_1), or of a job with an array's variables.
+
+    Of several for one task, take that with the lowest id: the others are of jobs that the task submitted, so they came later.
+    None = there is none.
+    """
+    job, cluster = _job(env), env.get("SLURM_CLUSTER_NAME", "")
+    ids = rf"{re.escape(job)}\.([0-9]+)" if "_" in job else rf"[0-9]+_[0-9]+\.({re.escape(job)})"
+    before, after = (_unambiguous(cluster) + "-" if cluster else ""), ("-" + _unambiguous(name) if name else "")
+    form = re.compile(re.escape(before) + ids + re.escape(after))
+    found = ((form.fullmatch(each), each) for each in names)
+    return min(((int(match.group(1)), each) for match, each in found if match), default=(0, None))[1]
 
 
 def older_key(env: Mapping[str, str], name: str, names: Iterable[str]) -> Optional[str]:
@@ -87,9 +116,19 @@ def older_key(env: Mapping[str, str], name: str, names: Iterable[str]) -> Option
     return by_name if by_name in found else (found[-1] if found else None)
 
 
+def _earlier_folder(base: str, env: Mapping[str, str], name: str) -> str:
+    """Return another job's folder below `base`: with its id alone, or with those of an array."""
+    names = [] if _exists(base, key(env, name)) else _names_in(base)
+    found = None if key(env, name) in names else array_folder(env, name, names)
+    return found or _default_folder(base, env, name)
+
+
 def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
     """Return the run's folder below `base`: the one that an earlier version made, if there is one and no newer one."""
-    wanted, plain = key(env, name), _joined(env, name, _clean)
+    wanted = key(env, name)
+    if _of_array(env):
+        return wanted if _exists(base, wanted) else _older_array_folder(base, env, name) or wanted
+    plain = _joined(env, name, _clean)
     if not _job(env) and plain == wanted:
         return wanted
     if _exists(base, wanted):
@@ -106,6 +145,28 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
         )  # fmt: skip
         return plain
     return older_key(env, name, names) or wanted
+
+
+def _older_array_folder(base: str, env: Mapping[str, str], name: str) -> Optional[str]:
+    """Return the folder that an earlier version made for this task of an array, without the job's own id; None = there is none.
+
+    Only a job that Slurm has started again can have one. Another one that finds it has inherited the variables of the array.
+    """
+    if _number(env, "SLURM_RESTART_COUNT") < 1:
+        return None
+    names = _names_in(base)
+    if key(env, name) in names:
+        return None
+    task = {**env, "SLURM_JOB_ID": _task(env), "SLURM_ARRAY_JOB_ID": ""}
+    older = [each for each in (key(task, name), _joined(task, name, _clean)) if each in names or _exists(base, each)]
+    found = older[0] if older else older_key(task, name, names)
+    if found is not None:
+        _log.warning(
+            "Checkpoints are kept in the folder %s, which an earlier version of headway_job has named. Jobs that this task of an "
+            "array submits may use it, too. To keep them apart, rename the folder to %s between two runs.",
+            found, key(env, name),
+        )  # fmt: skip
+    return found
 
 
 def _names_in(base: str) -> List[str]:
@@ -151,9 +212,18 @@ def _local(base: str) -> Optional[str]:
 
 
 def _job(env: Mapping[str, str]) -> str:
-    if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"):
-        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
-    return env.get("SLURM_JOB_ID", "")
+    """Return an id that no other job of the cluster has; of a task of an array: 17_1.19."""
+    job = env.get("SLURM_JOB_ID", "")
+    return ".".join(part for part in (_task(env), job) if part) if _of_array(env) else job
+
+
+def _of_array(env: Mapping[str, str]) -> bool:
+    """Return True for a task of an array, and for jobs that one has submitted, which inherit its variables."""
+    return bool(env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"))
+
+
+def _task(env: Mapping[str, str]) -> str:
+    return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
 
 
 def _unambiguous(part: str) -> str:

@@ -210,7 +210,7 @@ def test_shards_that_cannot_be_joined_are_refused_at_once(fork_server: ForkServe
     elsewhere = fork_server.run("state.sharded.elsewhere", 2, folder=folder)
 
     assert [each.ends for each in (uneven, *alone, elsewhere)] == [[1, 1]] * 5
-    assert "The ranks have models with different tensors" in uneven.logs[0]
+    assert "The ranks have models or optimizers with different tensors: model. " in uneven.logs[0]
     assert all("belongs to a FullyShardedDataParallel model that was not given" in each.logs[0] for each in alone)
     assert "average has a tensor that is sharded over ranks" in elsewhere.logs[0]
     assert not folder.exists()

@@ -13,7 +13,7 @@ import torch
 from headway_job.checkpoints.catalog import Catalog, Manifest, folder_name, rank_file
 from headway_job.checkpoints.errors import Damaged, Refused
 from headway_job.checkpoints.stores.local import LocalStore, Receipt
-from headway_job.checkpoints.stores.location import key, older_key, open_store
+from headway_job.checkpoints.stores.location import array_folder, key, older_key, open_store
 from headway_job.checkpoints.stores.remote import RemoteStore
 
 JOB = {"SLURM_CLUSTER_NAME": "blue", "SLURM_JOB_NAME": "my net", "SLURM_JOB_ID": "17"}
@@ -21,7 +21,7 @@ JOB = {"SLURM_CLUSTER_NAME": "blue", "SLURM_JOB_NAME": "my net", "SLURM_JOB_ID":
 
 @pytest.fixture(autouse=True)
 def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*JOB, "HEADWAY_CHECKPOINT_DIR", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+    for name in (*JOB, *ARRAY, "HEADWAY_CHECKPOINT_DIR", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -38,7 +38,70 @@ def test_no_two_jobs_share_a_place_and_a_requeued_one_finds_it_again() -> None:
 
     assert len(set(keys)) == len(keys)
     assert keys[0] == "blue-17-train" == key({**JOB, "SLURM_RESTART_COUNT": "3", "SLURM_JOB_NAME": "renamed"}, "train")
-    assert keys[3] == "blue-17_1-train"
+    assert keys[3] == "blue-17_1.18-train"
+
+
+ARRAY = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "1"}
+
+
+def test_a_job_that_a_task_of_an_array_submits_has_a_folder_of_its_own() -> None:
+    """It inherits the variables of the array, as those of sbatch are exported by default; its own id is new."""
+    task = {**JOB, **ARRAY, "SLURM_JOB_ID": "19"}
+    assert len({key({**task, "SLURM_JOB_ID": job}, "train") for job in ("19", "25", "26")}) == 3
+    assert key({**task, "SLURM_RESTART_COUNT": "2"}, "train") == key(task, "train")
+
+
+@pytest.mark.parametrize("store", ["{}", "memory://{}"])
+@pytest.mark.parametrize("older", ["blue-17_1-train_gpt", "blue-17_1-train_gpt_5838f81d", "blue-my_net-17_1-train_gpt"])
+def test_a_task_of_an_array_that_began_with_an_earlier_version_finds_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, store: str, older: str
+) -> None:
+    if store.startswith("memory"):
+        pytest.importorskip("fsspec")
+    base = store.format(tmp_path)
+    monkeypatch.setenv("HEADWAY_CHECKPOINT_DIR", base)
+    for variable, value in {**JOB, **ARRAY, "SLURM_JOB_ID": "19"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+    def filled(folder: str) -> None:
+        within = RemoteStore(f"{base}/{folder}") if store.startswith("memory") else LocalStore(f"{tmp_path}/{folder}")
+        within.make(folder_name(1, 1))
+        within.write(folder_name(1, 1), rank_file(0), lambda file: file.write(b"state") and None)
+
+    def found() -> str:
+        place = Path(open_store(None, "train-gpt", single_rank=True).where)
+        if place.exists() and not list(place.iterdir()):
+            place.rmdir()  # it was created just now
+        return place.name
+
+    filled(older)
+    own = "blue-17_1.19-train_gpt_5838f81d"
+    assert found() == own, "a job that begins takes no folder of another one"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert found() == older
+    assert [f"rename the folder to {own}" in row.getMessage() for row in caplog.records] == [True]
+    filled(own)
+    assert found() == own
+
+
+def test_the_folder_of_a_task_of_an_array_is_found_by_the_ids_that_a_user_knows() -> None:
+    names = [
+        "blue-17_1.190-train",
+        "blue-17_1.25-train",
+        "blue-17_1.30-eval",
+        "blue-17_2.3-train",
+        "red-17_1.4-train",
+        "blue-17-train",
+    ]
+
+    def of(job: str, name: str = "train") -> str | None:
+        return array_folder({"SLURM_CLUSTER_NAME": "blue", "SLURM_JOB_ID": job}, name, names)
+
+    assert of("17_1") == "blue-17_1.25-train", "the others are of jobs that the task has submitted"
+    assert of("190") == "blue-17_1.190-train"
+    assert of("30", "eval") == "blue-17_1.30-eval"
+    assert of("17_3") is of("17") is of("19") is of("4") is None
 
 
 def test_a_name_cannot_leave_the_folder() -> None:
