@@ -59,7 +59,7 @@ def skipping(folder: Path) -> Any:
     return World(folder, policy="fifo-skip")
 
 
-_CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
+CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
     "overflow": (
         placing.exponent_overflows,
         lambda folder, _: test_cycle_refused.test_a_job_refused_for_days_costs_no_cycle(folder),
@@ -118,11 +118,11 @@ _CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
 }
 
 
-@pytest.mark.parametrize("name", _CASES)
+@pytest.mark.parametrize("name", CASES)
 async def test_the_test_of_a_defect_fails_with_the_defect(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defect, test = _CASES[name]
+    defect, test = CASES[name]
     (tmp_path / "sound").mkdir()
     with monkeypatch.context() as patches:
         await _run(test(tmp_path / "sound", patches))  # so that nothing but the defect makes it fail
