@@ -26,8 +26,10 @@ from tests.unit.controller.cycle.decision import test_decider_swap
 from tests.unit.controller.daemon.watchdog import test_watchdog
 from tests.unit.controller.observe import test_resize
 from tests.unit.controller.slurm import test_user_holds
+from tests.unit.controller.slurm.embedded import test_faults
 from tests.unit.controller.state import test_journal_damage
 from tests.unit.controller.worlds.world import World
+from tests.unit.policies.serving.runtime.tasks import test_supervise
 
 Test = Callable[[Path, pytest.MonkeyPatch], Awaitable[None] | None]
 """Runs a test of the defect in this folder."""
@@ -107,6 +109,16 @@ CASES: dict[str, tuple[Callable[[], AbstractContextManager[None]], Test]] = {
         lambda folder, _: test_journal_damage.test_a_file_of_a_newer_version_is_kept_and_taken_over(
             folder / "state" / "journal.sqlite"
         ),
+    ),
+    "tasks": (
+        placing.tasks_die_silently,
+        lambda *_: test_supervise.test_a_task_that_fails_once_is_begun_again(
+            test_supervise.fails, "ZeroDivisionError: oh"
+        ),
+    ),
+    "issued-again": (
+        placing.requests_by_id_alone,
+        lambda *_: test_faults.test_a_crash_loses_the_newest_jobs_and_issues_their_ids_again(),
     ),
     "workout": (windows_end_at_a_disk_error, lambda _, monkeypatch: test_storage.calculates_again(monkeypatch)),
     "sizes": (
