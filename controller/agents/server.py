@@ -23,7 +23,8 @@ import structlog
 from controller.agents.entry.addresses import AgentAddresses
 from controller.agents.entry.admission import Admission, Admitted, RefusedError
 from controller.agents.entry.connections import Connections
-from controller.agents.entry.gate import QUIET_CONNECTIONS, Gate, Refusals
+from controller.agents.entry.dial_rate import DialRate
+from controller.agents.entry.gate import QUIET_CONNECTIONS, Gate, Refusals, host_of
 from controller.agents.node_table import NodeStatus, NodeTable
 from controller.agents.reports.report_screen import Allocated, ReportScreen
 from controller.agents.reports.storage import ReportStorage
@@ -87,6 +88,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Bound: the controller's own parts."""
         self._admission = Admission(seal, settings.uids, knows)
         self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
+        self._dial_rate = DialRate()
         self._refusals = Refusals()
         self._addresses = addresses
         self._table = NodeTable(settings.max_nodes)
@@ -200,6 +202,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)
         hello = admitted.hello
+        self._dial_rate.take(hello.node)
         highest = await self._storage.highest(hello)
         offset_s = time.time() - hello.time_s
         bucket = TokenBucket(self._settings.rate_per_s, self._settings.burst, time.monotonic())
@@ -218,7 +221,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         with self._gate.opening(context.peer()):
             try:
                 async with asyncio.timeout(self._settings.hello_timeout_s):
-                    ticket = await self._admission.ticket(context.invocation_metadata() or ())
+                    ticket = await self._admission.ticket(context.invocation_metadata() or (), host_of(context.peer()))
                     first = await context.read()
             except TimeoutError:
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello in time") from None

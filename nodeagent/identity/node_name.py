@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nodeagent.identity.procfs import ProcFiles
 from policies.serving.runtime.finding import Level
 from policies.serving.runtime.hostlist import expand
 
@@ -74,15 +75,17 @@ def _short(host: str) -> str:
 
 
 def running_slurmds(proc: Path) -> Iterator[Slurmd]:
-    """Yield the slurmd processes below /proc."""
+    """Yield the slurmd processes below /proc that root has started, or the user of this check: any other user can run a program
+    with this name."""
+    processes = ProcFiles(proc)
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
         try:
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            if not words or Path(words[0]).name != "slurmd" or processes.user(int(entry.name)) not in {0, os.geteuid()}:
+                continue
         except OSError:
-            continue
-        if not words or Path(words[0]).name != "slurmd":
             continue
         options = list(_options(words[1:]))
         names = [value for letter, value in options if letter == "N" and value]

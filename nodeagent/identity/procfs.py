@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import stat as modes
 import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from nodeagent.identity.bounded_read import BoundedReader
+from nodeagent.identity.unix_names import names_of
 
+_PROC = Path("/proc")
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 _PIECE = 8192
 _INODE = 6
 """Place of the inode in a line of net/unix; the name follows it, if the socket has one."""
 _READINGS = 3
-"""Most readings of net/unix for one answer."""
+"""Readings of net/unix for one answer."""
 _LARGEST = 2**64 - 1
 _SLURM_VARIABLE = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
@@ -36,8 +41,16 @@ class Processes(Protocol):
         """Return the effective uid."""
         ...
 
+    def user(self, pid: int) -> int:
+        """Return the real uid: the user that started the process, also if it executes a setuid program."""
+        ...
+
+    def is_roots(self, pid: int) -> bool:
+        """Return True if root started the process, and its program is not setuid: no user can have started it."""
+        ...
+
     def program(self, pid: int) -> str:
-        """Return the base name of the executed file, as the kernel resolved it."""
+        """Return the base name of the executed file, as the kernel resolved it. It is the name of a link that a user made, too."""
         ...
 
     def title(self, pid: int) -> str:
@@ -45,7 +58,7 @@ class Processes(Protocol):
         ...
 
     def listening(self, pid: int) -> tuple[str, ...]:
-        """Return the paths of the named Unix sockets that the process holds open."""
+        """Return the paths of the named Unix sockets that the process holds open; a name that is in doubt is left out."""
         ...
 
     def environment(self, pid: int) -> dict[str, str]:
@@ -56,8 +69,12 @@ class Processes(Protocol):
 class ProcFiles:
     """Reads the data from /proc."""
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
+    def __init__(
+        self, root: Path = _PROC, socket_names: Callable[[Iterable[str]], dict[str, str]] | None = None
+    ) -> None:
+        """`socket_names` returns the names of Unix sockets by inode; see unix_names. Without it a `root` of tests has none."""
         self.root = root
+        self._socket_names = (names_of if root == _PROC else _no_names) if socket_names is None else socket_names
         self._bounded = BoundedReader()
 
     def cgroup(self, pid: int) -> str:
@@ -69,13 +86,27 @@ class ProcFiles:
         return self._read(pid, "stat").decode(errors="replace")
 
     def owner(self, pid: int) -> int:
-        """Read the Uid line of /proc/PID/status: the owner of the folder is root for every process that may not be dumped."""
+        """Read the second number of the Uid line of /proc/PID/status."""
+        return self._uids(pid)[1]
+
+    def user(self, pid: int) -> int:
+        """Read the first number of the Uid line of /proc/PID/status."""
+        return self._uids(pid)[0]
+
+    def is_roots(self, pid: int) -> bool:
+        """Read the Uid line, and the mode of the executed file. slurmstepd acts as its user for moments: then only one number is
+        not 0."""
+        real, _effective, saved = self._uids(pid)
+        return (real, saved) == (0, 0) and not Path(f"{self.root}/{pid}/exe").stat().st_mode & modes.S_ISUID
+
+    def _uids(self, pid: int) -> tuple[int, int, int]:
+        """Return the real, effective and saved uid: the owner of the folder is root for every process that may not be dumped."""
         text = self._read(pid, "status").decode(errors="replace")
         line = next((line for line in text.splitlines() if line.startswith("Uid:")), "")
         words = line.split()
-        if len(words) < 3:
+        if len(words) < 4:
             raise ProcessLookupError(f"{self.root}/{pid}/status has no Uid line")
-        return int(words[2])
+        return int(words[1]), int(words[2]), int(words[3])
 
     def program(self, pid: int) -> str:
         """Read the link /proc/PID/exe."""
@@ -86,28 +117,40 @@ class ProcFiles:
         return self._read(pid, "cmdline").split(b"\0", 1)[0].decode(errors="replace")
 
     def listening(self, pid: int) -> tuple[str, ...]:
-        """Join /proc/PID/fd with /proc/PID/net/unix.
+        """Ask the kernel for the names of the sockets in /proc/PID/fd; where it knows none of them, read /proc/PID/net/unix.
 
-        The kernel gives the table in pieces, and leaves out a socket if another one before it is closed between two of them. So the
-        table is read again while it lacks a socket of the process. It always lacks sockets that are no Unix sockets.
+        The kernel has no diagnostics where it was built so, and knows only sockets of the agent's own network namespace.
         """
         folder = self.root / str(pid) / "fd"
         inodes = {found[1] for entry in folder.iterdir() if (found := _SOCKET.fullmatch(_link(entry)))}
         names: dict[str, str] = {}
+        with suppress(OSError):
+            names = self._socket_names(inodes)
+        if not names:
+            names = self._listed_names(pid, inodes)
+        return tuple(name for name in names.values() if name)
+
+    def _listed_names(self, pid: int, inodes: set[str]) -> dict[str, str]:
+        """Return the names of sockets from /proc/PID/net/unix, except those of which two lines disagree.
+
+        A name of another socket may contain a line break, and then looks like the line of one of these. The kernel gives the table
+        in pieces, and leaves out a socket if another one before it is closed between two of them: so the table is read several
+        times. It always lacks sockets that are no Unix sockets.
+        """
+        found: dict[str, set[str]] = {}
         for _ in range(_READINGS):
-            lines = self._read(pid, "net/unix").decode(errors="replace").splitlines()[1:]
-            fields = [words for line in lines if len(words := line.split(maxsplit=7)) > _INODE]
-            names |= {words[_INODE]: "".join(words[_INODE + 1 :]) for words in fields}
-            if inodes <= names.keys():
-                break
-        return tuple(name for inode, name in names.items() if inode in inodes and name)
+            for line in self._read(pid, "net/unix").decode(errors="replace").split("\n")[1:]:
+                words = line.split(maxsplit=_INODE + 1)
+                if len(words) > _INODE and words[_INODE] in inodes:
+                    found.setdefault(words[_INODE], set()).add("".join(words[_INODE + 1 :]))
+        return {inode: next(iter(names)) for inode, names in found.items() if len(names) == 1}
 
     def environment(self, pid: int) -> dict[str, str]:
         """Read /proc/PID/environ, at most its first MiB.
 
         Raises TimeoutError when the process delays the read, and its subclass ReadDeferredError when the read was not tried.
         """
-        found = self._bounded.call(self.owner(pid), lambda: self._slurm_variables(pid))
+        found = self._bounded.call(self.user(pid), lambda: self._slurm_variables(pid))
         return {name.decode(): value.decode(errors="replace") for name, value in found}
 
     def _slurm_variables(self, pid: int) -> list[tuple[bytes, bytes]]:
@@ -123,6 +166,10 @@ class ProcFiles:
             return data
         finally:
             os.close(descriptor)
+
+
+def _no_names(_inodes: Iterable[str]) -> dict[str, str]:
+    return {}
 
 
 def _link(path: Path) -> str:

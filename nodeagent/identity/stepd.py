@@ -43,11 +43,11 @@ def stepd_job(title: str, sockets: Iterable[str]) -> tuple[int, str] | None:
 
 
 def read_stepd(processes: Processes, pid: int) -> tuple[int, str] | None:
-    """Return job and step if the process is a slurmstepd: owned by root, and executing that program. Raises OSError.
+    """Return job and step if the process is a slurmstepd: started by root, and executing that program. Raises OSError.
 
-    Its name alone proves nothing: a user can give a link to a setuid program this name, and any title.
+    Its name alone proves nothing, nor does its effective uid: a user can give a link to a setuid program this name, and any title.
     """
-    if processes.owner(pid) != 0 or not processes.program(pid).startswith("slurmstepd"):
+    if not processes.program(pid).startswith("slurmstepd") or not processes.is_roots(pid):
         return None
     return stepd_job(processes.title(pid), processes.listening(pid))
 

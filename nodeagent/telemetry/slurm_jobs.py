@@ -134,7 +134,7 @@ class SlurmJobs:
                 found = seen.get((job_id, step, pid))
                 if isinstance(found, _Unread) and found.given_up:
                     with suppress(OSError):
-                        return self.processes.owner(pid)
+                        return self.processes.user(pid)
         return None
 
     def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
@@ -168,13 +168,13 @@ class SlurmJobs:
     def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
         """Return the start conditions of a process; None where its environment is another one. Raises OSError."""
         environment = self.processes.environment(pid)
-        owner = self.processes.owner(pid)
-        named = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
-        if named != (str(job_id), str(owner)):  # a setuid program does not act as the job's user
+        user = self.processes.user(pid)  # the effective uid would be that of a setuid program
+        named = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(user))
+        if named != (str(job_id), str(user)):  # another user may act in the job, such as root by sudo
             return None
         restarts = environment.get("SLURM_RESTART_COUNT", "0")
         restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
-        return _Started(owner, restart, step_gpus(step, environment))
+        return _Started(user, restart, step_gpus(step, environment))
 
 
 def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:

@@ -29,6 +29,8 @@ from protos.headway.v1 import agent_pb2
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = structlog.get_logger(__name__)
 
+_MAX_PROBLEM_CHARS = 200
+
 
 class CommandHandler(Protocol):
     """The calls that the controller's messages make to an agent."""
@@ -114,21 +116,30 @@ class ControllerReporter:
         )
 
     def _command(self, command: agent_pb2.AgentCommand) -> None:
-        job, problem = command.job, ""
-        match command.WhichOneof("what"):
-            case "profile":
-                problem = self._agent.request_profile(job.job_id, command.profile.steps)
-            case "save":
-                save = command.save
-                request = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s, save.why)
-                if not (problem := self._agent.request_save(request)):
-                    return  # answered when the outcome is known
-            case "go_on":
-                self._agent.request_go_on(command.go_on.save_id, job.job_id, job.restart)
-            case _:
-                problem = (
-                    "this agent does not know the command; install the same version of Headway as the controller's"
-                )
+        try:
+            problem = self._carried_out(command)
+        except Exception as error:
+            # An error here would end the stream, and the controller repeats the command on the next one.
+            log.exception("command_failed", id=command.id)
+            problem = f"the agent could not carry it out: {type(error).__name__}: {error}"[:_MAX_PROBLEM_CHARS]
+        if problem is None:
+            return
         reason = reason_message(Reason.REFUSED if problem else Reason.UNSPECIFIED)
         answer = agent_pb2.CommandAnswer(id=command.id, accepted=not problem, problem=problem, reason=reason)
         self._outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer), keep=True)
+
+    def _carried_out(self, command: agent_pb2.AgentCommand) -> str | None:
+        """Carry a command out. Return why that failed, or empty; None = it is answered when the outcome is known."""
+        job = command.job
+        match command.WhichOneof("what"):
+            case "profile":
+                return self._agent.request_profile(job.job_id, command.profile.steps)
+            case "save":
+                save = command.save
+                request = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s, save.why)
+                return self._agent.request_save(request) or None
+            case "go_on":
+                self._agent.request_go_on(command.go_on.save_id, job.job_id, job.restart)
+                return ""
+            case _:
+                return "this agent does not know the command; install the same version of Headway as the controller's"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +28,8 @@ REPLAY_KEEP_S = 5 * (MAX_AGE_S + MAX_AHEAD_S)
 """Time for which a credential is remembered: far longer than it is valid, since clocks may be set back by hand."""
 MAX_REMEMBERED = 65_536
 """Maximum number of credentials that are remembered: 2,000 agents that dial every half minute need 40,000."""
+_SHARES = 16
+"""Credentials of one machine take at most one part in so many: otherwise it could keep all others out."""
 
 _MAGIC = b"HWA1"
 _HEAD = struct.Struct(f">4sH32sd{KEY_BYTES}s")
@@ -182,8 +184,8 @@ class Verifier:
 class ReplayCache:
     """Remembers the credentials that opened a stream. Invariant: none is accepted twice within `keep_s`.
 
-    Bounded: while `limit` credentials are remembered, new ones are refused. Times are of a clock that is never set, so that no
-    credential is forgotten early.
+    Bounded: while `limit` credentials are remembered, or a sixteenth of it from one machine, new ones are refused. Times are of a
+    clock that is never set, so that no credential is forgotten early.
     """
 
     def __init__(self, keep_s: float = REPLAY_KEEP_S, limit: int = MAX_REMEMBERED) -> None:
@@ -191,22 +193,36 @@ class ReplayCache:
         self._limit = limit
         self._seen: set[bytes] = set()
         """Digests of tickets. Bound: `limit`."""
-        self._order: deque[tuple[float, bytes]] = deque()
-        """The same digests with their times, oldest first. Bound: `limit`."""
+        self._order: deque[tuple[float, bytes, str]] = deque()
+        """The same digests with their times and machines, oldest first. Bound: `limit`."""
+        self._of_machine: Counter[str] = Counter()
+        """Number of them by machine. Bound: as many."""
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def take(self, ticket: Ticket, monotonic_s: float) -> None:
-        """Accept a credential. Raises SessionError if it was accepted before."""
+    def take(self, ticket: Ticket, monotonic_s: float, machine: str = "") -> None:
+        """Accept a credential. Raises SessionError if it was accepted before. `machine`: its caller; empty = not limited."""
         while self._order and self._order[0][0] + self._keep_s < monotonic_s:
-            self._seen.discard(self._order.popleft()[1])
+            self._forget_oldest()
         digest = hashlib.sha256(ticket.key).digest()
         if digest in self._seen:
             raise SessionError(SessionFault.REPLAYED, "this credential has opened a stream before")
+        share = max(1, self._limit // _SHARES)
+        if machine and self._of_machine[machine] >= share:
+            problem = f"{share} credentials of this machine are remembered already; dial again later"
+            raise SessionError(SessionFault.TOO_MANY, problem)
         if len(self._seen) >= self._limit:
             raise SessionError(
                 SessionFault.TOO_MANY, f"{self._limit} credentials are remembered already; dial again later"
             )
         self._seen.add(digest)
-        self._order.append((monotonic_s, digest))
+        self._order.append((monotonic_s, digest, machine))
+        self._of_machine[machine] += 1
+
+    def _forget_oldest(self) -> None:
+        _, digest, machine = self._order.popleft()
+        self._seen.discard(digest)
+        self._of_machine[machine] -= 1
+        if not self._of_machine[machine]:
+            del self._of_machine[machine]

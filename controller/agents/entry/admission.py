@@ -73,8 +73,11 @@ class Admission:
         self._monotonic = monotonic
         self._replays = ReplayCache()
 
-    async def ticket(self, metadata: Metadata) -> Ticket | None:
-        """Return the credential of a call, checked without its hello; None where none are used. Raises RefusedError."""
+    async def ticket(self, metadata: Metadata, machine: str = "") -> Ticket | None:
+        """Return the credential of a call, checked without its hello; None where none are used. Raises RefusedError.
+
+        `machine`: the address that calls; empty = this machine.
+        """
         if self._seal is None:
             return None
         credentials = [value for key, value in metadata if key == METADATA_KEY]
@@ -89,7 +92,7 @@ class Admission:
             check_ticket(ticket, self._now())
             if credential.uid not in self._uids:
                 raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"uid {credential.uid} may not be an agent")
-            self._replays.take(ticket, self._monotonic())
+            self._replays.take(ticket, self._monotonic(), machine)
         except SessionError as error:
             full = error.fault is SessionFault.TOO_MANY
             raise RefusedError(

@@ -122,11 +122,19 @@ class ReportStorage:
         while True:
             await self._clock.sleep(max(_COMPUTE_EVERY_S, self._store.settings.window_s / _COMPUTE_A_WINDOW))
             now_s = self._clock.now()
-            try:
-                await self._worker.run(partial(self._store.compute_windows, now_s))
-                if self._clock.monotonic() - pruned_s > _PRUNE_EVERY_S:
-                    await self._worker.run(partial(self._store.prune, now_s))
-                    pruned_s = self._clock.monotonic()
-                    on_pruned(now_s)
-            except (ProfileStoreError, sqlite3.Error) as error:  # the next attempt may succeed
-                log.error("windows_not_computed", problem=str(error))
+            await self._regularly("windows_not_computed", partial(self._store.compute_windows, now_s))
+            # Also while no window can be computed: the disk may be full of what this drops.
+            if self._clock.monotonic() - pruned_s > _PRUNE_EVERY_S and await self._regularly(
+                "old_rows_not_dropped", partial(self._store.prune, now_s)
+            ):
+                pruned_s = self._clock.monotonic()
+                on_pruned(now_s)
+
+    async def _regularly(self, failed: str, work: Callable[[], Any]) -> bool:
+        """Do regular work on the store. Return False after an error of the store: the next attempt may succeed."""
+        try:
+            await self._worker.run(work)
+        except (ProfileStoreError, sqlite3.Error) as error:
+            log.error(failed, problem=str(error))
+            return False
+        return True

@@ -98,6 +98,7 @@ def test_the_agent_listens_where_task_prolog_looks_and_has_no_other_rights() -> 
     assert AgentSettings(controller_address="x:1").job_socket == installed_files.JOB_SOCKET
     assert service["RuntimeDirectoryMode"] == "0755"
     assert service["CapabilityBoundingSet"].split() == [f"CAP_{name.upper()}" for name in AGENT_CAPABILITIES]
+    assert "AF_NETLINK" in service["RestrictAddressFamilies"]  # unix_names asks the kernel for names of sockets
     assert "slurmd.service" in unit("headway-agent.service")["Unit"]["Before"]
 
 

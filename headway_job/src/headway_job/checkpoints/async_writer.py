@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from .catalog import Catalog, Manifest, folder_name
+from .job_log import log
 from .ranks.pause import SaveOutcome
 from .ranks.rank_group import RankGroup
 from .receipts import Written, decode, encode, prepare, write
 from .stores.base import Receipt
 
-_log = logging.getLogger("headway_job")
 _FAILED, _COMPLETE, _INVISIBLE = 0, 1, 2
 _POLL_S = 0.05
 _NOT_SHARED = "not a shared folder? All nodes must see the same folder"
@@ -41,7 +41,10 @@ class Save:
 
 
 class AsyncWriter:
-    """Invariant: no error of writing leaves this class; it is logged, and that save counts as failed."""
+    """Invariant: no error of writing leaves this class; it is logged, and that save counts as failed.
+
+    A log that hangs delays a save by no more than a moment (`job_log`).
+    """
 
     def __init__(self, catalog: Catalog, ranks: RankGroup, ended: Callable[[SaveOutcome], None]) -> None:
         """`ended` is called at the end of each save, in the writing thread."""
@@ -109,8 +112,12 @@ class AsyncWriter:
         save.take_state()
         self._own_end_s = time.monotonic()
         problem = f"could not begin to write: {error}"
-        _log.warning(
-            "Rank %d %s. There is no checkpoint of step %d; the training goes on.", self._ranks.rank, problem, save.step
+        log(
+            logging.WARNING,
+            "Rank %d %s. There is no checkpoint of step %d; the training goes on.",
+            self._ranks.rank,
+            problem,
+            save.step,
         )
         try:
             messages = (encode(self._ranks.rank, None), bytes([_FAILED]))
@@ -128,7 +135,7 @@ class AsyncWriter:
             self._conclude(save, [decode(rank, data) for rank, data in enumerate(messages)], begun_s)
         except Exception as error:
             # A rank is gone, in whatever way torch reports it. The training itself will notice it, too.
-            _log.warning("The checkpoint of step %d is not complete: %s", save.step, error)
+            log(logging.WARNING, "The checkpoint of step %d is not complete: %s", save.step, error)
             self._problem, self._own = f"not complete on all ranks: {error}", False
         except BaseException as error:
             # A store's client that ends its thread: a rank that pauses must be informed.
@@ -164,8 +171,12 @@ class AsyncWriter:
             return write(self._catalog, save.folder, self._ranks.rank, prepared)
         except Exception as error:
             # The disk is full, or the store cannot be reached. An fsspec implementation may raise anything.
-            _log.warning(
-                "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
+            log(
+                logging.WARNING,
+                "Rank %d could not write its part of the checkpoint of step %d: %s",
+                self._ranks.rank,
+                save.step,
+                error,
             )
             self._problem, self._own = f"could not write: {error}", True
             return None
@@ -174,7 +185,8 @@ class AsyncWriter:
         """Write the manifest, on rank 0, when all ranks have written or failed; return how the save has ended."""
         try:
             if None in receipts:
-                _log.warning(
+                log(
+                    logging.WARNING,
                     "There is no checkpoint of step %d: %s could not write. The training goes on, and the next save tries again.",
                     save.step, _failed_ranks(receipts),
                 )  # fmt: skip
@@ -183,14 +195,19 @@ class AsyncWriter:
             invisible = self._first_invisible(save.folder, receipts)
             if invisible is not None:
                 self._problem, self._own = f"rank 0 does not see the file of rank {invisible}: {_NOT_SHARED}", True
-                _log.warning(
-                    "There is no checkpoint of step %d in %s: %s.", save.step, self._catalog.store.where, self._problem
+                log(
+                    logging.WARNING,
+                    "There is no checkpoint of step %d in %s: %s.",
+                    save.step,
+                    self._catalog.store.where,
+                    self._problem,
                 )
                 return _INVISIBLE
             self._catalog.write_manifest(save.folder, _manifest(save, receipts, write_s))
         except Exception as error:
             # As above.
-            _log.warning(
+            log(
+                logging.WARNING,
                 "There is no checkpoint of step %d: %s. The training goes on, and the next save tries again.",
                 save.step,
                 error,
@@ -201,8 +218,8 @@ class AsyncWriter:
             self._catalog.tidy(before=save.number)
         except Exception as error:
             # As above; the checkpoint itself is complete.
-            _log.warning("Older checkpoints could not be removed: %s", error)
-        _log.info("The checkpoint of step %d was written in %.2f s.", save.step, write_s)
+            log(logging.WARNING, "Older checkpoints could not be removed: %s", error)
+        log(logging.INFO, "The checkpoint of step %d was written in %.2f s.", save.step, write_s)
         return _COMPLETE
 
     def _first_invisible(self, folder: str, receipts: List[Optional[Written]]) -> Optional[int]:

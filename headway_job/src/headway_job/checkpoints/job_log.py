@@ -1,21 +1,109 @@
-"""Lines of Headway in the job's own log, its standard error: that it is stopped, goes on, or runs again, at which step and why."""
+"""Lines of Headway in the job's own log, its standard error: that it is stopped, goes on, or runs again, at which step and why.
+
+Invariant: a log that takes no lines delays no save and no answer to the agent by more than a second, once. It may be a file on a
+disk that hangs, or a pipe that is not read. So lines are written in a thread of their own, which lives while there are any.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import Any, Callable, Deque, Optional
 
+_log = logging.getLogger("headway_job")
 _MAX_CHARS = 400
+_MOST_WAIT_S = 1.0
+"""Longest wait for a line: usually it is there before the job is stopped."""
+_MOST_WAITING = 32
+"""Lines that are kept while the log takes none; newer ones are left out."""
+
+Write = Callable[[], object]
+
+
+class LineWriter:
+    """Writes the lines one after the other, each in its turn."""
+
+    def __init__(self, most_wait_s: float = _MOST_WAIT_S) -> None:
+        self._most_wait_s = most_wait_s
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._waiting: Deque[Write] = deque()
+        """Bound: `_MOST_WAITING`."""
+        self._lock = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
+        self._late = False
+        """A line was waited for in vain, and is not written yet."""
+        self._pid = os.getpid()
+
+    def put(self, write: Write) -> None:
+        """Write a line, and wait for it, unless the log has taken none for a while."""
+        if self._pid != os.getpid():  # a forked child has no thread, and the lock may be held in it
+            self._begin_anew()
+        with self._lock:
+            if len(self._waiting) >= _MOST_WAITING:
+                return
+            self._waiting.append(write)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="headway-log", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the program ends, or may start no more threads
+                    self._thread = None
+                    self._waiting.clear()
+                    return
+            thread, late = self._thread, self._late
+        if not late:
+            thread.join(self._most_wait_s)
+            with self._lock:
+                self._late = self._thread is thread
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread, self._late = None, False
+                    return
+                write = self._waiting.popleft()
+            with suppress(
+                Exception
+            ):  # the log is closed or full, or a handler of the program fails: the line is left out
+                write()
+
+
+_writer = LineWriter()
 
 
 def write_line(text: str) -> None:
     """Write one line. Where standard error is closed or full, it is left out."""
     shown = "".join(sign if sign.isprintable() else "?" for sign in text)[:_MAX_CHARS]
-    try:
-        sys.stderr.write(f"headway: {shown}\n")
-        sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        pass
+    _writer.put(partial(_write, f"headway: {shown}\n"))
+
+
+def log(level: int, message: str, *args: Any) -> None:
+    """Log a message as `logging` does, by the program's own handlers, which may hang just as its standard error."""
+    if _log.isEnabledFor(level):
+        frame = sys._getframe(1)
+        code = frame.f_code
+        record = _log.makeRecord(_log.name, level, code.co_filename, frame.f_lineno, message, args, None, code.co_name)
+        # An error among the arguments keeps the frames that it passed, and with them the state of the model.
+        record.msg, record.args = record.getMessage(), None
+        _writer.put(partial(_log.handle, record))
+
+
+def _write(line: str) -> None:
+    stream, own = sys.stderr, sys.__stderr__
+    if own is not None and stream is own:
+        # Past its buffer: at the end of the program Python would wait for the lock that a thread which hangs there has.
+        os.write(own.fileno(), line.encode(errors="backslashreplace"))
+        return
+    stream.write(line)
+    stream.flush()
 
 
 def stop_line(step: int, why: str) -> str:

@@ -29,12 +29,12 @@ def journal_of_another_version_ends_watchdog() -> AbstractContextManager[None]:
     from controller.daemon.watchdog.watchdog import Watchdog
     from controller.state.journal_schema import JOURNAL
 
-    def originals(path: Path) -> Mapping[Any, Any]:
+    def originals(path: Path, limit_s: float = 15.0) -> Mapping[Any, Any]:
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version not in {0, JOURNAL.version}:
                 raise TypeError("an unknown field")
-        return read_originals(path)
+        return read_originals(path, limit_s)
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
@@ -89,9 +89,9 @@ def lost_update_on_a_journal_error() -> AbstractContextManager[None]:
     """Changes since the previous snapshot are forgotten when the journal cannot be written in that cycle."""
     real = LedgerKeeper.update
 
-    def update(self: LedgerKeeper, snapshot: Any, settings: Any) -> Any:
+    def update(self: LedgerKeeper, snapshot: Any, settings: Any, newest_step: int | None = None) -> Any:
         try:
-            return real(self, snapshot, settings)
+            return real(self, snapshot, settings, newest_step)
         except JournalError:
             self._scope = frozenset(settings.partitions)
             self.jobs, self._first = scoped(snapshot.jobs, self._scope), False
@@ -104,10 +104,10 @@ def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
     """The watchdog needs a journal that it can read."""
     from controller.daemon.watchdog.watchdog import Watchdog
 
-    def originals(path: Path) -> Mapping[Any, Any]:
+    def originals(path: Path, limit_s: float = 15.0) -> Mapping[Any, Any]:
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("SELECT job_id, submit_time_s, original FROM job").fetchall()
-        return read_originals(path)
+        return read_originals(path, limit_s)
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),
@@ -119,11 +119,11 @@ def damaged_value_ends_watchdog() -> AbstractContextManager[None]:
     """One value of the journal that is no JSON ends the watchdog."""
     from controller.daemon.watchdog.watchdog import Watchdog
 
-    def originals(path: Path) -> Mapping[Any, Any]:
+    def originals(path: Path, limit_s: float = 15.0) -> Mapping[Any, Any]:
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
             for (original,) in db.execute("SELECT original FROM job WHERE original IS NOT NULL").fetchall():
                 json.loads(original)
-        return read_originals(path)
+        return read_originals(path, limit_s)
 
     return patched(
         patch("tests.campaign.world.cluster.read_originals", originals),

@@ -127,10 +127,10 @@ def tasks_die_silently() -> AbstractContextManager[None]:
     """A background task that fails is not restarted."""
     real = Tasks._keep
 
-    async def keep(self: Tasks, name: str, work: Any, **how: Any) -> None:
+    async def keep(self: Tasks, name: str, work: Any, scope: Any, *, may_end: bool, failed: Any) -> None:
         with contextlib.suppress(Exception):
             if name == "lease":
-                await real(self, name, work, **how)
+                await real(self, name, work, scope, may_end=may_end, failed=failed)
             else:
                 await work()
 

@@ -146,3 +146,20 @@ async def test_reports_reach_the_store_and_commands_reach_the_agent(store: Profi
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await server.stop()
+
+
+def test_a_command_at_which_the_agent_fails_is_answered_and_costs_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, outbox = Agent(), Outbox()
+    reporter = ControllerReporter(StreamSettings(("unix:///x",)), "n1", "1.0", lambda: TOPOLOGY, agent, None, outbox)
+
+    def fails(_order: SaveRequest) -> str:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(agent, "request_save", fails)
+    save = agent_pb2.SaveRequest(within_s=1.0, still_s=1.0)
+    reporter._command(agent_pb2.AgentCommand(id="p1.1", job=agent_pb2.JobName(job_id=7), save=save))
+
+    answered = outbox.after(0)
+    assert answered is not None
+    assert (answered.answer.id, answered.answer.accepted) == ("p1.1", False)
+    assert answered.answer.problem == "the agent could not carry it out: RuntimeError: a bug"

@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from controller.agents.entry import dial_rate
 from controller.agents.entry.admission import RefusedError
 from controller.agents.entry.connections import Connections, end_of
 from controller.agents.entry.gate import QUIET_CONNECTIONS
@@ -350,6 +351,23 @@ async def test_no_more_nodes_connect_than_the_limit(store: ProfileStore, address
         async with Agent(address, "n2").running() as two:
             await two.failed("RESOURCE_EXHAUSTED: 1 agents are connected")
         assert one.link.status.connected
+
+
+async def test_a_node_that_opens_streams_without_end_is_refused_and_another_is_not(
+    store: ProfileStore, hostile: Callable[[], Hostile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dial_rate, "_BURST", 3)
+    monkeypatch.setattr(dial_rate, "_PER_S", 1e-6)
+    for _ in range(3):
+        caller = hostile()
+        await caller.dial()
+        assert isinstance(await caller.call.read(), agent_pb2.ControllerMessage)
+    caller = hostile()
+    await caller.dial()
+    assert await caller.refused() == "RESOURCE_EXHAUSTED: n1 has opened too many streams; connect again later"
+    other = hostile()
+    await other.dial(good_hello(node="n2"))
+    assert isinstance(await other.call.read(), agent_pb2.ControllerMessage)
 
 
 @pytest.mark.parametrize("wrong", ["0.0.0.0:0", "head:9342", "nonsense"])

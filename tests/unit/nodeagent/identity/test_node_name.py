@@ -30,8 +30,9 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "slurm.conf"
 
 
-def slurmd(folder: Path, pid: int, *words: str) -> None:
+def slurmd(folder: Path, pid: int, *words: str, uid: int = 0) -> None:
     (folder / str(pid)).mkdir(parents=True)
+    (folder / str(pid) / "status").write_text(f"Name:\tslurmd\nUid:\t{uid}\t0\t0\t0\n")
     (folder / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
 
 
@@ -72,6 +73,7 @@ def test_the_name_that_slurmd_was_started_with_counts_before_slurm_conf(conf: Pa
     slurmd(proc, 2, "slurmd", "-Nn8")
     slurmd(proc, 3, "slurmstepd", "-N", "n9")
     slurmd(proc, 4, "slurmd", "-D")
+    slurmd(proc, 5, "slurmd", "-Nn9", uid=1000)  # a user's program with this name, also if it is a setuid program
     (proc / "self").mkdir()
 
     slurmds = sorted(running_slurmds(proc), key=lambda slurmd: slurmd.name or "")

@@ -23,6 +23,7 @@ from nodeagent.identity.peer import (
 )
 from nodeagent.identity.procfs import ProcFiles, parent, start_ticks, used
 from nodeagent.identity.stepd import stepd_job
+from nodeagent.identity.unix_names import names_of
 
 # Read in a batch job of Slurm 22.05.8 on a mini-cluster with cgroup v1, as user daemon.
 BATCH_V1 = """9:name=systemd:/
@@ -155,6 +156,12 @@ class World:
 
     def owner(self, pid):
         return self.owners.get(pid, 1000)
+
+    def user(self, pid):
+        return self.owner(pid)
+
+    def is_roots(self, pid):
+        return self.owner(pid) == 0
 
     def program(self, pid):
         return self.programs.get(pid, "python")
@@ -314,23 +321,50 @@ def test_the_real_proc_describes_this_process(tmp_path):
         files.stat(2**22 + 1)
 
 
+def no_diagnostics(_inodes):
+    raise OSError(93, "Protocol not supported")
+
+
 def test_a_socket_that_the_kernel_leaves_out_of_one_reading_is_found(tmp_path, monkeypatch):
     # the table of sockets changes between two pieces of one reading
-    files = ProcFiles()
+    files = ProcFiles(socket_names=no_diagnostics)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "n1_77.0"))
         whole = files._read(os.getpid(), "net/unix")
         without = b"\n".join(line for line in whole.split(b"\n") if not line.endswith(b"/n1_77.0"))
         answers = [without]
-        # a process of the tests may also have sockets that no reading finds: then it is read more often than twice
         monkeypatch.setattr(files, "_read", lambda _pid, _name: answers.pop() if answers else whole)
         assert str(tmp_path / "n1_77.0") in files.listening(os.getpid())
 
 
-def test_a_socket_is_found_among_many(tmp_path):
+@pytest.mark.parametrize("files", [ProcFiles(), ProcFiles(socket_names=no_diagnostics)], ids=["asked", "listed"])
+def test_a_socket_is_found_among_many(tmp_path, files):
     # /proc/PID/net/unix is read in pieces, and the kernel returns less than it was asked for, also before the end
     with ExitStack() as stack:
         names = [str(tmp_path / f"n1_{number}.0") for number in range(300)]
         for name in names:
             stack.enter_context(socket.socket(socket.AF_UNIX)).bind(name)
-        assert set(names) <= set(ProcFiles().listening(os.getpid()))
+        assert set(names) <= set(files.listening(os.getpid()))
+
+
+@pytest.mark.parametrize("files", [ProcFiles(), ProcFiles(socket_names=no_diagnostics)], ids=["asked", "listed"])
+def test_a_name_with_a_line_break_is_no_other_socket_s_name(tmp_path, files):
+    with socket.socket(socket.AF_UNIX) as own, socket.socket(socket.AF_UNIX) as forger:
+        own.bind(str(tmp_path / "n1_9.0"))
+        inode = os.fstat(own.fileno()).st_ino
+        forger.bind(f"\0x\n0: 00000002 00000000 00010000 0001 01 {inode} /n1_666.0")
+        found = files.listening(os.getpid())
+    assert not [name for name in found if name.endswith("n1_666.0") and not name.startswith("@x")]
+
+
+def test_names_of_sockets_as_the_kernel_has_them(tmp_path):
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as abstract, socket.socket() as other:
+        named.bind(path)
+        abstract.bind("\0a\nb")
+        inodes = [str(os.fstat(each.fileno()).st_ino) for each in (named, abstract, other)]
+        bare, pair = socket.socketpair()
+        with bare, pair:
+            inodes.append(str(os.fstat(bare.fileno()).st_ino))
+            found = names_of([*inodes, str(2**33)])
+    assert found == {inodes[0]: path, inodes[1]: "@a\nb", inodes[3]: ""}

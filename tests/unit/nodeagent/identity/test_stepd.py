@@ -41,12 +41,16 @@ class Machine:
         for pid, socket in stepds.items():
             self.add_stepd(pid, socket)
 
-    def add_stepd(self, pid: int, socket: str, *, uid: int = 0, program: str = "slurmstepd") -> None:
+    def add_stepd(
+        self, pid: int, socket: str, *, uids: str = "0 0 0", program: str = "slurmstepd", mode: int = 0o755
+    ) -> None:
         plant(self.proc, process(pid))
         folder = self.proc / str(pid)
-        (folder / "status").write_text(f"Name:\tslurmstepd\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (folder / "status").write_text(f"Name:\tslurmstepd\nUid:\t{uids}\t0\n")
         (folder / "cmdline").write_bytes(b"slurmstepd: [1234\0")
-        (folder / "exe").symlink_to(f"/usr/sbin/{program}")
+        executed = plant(self.root, {f"sbin/{pid}/{program}": ""}) / f"sbin/{pid}/{program}"
+        executed.chmod(mode)
+        (folder / "exe").symlink_to(executed)
         (folder / "fd").mkdir()
         (folder / "fd" / "4").symlink_to(f"socket:[{pid}00]")
         (folder / "net").mkdir()
@@ -109,11 +113,41 @@ def test_a_step_that_is_only_beginning_is_read_again(tmp_path: Path) -> None:
     assert list(cgroups.jobs()) == [9]
 
 
-@pytest.mark.parametrize("forgery", [{"uid": 1000}, {"program": "python"}])
+@pytest.mark.parametrize(
+    "forgery",
+    [
+        {"uids": "1000 1000 1000"},
+        {"uids": "1000 0 0"},  # a setuid program, by a link of that name
+        {"uids": "1000 0 0", "mode": 0o4755},
+        {"mode": 0o4755},  # a setuid program that has become root altogether, as sudo does
+        {"program": "python"},
+    ],
+)
 def test_another_program_in_that_folder_is_no_slurmstepd(tmp_path: Path, forgery: dict[str, object]) -> None:
     machine = Machine(tmp_path, {})
     machine.add_stepd(59, "/tmp/n1_666.0", **forgery)  # type: ignore[arg-type]
     assert machine.jobs().jobs() == {}
+
+
+def test_a_slurmstepd_that_acts_as_its_user_for_a_moment_is_one(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {})
+    machine.add_stepd(59, "/var/spool/slurmd/n1_9.0", uids="0 1000 0")
+    assert list(machine.jobs().jobs()) == [9]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_name_that_looks_like_a_line_of_the_table_gives_no_job_another_number(tmp_path: Path, *, first: bool) -> None:
+    """Names of sockets may contain line breaks, and /proc/net/unix prints them as they are."""
+    machine = Machine(tmp_path, {})
+    machine.add_stepd(59, "/var/spool/slurmd/n1_9.0")
+    table = machine.proc / "59" / "net" / "unix"
+    head, own = table.read_text().splitlines()
+    forged = ["0001: 00000002 00000000 00010000 0001 01 7777 @name", own.replace("n1_9.0", "n1_666.0")]
+    table.write_text("\n".join([head, *([*forged, own] if first else [own, *forged])]) + "\n")
+    assert machine.jobs().jobs() == {}  # the two lines disagree
+
+    asked = ProcFiles(machine.proc, lambda inodes: dict.fromkeys(inodes, "/var/spool/slurmd/n1_9.0"))
+    assert list(JobCgroups(asked, machine.cgroup).jobs()) == [9]
 
 
 @pytest.mark.parametrize("name", ["sEKNKTV3WPV50", "sEKNKTV3WPV5000", "sEKNKTV3WPV50U", "system", "seknktv3wpv500"])

@@ -237,6 +237,15 @@ def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, reporte
     assert (world.read()[7].uid, world.read()[7].gpus) == (1000, (1,))
 
 
+def test_a_setuid_program_of_the_job_s_user_does_not_make_it_root_s(world):
+    world.start(7, 50, SLURM_JOB_UID="0")
+    world.start(8, 51, environment={"SLURM_JOB_ID": ""})
+    for pid in (50, 51):
+        plant(world.root / "proc", {f"{pid}/status": "Uid:\t1000\t0\t0\t0"})
+    found = [world.read() for _ in range(3)][-1]
+    assert {job_id: job.uid for job_id, job in found.items()} == {7: 1000, 8: 1000}
+
+
 def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(world):
     """It may be there by sudo: a path of v2 does not name the owner of the job."""
     world.start(7, 101)

@@ -189,9 +189,9 @@ def test_the_key_is_not_in_what_is_logged() -> None:
 # --- replay
 
 
-def take(cache: ReplayCache, key: bytes, at_s: float) -> SessionFault | None:
+def take(cache: ReplayCache, key: bytes, at_s: float, machine: str = "") -> SessionFault | None:
     try:
-        cache.take(make_ticket(b"", 0.0, key), at_s)
+        cache.take(make_ticket(b"", 0.0, key), at_s, machine)
     except SessionError as error:
         return error.fault
     return None
@@ -217,3 +217,14 @@ def test_a_full_memory_refuses_rather_than_forgets() -> None:
     assert take(cache, bytes(KEY_BYTES), 1.0) is SessionFault.REPLAYED
     assert take(cache, b"x" * KEY_BYTES, 101.0) is None
     assert len(cache) == 1
+
+
+def test_one_machine_fills_its_share_of_the_memory_and_keeps_no_other_out() -> None:
+    cache = ReplayCache(keep_s=100, limit=48)
+    taken = [take(cache, bytes([number]) * KEY_BYTES, 0.0, "10.0.0.1") for number in range(100)]
+    assert taken == [None] * 3 + [SessionFault.TOO_MANY] * 97
+    assert take(cache, b"x" * KEY_BYTES, 1.0, "10.0.0.2") is None
+    assert take(cache, b"y" * KEY_BYTES, 101.0, "10.0.0.1") is None
+    assert dict(cache._of_machine) == {"10.0.0.2": 1, "10.0.0.1": 1}
+    assert take(cache, b"z" * KEY_BYTES, 300.0) is None
+    assert dict(cache._of_machine) == {"": 1}

@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...hook.save_requests import SaveRequest, SaveRequests, answer
 from .. import job_log
 
-_log = logging.getLogger("headway_job")
 _SLICE_S = 0.05
 _AGENT_AWAY_NS = 5_000_000_000
 """An agent that is restarted is back within this time."""
@@ -171,7 +170,8 @@ class PauseControl:
         pause = self._pause
         if pause is None:
             return
-        _log.info(
+        job_log.log(
+            logging.INFO,
             "The training pauses after step %d: the cluster's scheduler (Headway) has requested a checkpoint, in order to stop "
             "the job and start it again later. If it does not stop the job, the training continues by itself.",
             pause.step,
@@ -187,7 +187,7 @@ class PauseControl:
             pause.end()
             self._pause = None
             self._requests.wake_client()
-            _log.info("The training continues after step %d: %s.", pause.step, why)
+            job_log.log(logging.INFO, "The training continues after step %d: %s.", pause.step, why)
             if pause.told:
                 job_log.write_line(job_log.go_on_line(pause.step, why))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +22,15 @@ class BrokenOnce:
     def __init__(self) -> None:
         self.calculated = 0
         self.settings = SimpleNamespace(window_s=0.001)
-        self.pruned = asyncio.Event()
+        self.calculated_again = threading.Event()
+        self.pruned = threading.Event()
 
     def compute_windows(self, now_s: float) -> int:
         """Calculate nothing."""
         self.calculated += 1
         if self.calculated == 1:
             raise sqlite3.OperationalError("disk I/O error")
+        self.calculated_again.set()
         return int(now_s > 0)
 
     def prune(self, now_s: float) -> None:
@@ -35,17 +38,22 @@ class BrokenOnce:
 
 
 async def calculates_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a storage calculate until old rows are dropped, which it does after a calculation without an error."""
+    """Let a storage calculate until it has done so without an error."""
+    store = BrokenOnce()
+    await _runs_until(store, store.calculated_again, monkeypatch)
+
+
+async def _runs_until(broken: BrokenOnce, event: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_COMPUTE_EVERY_S", 0.001)
-    store: Any = BrokenOnce()
+    store: Any = broken
     reports = ReportStorage(store, ReportScreen())
-    task = asyncio.ensure_future(reports.compute_windows_regularly(lambda _now_s: store.pruned.set()))
+    task = asyncio.ensure_future(reports.compute_windows_regularly(lambda _now_s: broken.pruned.set()))
     try:
-        done = asyncio.ensure_future(store.pruned.wait())
+        done = asyncio.ensure_future(asyncio.to_thread(event.wait, 30))
         await asyncio.wait({task, done}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        assert store.pruned.is_set()
+        assert event.is_set()
         done.cancel()
     finally:
         task.cancel()
@@ -58,3 +66,16 @@ async def test_an_error_of_the_disk_ends_one_calculation_of_windows_and_no_other
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await calculates_again(monkeypatch)
+
+
+class FullDisk(BrokenOnce):
+    """A store that can calculate nothing any more."""
+
+    def compute_windows(self, now_s: float) -> int:
+        """Fail."""
+        raise sqlite3.OperationalError("database or disk is full")
+
+
+async def test_old_rows_are_dropped_also_while_no_window_can_be_calculated(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FullDisk()
+    await _runs_until(store, store.pruned, monkeypatch)
