@@ -274,10 +274,19 @@ class Controller:
             self.health.last_good_s, self.health.good_at_s = self.clock.now(), self.clock.monotonic()
         else:
             self._failed(f"Slurm has refused the last {refused} steps; `headway events` lists them")
-        for listener in self.listeners:
-            listener(result)
+        self._report(result)
         self._prune()
+
+    def _report(self, result: CycleResult) -> None:
+        """Report the changes of this cycle, and of those that broke off before it, once."""
+        self._cycle.reported()
         self.outcomes.add(result.runs)
+        for listener in self.listeners:
+            try:
+                listener(result)
+            except Exception:  # a bug in one service must not hide the changes from the others
+                log.exception("cycle_not_reported")
+                self.health.failures += 1
 
     def _note_progress(self) -> None:
         """Let the lease be renewed while Slurm carries out the steps of a long cycle.

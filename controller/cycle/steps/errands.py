@@ -56,9 +56,12 @@ class JobMarks:
         """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""
         await self._verbs.unmark(self._preemptions.called_off.marked)
 
-    async def clear_started(self, started: Collection[SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> None:
-        """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
+    def note_started(self, started: Collection[SlurmJob]) -> None:
+        """Let the next `clear_started` remove marks from these jobs too, also if this cycle ends before it."""
         self._started.update(job.key for job in started)
+
+    async def clear_started(self, jobs: Mapping[JobKey, SlurmJob]) -> None:
+        """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
         running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.occupies_nodes]
         placed = [job.key for job in running if job.has_pin_mark]
         # The user released the job between two snapshots, so a later hold would not be covered by this mark.
