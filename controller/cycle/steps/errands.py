@@ -50,7 +50,7 @@ class JobMarks:
         self._preemptions = preemptions
         self._started: set[JobKey] = set()
         """Jobs that have started, and may still have a mark from before.
-        Bound: the jobs that have started since Slurm last took marks off."""
+        Bound: the running jobs, and those that have started since Slurm last took marks off."""
 
     async def clear_called_off(self) -> None:
         """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""
@@ -76,7 +76,9 @@ class JobMarks:
             **await self._verbs.unmark(released, USER_HOLD_MARK),
             **await self._verbs.unmark(ours, HOLD_MARK),
         }
-        self._started = {key for key, failure in failed.items() if failure.unavailable}
+        # A hold of Headway that came just after the start. The mark shows that it is not the user's, until the hold ends.
+        held = {job.key for job in running if job.held and job.marks == {HOLD_MARK}}
+        self._started = {key for key, failure in failed.items() if failure.unavailable} | held
 
 
 def _reasons(rows: Collection[Preemption]) -> dict[JobKey, str]:
