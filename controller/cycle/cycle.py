@@ -100,7 +100,7 @@ class Cycle:
             observation = self._observe_again(settled, observation)
         observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
-        seen = self._slurm_preemption.withheld(observation.state)
+        seen = self._slurm_preemption.withheld(observation)
         decided = await self._decider.decide(seen) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
