@@ -63,7 +63,7 @@ Listener = Callable[[Contention], None]
 
 
 NewestSnapshot = Callable[[], SlurmSnapshot | None]
-"""Returns the snapshot of the last good cycle; None before the first."""
+"""Returns the newest snapshot of Slurm; None before the first."""
 Publish = Callable[[ContentionByRun, KnownModels | None], None]
 """Receives the contention of running jobs and the profiles of models, for the next snapshot of policies."""
 

@@ -15,7 +15,7 @@ from controller.daemon.daemon import Controller
 from controller.daemon.pacing.wake_pipe import WakePipe
 from controller.notify.message import Notification
 from controller.notify.source import NotificationSource
-from controller.slurm.client import JobKey
+from controller.slurm.client import JobKey, Phase
 from tests.unit.controller.worlds.world import World
 
 
@@ -177,6 +177,27 @@ async def test_two_runs_of_a_job_in_broken_cycles_are_notified_in_their_order(
     await scene.cycles(wake, 1)
     mine = [word for job_id, word in scene.words() if job_id == key.job_id]
     assert mine == ["started", "resumed", "ended"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_the_newest_snapshot_is_not_that_of_the_last_good_cycle(
+    scene: Scene, wake: WakePipe, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents and measurements take it as the present: a run that has ended must not stay there while a policy is broken."""
+    key = scene.world.sbatch(6.0, gpus_per_node=8)
+    scene.world.sbatch(1000.0, gpus_per_node=8, nodes=4)
+    await scene.cycles(wake, 2)
+    assert phases(scene)[key.job_id] is Phase.RUNNING
+    break_at(place, scene, monkeypatch)
+    await scene.world.clock.advance(10.0)
+    await scene.cycles(wake, 1)
+    assert phases(scene)[key.job_id] is Phase.ENDED
+
+
+def phases(scene: Scene) -> dict[str, Phase]:
+    snapshot = scene.controller.newest_snapshot
+    assert snapshot is not None
+    return {job.key.job_id: job.phase for job in snapshot.jobs}
 
 
 async def test_a_listener_that_fails_hides_nothing_from_the_others(scene: Scene, wake: WakePipe) -> None:
