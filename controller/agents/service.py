@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 Newest = Callable[[], SlurmSnapshot | None]
-"""Returns the snapshot of the last good cycle; None before the first."""
+"""Returns the newest snapshot of Slurm; None before the first."""
 
 
 @asynccontextmanager

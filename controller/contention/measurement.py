@@ -28,6 +28,7 @@ from controller.profiles.current import (
     contention,
     jobs_by_node,
     newest,
+    present_runs,
 )
 from controller.profiles.ideal import measured_priors
 from controller.profiles.racks import ONE_RACK, Racks
@@ -62,7 +63,7 @@ Listener = Callable[[Contention], None]
 
 
 NewestSnapshot = Callable[[], SlurmSnapshot | None]
-"""Returns the snapshot of the last good cycle; None before the first."""
+"""Returns the newest snapshot of Slurm; None before the first."""
 Publish = Callable[[ContentionByRun, KnownModels | None], None]
 """Receives the contention of running jobs and the profiles of models, for the next snapshot of policies."""
 
@@ -190,12 +191,14 @@ class Measurement:
 
     def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
         """Return the windows that describe the present; None when nothing has changed since the last call."""
-        present = jobs_by_node(snapshot)
-        seen = present, store.newest_s(), now_s // self.window_s
+        present, runs = jobs_by_node(snapshot), present_runs(snapshot)
+        seen = present, runs, store.newest_s(), now_s // self.window_s
         if seen == self._seen:
             return None
         self._seen = seen
-        return newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
+        found = newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
+        # A job that was requeued may run on the same nodes, and its last run has ended all the same.
+        return {run: item for run, item in found.items() if run in runs}
 
     def _has(self, run: RunKey, item: Throughput) -> bool:
         known = self.known.get(run)

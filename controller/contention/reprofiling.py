@@ -106,7 +106,7 @@ class Reprofiling:
         profiling: Profiling,
         clock: Clock,
     ) -> None:
-        """`settings` returns the present ones, `newest_snapshot` that of the last good cycle."""
+        """`settings` returns the present ones, `newest_snapshot` the last one of Slurm."""
         self._settings, self._newest = settings, newest_snapshot
         self._profiling, self._clock = profiling, clock
         self.neighbours = Neighbours()

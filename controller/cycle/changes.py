@@ -1,7 +1,7 @@
 """Changes between two snapshots: jobs that started, ended, were requeued, or are gone. Pure functions.
 
 Runs are followed by job id and restart count, because a requeue gives a job a new submit time: not at once, but when the last
-task has ended, while the count rises before that (seen on 22.05).
+task has ended, while the count rises before that (seen on 22.05). A job may be requeued, run again, and end between two snapshots.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from controller.state.ledger import Ledger, Served
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """Changes since the snapshot before."""
+    """Changes since the snapshot before, or since the last good cycle."""
 
     new: tuple[SlurmJob, ...] = ()
+    """Jobs that the last snapshot is the first to show."""
     started: tuple[SlurmJob, ...] = ()
+    present: tuple[SlurmJob, ...] = ()
+    """Those of `started` that ran already when this controller read Slurm first."""
     ended: tuple[SlurmJob, ...] = ()
     unseen: tuple[SlurmJob, ...] = ()
-    """Those of `ended` that waited in the snapshot before: their run began and ended between the two. They are not in `started`."""
+    """Those of `ended` whose last run began and ended between the two snapshots. They are not in `started`."""
     requeued: tuple[tuple[SlurmJob, SlurmJob], ...] = ()
     """Each job as it was and as it is now: same job id, and more restarts or, in a second step, a new identity."""
     gone: tuple[JobKey, ...] = field(default=())
@@ -35,11 +38,16 @@ def changes(
     before: Mapping[JobKey, SlurmJob],
     after: Mapping[JobKey, SlurmJob],
     may_be_same: Callable[[SlurmJob, JobKey], bool],
+    since_s: float | None = None,
 ) -> JobChanges:
-    """Compare the jobs of two snapshots. `may_be_same` returns whether a job can have had this key before its requeue."""
+    """Compare the jobs of two snapshots. `may_be_same` returns whether a job can have had this key before its requeue.
+
+    `since_s`: time of the snapshot before, to tell which ended jobs were submitted since; None: there was none.
+    """
     new: list[SlurmJob] = []
     started: list[SlurmJob] = []
     ended: list[SlurmJob] = []
+    unseen: list[SlurmJob] = []
     requeued: list[tuple[SlurmJob, SlurmJob]] = []
     gone = [key for key in before if key not in after]
     old_by_id = {key.job_id: before[key] for key in gone}
@@ -47,21 +55,53 @@ def changes(
         old = before.get(key)
         if old is job:
             continue
-        if old is None:
-            former = old_by_id.get(key.job_id)
-            if former is not None and _is_a_later_run(job, former, may_be_same):
-                requeued.append((former, job))
-            else:
-                new.append(job)
-        elif job.restarts > old.restarts:
-            requeued.append((old, job))
-        was_running = old is not None and old.phase.occupies_nodes
-        if job.phase.occupies_nodes and not was_running:
+        former = old if old is not None else old_by_id.get(key.job_id)
+        if former is not None and former is not old and not _is_a_later_run(job, former, may_be_same):
+            former = None
+        if former is None:
+            new.append(job)
+        elif former is not old or job.restarts > former.restarts:
+            requeued.append((former, job))
+        if job.phase.occupies_nodes and (old is None or not old.phase.occupies_nodes or _runs_anew(job, old)):
             started.append(job)
-        if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
+        if job.phase is Phase.ENDED and _has_just_ended(job, former, since_s):
             ended.append(job)
-    unseen = tuple(job for job in ended if before[job.key].phase is Phase.PENDING and _has_run(job))
-    return JobChanges(tuple(new), tuple(started), tuple(ended), unseen, tuple(requeued), tuple(gone))
+            if _has_run(job) and (former is None or _is_another_run(job, former)):
+                unseen.append(job)
+    return JobChanges(
+        new=tuple(new),
+        started=tuple(started),
+        ended=tuple(ended),
+        unseen=tuple(unseen),
+        requeued=tuple(requeued),
+        gone=tuple(gone),
+    )
+
+
+_RUNS = frozenset({Phase.CONFIGURING, Phase.RUNNING, Phase.SUSPENDED})
+
+
+def _runs_anew(job: SlurmJob, old: SlurmJob) -> bool:
+    """Return whether a job that ran in both snapshots was requeued in between. A COMPLETING job has the count of the next run
+    before that has begun.
+    """
+    return job.restarts > old.restarts and job.phase in _RUNS
+
+
+def _has_just_ended(job: SlurmJob, former: SlurmJob | None, since_s: float | None) -> bool:
+    """Return whether an ended job has ended since the snapshot before. One that was not in it had to be submitted since."""
+    if former is None:
+        return since_s is not None and job.key.submit_time_s >= int(since_s)
+    return former.phase is not Phase.ENDED or job.restarts > former.restarts
+
+
+def _is_another_run(job: SlurmJob, former: SlurmJob) -> bool:
+    """Return whether the last run of an ended job is another one than that of the job as seen before."""
+    if former.phase is Phase.PENDING:
+        return True
+    # The restart count, and then the submit time, change before another run begins.
+    requeued = job.restarts > former.restarts or job.key != former.key
+    return requeued and job.start_time_s is not None and job.start_time_s != former.start_time_s
 
 
 def _has_run(job: SlurmJob) -> bool:
@@ -112,7 +152,7 @@ def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) 
     """Return the usage of a requeued job in all its runs so far. A run counts when the restart count shows its end."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
     counts = former.phase.occupies_nodes and job.restarts > former.restarts
-    run_s = run_time_s(former, now_s) if counts else 0.0
+    run_s = run_time_s(former, _ended_by_s(former, job, now_s)) if counts else 0.0
     runs = job.restarts - former.restarts
     return Served(
         service_s=earlier.service_s + run_s,
@@ -123,9 +163,17 @@ def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) 
     )
 
 
+def _ended_by_s(former: SlurmJob, job: SlurmJob, now_s: float) -> float:
+    """Return the time by which the run of a requeued job had ended: the job is back in the queue, or runs again, since then."""
+    if job.key != former.key:
+        return min(now_s, float(job.key.submit_time_s))
+    return min(now_s, job.start_time_s) if _runs_anew(job, former) and job.start_time_s is not None else now_s
+
+
 def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: float) -> RunRecord:
-    """Return the record of an ended job. `former` is the job as last seen running, when its allocation was still known."""
-    last = former if former is not None and former.allocated else job
+    """Return the record of an ended job. `former` is the job as last seen, running perhaps, when its allocation was still known."""
+    same_run = former is not None and former.restarts == job.restarts
+    last = former if former is not None and former.allocated and (same_run or not job.allocated) else job
     earlier = ledger.served.get(job.key)
     return RunRecord(
         key=job.key,

@@ -86,26 +86,32 @@ class Cycle:
         """
         begun_s = self._clock.monotonic()
         self._events.know(lambda: {job.key.job_id: job.user for job in snapshot.jobs})
-        changes = self._keeper.update(snapshot, self._settings(), newest_step)
+        # What follows may fail, and no later snapshot shows these changes again.
+        self._marks.note_started(self._keeper.update(snapshot, self._settings(), newest_step).started)
         self._applier.keep(self._keeper.jobs)
         self._preemptions.update(snapshot)
         self._hold_files.tidy(holds or {}, snapshot)
         await self._marks.clear_called_off()
         await self.errands()
-        await self._marks.clear_started(changes.started, self._keeper.jobs)
+        await self._marks.clear_started(self._keeper.jobs)
         observation = self._observe(snapshot)
         settled = await self._settling.settle(observation, self._settings().start_grace_s)
         if settled is not None:
             observation = self._observe_again(settled, observation)
         observation = where_they_fit(observation)
         waits = len(observation.state.pending) > 0 or self._may_resize(observation)
-        seen = self._slurm_preemption.withheld(observation.state)
+        seen = self._slurm_preemption.withheld(observation)
         decided = await self._decider.decide(seen) if waits else None
         plan_s = self._clock.monotonic() - begun_s
         if waits:
             decided = await self._carry_out(observation, seen, decided)
         in_transit = self._preemptions.moving or self._stops.decide_again or is_in_transit(observation, decided)
-        return CycleResult(observation, changes, self._keeper.take_runs(), decided, in_transit, plan_s)
+        unreported = self._keeper.unreported
+        return CycleResult(observation, unreported.changes, unreported.runs, decided, in_transit, plan_s)
+
+    def reported(self) -> None:
+        """Note that the changes and runs of the last result are reported now; until then each further result has them too."""
+        self._keeper.unreported.clear()
 
     async def errands(self) -> bool:
         """Stop and signal jobs that are preempted, between two cycles too. Returns whether Slurm has changed anything."""

@@ -6,6 +6,7 @@ It is the first step of a cycle, and does not call Slurm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -15,6 +16,7 @@ from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_unblock
 from controller.cycle.refusals import requeued_at_once, retry_now
+from controller.cycle.unreported import Unreported
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.hidden_bounds import is_outdated, remember_after_run, remember_before_run
 from controller.state.identity import may_be_same
@@ -25,8 +27,6 @@ from controller.state.rebuild import rebuild
 log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 8
-_MOST_UNREPORTED = 10_000
-"""Maximum number of ended jobs that are kept for policies while cycles fail; the journal has all."""
 
 
 class LedgerKeeper:
@@ -46,16 +46,13 @@ class LedgerKeeper:
         """Partitions by which these jobs are in scope."""
         self._history = (0, 0)
         """Maximum and minimum number of runs for an estimate."""
-        self._runs: list[RunRecord] = []
-        """Jobs that have ended, until a cycle succeeds and reports them. Bound: `_MOST_UNREPORTED`."""
+        self.unreported = Unreported()
+        """Changes and ended runs that no good cycle has reported yet."""
         self._first = True
+        self._read_s: float | None = None
+        """Time of the last snapshot; None before the first."""
         self._missed = False
         """True if the last snapshot had no news of a job with facts in the ledger; it may have been requeued before the first."""
-
-    def take_runs(self) -> tuple[RunRecord, ...]:
-        """Return the jobs that have ended since this was called last."""
-        runs, self._runs = tuple(self._runs), []
-        return runs
 
     def refresh(self, jobs: Iterable[SlurmJob]) -> None:
         """Use jobs that were read again within the cycle. A job whose stage has changed is left to the next snapshot."""
@@ -80,9 +77,12 @@ class LedgerKeeper:
                 self._settle_absence(snapshot)
             if self._first:
                 self._rebuild(snapshot, jobs)
-            found = changes(before, jobs, lambda job, former: may_be_same(job, former, self._ledger))
+            found = changes(
+                before, jobs, lambda job, former: may_be_same(job, former, self._ledger), since_s=self._read_s
+            )
             touched = self._apply_changes(found, before, snapshot)
-            runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
+            known = {job.key: former for former, job in found.requeued} | before
+            runs = [run_record(job, known.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
             if found.gone or self._first or self._missed:
                 # Facts about a job that has only left the scope are still needed, to give it back to Slurm.
                 there = {job.key for job in snapshot.jobs}
@@ -97,8 +97,11 @@ class LedgerKeeper:
             if self._first:
                 self._ledger.set_estimates(self._journal.estimates(*self._history))
                 self._journal.found_all()  # last: if anything before it fails, the next cycle repeats all of it
+        if self._first:
+            found = replace(found, present=found.started)
         self.jobs, self._scope, self._first, self._missed = jobs, partitions, False, bool(unread)
-        self._runs = (self._runs + runs)[-_MOST_UNREPORTED:]
+        self._read_s = snapshot.time_s
+        self.unreported.add(found, runs)
         self._report(found)
         return found
 
@@ -138,7 +141,8 @@ class LedgerKeeper:
     def _report(self, found: JobChanges) -> None:
         for former, job in found.requeued:
             if job.restarts > former.restarts:
-                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed again")
+                then = "; it is placed again" if job.phase is Phase.PENDING or job.phase is Phase.COMPLETING else ""
+                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}){then}")
         for job in (*found.started, *found.unseen):
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)

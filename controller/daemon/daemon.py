@@ -82,6 +82,7 @@ class Controller:
         journal.notify(lambda text: self.events.add("error", "", text))
         self.health = Health(started_s=clock.now(), begun_at_s=clock.monotonic())
         self.last: CycleResult | None = None
+        self._snapshot: SlurmSnapshot | None = None
         self.listeners: list[CycleListener] = []
         """Bound: the services, each once."""
         self.knowledge = Knowledge()
@@ -126,8 +127,8 @@ class Controller:
 
     @property
     def newest_snapshot(self) -> SlurmSnapshot | None:
-        """The snapshot of the last good cycle; None before the first."""
-        return None if self.last is None else self.last.observation.snapshot
+        """The newest snapshot of Slurm, also when its cycle then broke off; None before the first."""
+        return self._snapshot
 
     def stop(self) -> None:
         """End after the present cycle, or in it if it takes long. The lease is not withdrawn, so that a restart has no effect on
@@ -230,6 +231,7 @@ class Controller:
         snapshot = await self.client.snapshot()
         self.health.read_s = self.clock.monotonic() - begun_s
         self.health.snapshot_time_s = snapshot.time_s
+        self._snapshot = snapshot
         self._partitions.note(self.settings.partitions, snapshot)
         if self._audit is not None:
             self._audit.note_holds(holds, snapshot)
@@ -263,6 +265,7 @@ class Controller:
     def _note_success(self, result: CycleResult) -> None:
         """Record a successful cycle. If Slurm refuses every step, the lease is no longer renewed."""
         self.last = result
+        self._snapshot = result.observation.snapshot  # it has the changes of this cycle
         self.health.plan_s = result.plan_s
         log.debug("cycle", read_s=round(self.health.read_s, 3), plan_s=round(result.plan_s, 3))
         self.health.cycles += 1
@@ -274,10 +277,19 @@ class Controller:
             self.health.last_good_s, self.health.good_at_s = self.clock.now(), self.clock.monotonic()
         else:
             self._failed(f"Slurm has refused the last {refused} steps; `headway events` lists them")
-        for listener in self.listeners:
-            listener(result)
+        self._report(result)
         self._prune()
+
+    def _report(self, result: CycleResult) -> None:
+        """Report the changes of this cycle, and of those that broke off before it, once."""
+        self._cycle.reported()
         self.outcomes.add(result.runs)
+        for listener in self.listeners:
+            try:
+                listener(result)
+            except Exception:  # a bug in one service must not hide the changes from the others
+                log.exception("cycle_not_reported")
+                self.health.failures += 1
 
     def _note_progress(self) -> None:
         """Let the lease be renewed while Slurm carries out the steps of a long cycle.

@@ -257,7 +257,9 @@ class PreemptionManager:
         after = self._unwatched(after_snapshot(before, job, self._clock.now()), job)
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
             self._open.constrain(job.key, after)
-        if after != before:
+        if after.stage is Stage.CALLED_OFF:
+            self._saving.call_off(attempt, after.problem)
+        elif after != before:
             self._open.change(attempt, after)
         elif attempt.refused and job is not None and job.phase is Phase.RUNNING:
             self._saving.call_off(attempt, f"Slurm refused to stop it: {attempt.refused}")

@@ -70,6 +70,17 @@ def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
     return dict(found)
 
 
+def present_runs(snapshot: SlurmSnapshot) -> frozenset[RunKey]:
+    """Return the runs that have not ended. Of a completing job these are two: it may already count the next restart."""
+    found = set()
+    for job in snapshot.jobs:
+        if job.allocated and job.raw_id is not None and job.phase.occupies_nodes:
+            found.add(RunKey(job.raw_id, job.restarts))
+            if job.phase is Phase.COMPLETING and job.restarts:
+                found.add(RunKey(job.raw_id, job.restarts - 1))
+    return frozenset(found)
+
+
 def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
     """Return the present runs of Slurm's jobs. A completing run is left out: it may already count the next restart."""
     found = []

@@ -163,8 +163,11 @@ def after_snapshot(preemption: Preemption, job: SlurmJob | None, now_s: float) -
             return moved(
                 preemption, Stage.CALLED_OFF, now_s, "Slurm shows the job running as if it had not been stopped"
             )
-    if preemption.stage is Stage.STOPPED and job.restarts > preemption.restarts and job.phase in _AGAIN:
+    again = preemption.stage is Stage.STOPPED and job.restarts > preemption.restarts
+    if again and job.phase in _AGAIN:
         return moved(preemption, Stage.STARTED, now_s)
+    if again and _has_run(job):  # it was started again, and ended, between two snapshots
+        preemption = moved(preemption, Stage.STARTED, now_s)
     if preemption.open and preemption.stage in {Stage.STOPPED, Stage.STARTED} and job.phase is Phase.ENDED:
         if preemption.stage is Stage.STARTED and job.state.partition(",")[0] != "COMPLETED":
             problem = f"the job was started again and ended ({job.state}) before its first step"
@@ -174,6 +177,14 @@ def after_snapshot(preemption: Preemption, job: SlurmJob | None, now_s: float) -
 
 
 _AGAIN = frozenset({Phase.CONFIGURING, Phase.RUNNING, Phase.SUSPENDED})
+
+
+def _has_run(job: SlurmJob) -> bool:
+    """Return whether a requeued job has ended after another run. One cancelled in the queue has no nodes, and no run time."""
+    if job.phase is not Phase.ENDED:
+        return False
+    start_s, end_s = job.start_time_s, job.end_time_s
+    return bool(job.allocated) or (start_s is not None and end_s is not None and start_s < end_s)
 
 
 def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Preemption:

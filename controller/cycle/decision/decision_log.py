@@ -25,11 +25,6 @@ class DecisionLog:
         """Record this decision, unless it repeats the one before without an effect. Raises JournalError."""
         if not decided.plan.starts and decided.policy == self._last_policy:
             return
-        if decided.policy != self._last_policy and decided.problem:
-            self._events.add("fallback", "", f"{decided.policy} decides: {decided.problem}")
-        elif decided.policy != self._last_policy:
-            self._events.add("policy", "", f"{decided.policy} decides")
-        self._last_policy = decided.policy
         names = observation.state.nodes.names
         placed = [
             (
@@ -48,3 +43,9 @@ class DecisionLog:
             problem=decided.problem,
         )
         self._journal.record_decision(entry, placed)
+        # After the journal has it: where it cannot be written, the next cycle repeats all of this.
+        if decided.policy != self._last_policy and decided.problem:
+            self._events.add("fallback", "", f"{decided.policy} decides: {decided.problem}")
+        elif decided.policy != self._last_policy:
+            self._events.add("policy", "", f"{decided.policy} decides")
+        self._last_policy = decided.policy

@@ -84,10 +84,13 @@ class SlurmPreemption:
         """Jobs that Slurm stops, the job for which, and the time until which Slurm may need for that.
         Bound: those that are stopped for jobs which are starting."""
 
-    def withheld(self, state: ClusterState) -> ClusterState:
-        """Return the state for the policy: nodes that are emptied for a job take no others."""
+    def withheld(self, observation: Observation) -> ClusterState:
+        """Return the state for the policy: nodes that are emptied for a job that waits take no others."""
+        state = observation.state
         if not self._claims:
             return state
+        waits = {observation.rows[row].key for row in state.pending.tolist()}
+        self._claims = {key: claim for key, claim in self._claims.items() if key in waits}
         claimed = {node for claim in self._claims.values() for node in claim.nodes}
         barred = np.array([name in claimed for name in state.nodes.names], dtype=np.bool_)
         return replace(state, nodes=replace(state.nodes, available=state.nodes.available & ~barred))
@@ -114,7 +117,10 @@ class SlurmPreemption:
         return replace(plan, queue=queue, making_room=turn.making_room), tuple(turn.starts)
 
     def _settle_claims(self, turn: _Turn, waits: Mapping[JobKey, int]) -> None:
-        """Start the jobs whose nodes are empty now, and let the others wait for theirs as long as they can become empty."""
+        """Start the jobs whose nodes are empty now, and let the others wait for theirs as long as they can become empty.
+
+        The claim of a job that is started stays until the job no longer waits, because its start may fail.
+        """
         state, capacity = turn.observation.state, turn.cluster.capacity
         index = {name: node for node, name in enumerate(state.nodes.names)}
         later = capacity.without(one.leaves for one in turn.cluster.leaving)
@@ -126,6 +132,7 @@ class SlurmPreemption:
             need = Need.of(state, row, _ANY_NODE)  # it may be in another of its partitions than the policy sees
             placement = Placement.of({index[node]: gpus for node, gpus in zip(claim.nodes, claim.gpus, strict=True)})
             if capacity.holds(need, placement):
+                self._claims[key] = claim
                 turn.starts.append(Start(row, placement, claim.why))
             elif later.holds(need, placement):
                 self._claims[key] = claim

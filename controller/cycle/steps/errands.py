@@ -50,15 +50,18 @@ class JobMarks:
         self._preemptions = preemptions
         self._started: set[JobKey] = set()
         """Jobs that have started, and may still have a mark from before.
-        Bound: the jobs that have started since Slurm last took marks off."""
+        Bound: the running jobs, and those that have started since Slurm last took marks off."""
 
     async def clear_called_off(self) -> None:
         """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""
         await self._verbs.unmark(self._preemptions.called_off.marked)
 
-    async def clear_started(self, started: Collection[SlurmJob], jobs: Mapping[JobKey, SlurmJob]) -> None:
-        """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
+    def note_started(self, started: Collection[SlurmJob]) -> None:
+        """Let the next `clear_started` remove marks from these jobs too, also if this cycle ends before it."""
         self._started.update(job.key for job in started)
+
+    async def clear_started(self, jobs: Mapping[JobKey, SlurmJob]) -> None:
+        """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
         running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.occupies_nodes]
         placed = [job.key for job in running if job.has_pin_mark]
         # The user released the job between two snapshots, so a later hold would not be covered by this mark.
@@ -73,7 +76,9 @@ class JobMarks:
             **await self._verbs.unmark(released, USER_HOLD_MARK),
             **await self._verbs.unmark(ours, HOLD_MARK),
         }
-        self._started = {key for key, failure in failed.items() if failure.unavailable}
+        # A hold of Headway that came just after the start. The mark shows that it is not the user's, until the hold ends.
+        held = {job.key for job in running if job.held and job.marks == {HOLD_MARK}}
+        self._started = {key for key, failure in failed.items() if failure.unavailable} | held
 
 
 def _reasons(rows: Collection[Preemption]) -> dict[JobKey, str]:

@@ -20,8 +20,9 @@ class CycleResult:
 
     observation: Observation
     changes: JobChanges
+    """Changes since the last good cycle; cycles that broke off in between have reported none."""
     runs: tuple[RunRecord, ...]
-    """Jobs that ended since the cycle before."""
+    """Jobs that ended since then."""
     decided: Decided | None
     in_transit: bool
     """True if something is about to change (a job starts or ends): read Slurm again soon."""

@@ -15,8 +15,15 @@ _MARK_WATCH_S = 3600.0
 """Time before the controller's start within which a preemption that was called off may have left its mark, seconds."""
 
 
+_MAY_CHANGE = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+
+
 class CalledOff:
-    """Invariant: a mark is removed from a job only if Slurm has shown it running, as the run that was to be stopped."""
+    """Invariant: a mark is removed from a job only if Slurm has shown it running, as the run that was to be stopped, and not held.
+
+    Only the mark shows that a hold of a running job is Headway's: a hold that came just after its start. Without it the job would
+    wait for its user after its next requeue. A hold of its user has a file, by which the job is handed over then.
+    """
 
     def __init__(self, table: PreemptionTable, clock: Clock) -> None:
         """Includes preemptions that an earlier controller has called off."""
@@ -32,10 +39,11 @@ class CalledOff:
 
     def update(self, snapshot: SlurmSnapshot, open_: frozenset[int]) -> None:
         """Find the marks. `open_`: Slurm's own numbers of jobs with another preemption under way."""
-        running = [job for job in snapshot.jobs if job.key in self._left and job.phase is Phase.RUNNING]
+        running = [job for job in snapshot.jobs if job.key in self._left and job.phase.occupies_nodes]
         unread = snapshot.unread_of(key.job_id for key in self._left)
         self._left = {job.key for job in running} | {key for key in self._left if key.job_id in unread}
-        self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in open_)
+        free = [job for job in running if job.phase in _MAY_CHANGE and not job.held and job.raw_id not in open_]
+        self.marked = tuple(job.key for job in free if HOLD_MARK in job.marks)
 
     def repeat_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:
         """Let ranks train on that may still be paused, because an earlier command may have been lost. `now`: monotonic."""

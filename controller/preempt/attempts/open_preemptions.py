@@ -90,7 +90,12 @@ class OpenPreemptions:
         log.info("preemption", number=row.number, job=row.job_id, stage=row.stage.value, text=text)
         self._events.add("preempt", row.job_id, text)
         for listener in self.listeners:
-            listener(row)
+            try:
+                listener(row)
+            except (
+                Exception
+            ):  # a bug in one service must not undo a change that the journal has, nor hide it from the others
+                log.exception("preemption_not_reported", number=row.number)
         self.changed.set()
 
 

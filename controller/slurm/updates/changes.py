@@ -155,10 +155,10 @@ def hold_step(found: Found, mark: str) -> Step:
     A begin time that job_submit.lua gave to the job ends with the same update.
 
     Slurm may start the job right before the update, and then sets the priority of the running job to 0. It is released again,
-    because a requeue would leave it held as by its user.
+    because a requeue would leave it held as by its user; also while its nodes are prepared, or when it was suspended since.
     """
     job = found.job
-    if job.phase is Phase.RUNNING and job.held and mark in job.marks and USER_HOLD_MARK not in job.marks:
+    if job.phase in STOPPABLE and job.held and mark in job.marks and USER_HOLD_MARK not in job.marks:
         return Command(("release", job.key.job_id))
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")

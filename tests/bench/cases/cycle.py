@@ -121,6 +121,7 @@ async def measure(
             snapshot = await client.snapshot()
             parsed_s = time.perf_counter()
             result = await cycle.run(snapshot)
+            cycle.reported()
             ended_s = time.perf_counter()
             if decider.problem or len(result.observation.state.pending) != pending:
                 raise RuntimeError(

@@ -116,6 +116,22 @@ async def test_what_was_measured_beside_a_neighbour_is_not_current_after_its_end
             assert "steps/s" not in (await admin.Why(pb.WhyRequest(job_id=first.job_id))).sentence
 
 
+async def test_a_run_that_was_requeued_is_no_longer_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, second = await share_nodes(world, fleet)
+        assert world.measurement is not None
+        # when one of them is requeued, and runs again on the same nodes
+        world.slurm.requeue(second.job_id)
+        for _ in range(20):
+            await world.go_on(2)
+            if world.slurm.job(second.job_id).restarts == 1 and world.nodes(second) == {"n1": 4, "n2": 4}:
+                break
+        await world.turn()
+        # then only the other run is known, although the same jobs are near
+        await known(world, 1)
+        assert [run.job_id for run in world.measurement.known] == [int(first.job_id)]
+
+
 async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
         from controller.slurm.embedded import Submission, sbatch_request

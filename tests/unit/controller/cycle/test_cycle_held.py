@@ -251,6 +251,22 @@ async def test_a_mark_that_was_left_on_a_started_job_does_not_undo_an_operators_
     assert (job.phase, job.held) == (Phase.PENDING, True)
 
 
+async def test_the_mark_of_a_hold_that_came_just_after_the_start_lasts_as_long_as_the_hold(world):
+    # given a hold of Headway that has reached a job that runs already, and whose end Slurm has not answered
+    key = world.sbatch(1000.0, gpus_per_node=8)
+    await world.turn()
+    await world.clock.advance(1.0)
+    job = world.slurm.job(key.job_id)
+    assert job.phase.occupies_nodes
+    job.priority, job.admin_comment = 0, HOLD_MARK
+    await world.go_on(3)
+    # then the mark shows that it is not a user's, until it ends
+    assert world.slurm.job(key.job_id).admin_comment == HOLD_MARK
+    world.slurm.job(key.job_id).priority = 1
+    await world.go_on(3)
+    assert world.slurm.job(key.job_id).admin_comment == ""
+
+
 async def test_of_several_partitions_one_that_can_hold_the_job_counts(tmp_path):
     partitions = (PartitionDescription(name="small", nodes="n[1-2]"), PartitionDescription(name="big", nodes="n[3-6]"))
     description = ClusterDescription(nodes=(NodeDescription(names="n[1-6]"),), partitions=partitions)

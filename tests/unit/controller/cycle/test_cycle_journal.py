@@ -176,3 +176,28 @@ async def test_a_release_keeps_its_reason_though_its_job_has_left_the_partition(
     # then the step is settled as done, and the reason stays
     assert world.journal.open_intents() == []
     assert world.journal.given_to_slurm.last(key) == why
+
+
+async def test_the_first_decision_of_a_policy_is_recorded_though_the_journal_fails_once(tmp_path, monkeypatch):
+    # given a job that no decision starts, and a journal that cannot be written when the first one is made
+    world = World(tmp_path, policy="fifo")
+    world.sbatch(60.0, request=sbatch_request(gpus_per_node=8, nodes=4))
+    world.sbatch(60.0, gpus_per_node=8)
+    world.slurm.node_drain("n1")
+    record, entries = world.journal.record_decision, []
+
+    def write(entry, placed):
+        if not entries:
+            entries.append(None)
+            raise JournalError("the journal cannot be written: database is locked")
+        entries.append(entry.policy)
+        record(entry, placed)
+
+    monkeypatch.setattr(world.journal, "record_decision", write)
+    with pytest.raises(JournalError):
+        await world.turn()
+    await world.turn()
+    await world.turn()
+    # then the next cycle records it, and reports it once
+    assert entries == [None, "fallback:fifo"]
+    assert [event.kind for event in world.events.recent() if event.kind in {"fallback", "policy"}] == ["fallback"]

@@ -91,7 +91,7 @@ def test_a_job_that_ran_on_unread_ends_once(journal: Journal) -> None:
         snapshot(replace(runs, phase=runs.phase.ENDED, state="COMPLETED", end_time_s=NOW_S)), SETTINGS
     )
     assert [ended.key for ended in found.ended] == [runs.key]
-    assert [run.num_gpus for run in keeper.take_runs()] == [2]
+    assert [run.num_gpus for run in keeper.unreported.runs] == [2]
 
 
 def test_a_step_of_a_job_that_was_not_read_stays_open(journal: Journal) -> None:
@@ -102,3 +102,25 @@ def test_a_step_of_a_job_that_was_not_read_stays_open(journal: Journal) -> None:
     assert [step.outcome for step in journal.intents_of(OTHER.key)] == ["job is gone"]
     keeper.update(snapshot(ONE), SETTINGS)
     assert [step.outcome for step in journal.intents_of(ONE.key)] == ["found pending, held"]
+
+
+def test_a_job_that_is_requeued_and_ends_between_two_snapshots_is_recorded(journal: Journal) -> None:
+    keeper = keeper_of(journal)
+    runs = running("1", on={"n1": 2}, raw_id=1)
+    keeper.update(snapshot(runs), SETTINGS)
+    again = runs.key._replace(submit_time_s=int(NOW_S) + 50)
+    ended = replace(
+        runs, key=again, phase=runs.phase.ENDED, state="FAILED", restarts=1, start_time_s=NOW_S + 60,
+        end_time_s=NOW_S + 90, allocated=(),
+    )  # fmt: skip
+    found = keeper.update(snapshot(ended, time_s=NOW_S + 100), SETTINGS)
+    assert (found.requeued, found.ended, found.unseen) == (((runs, ended),), (ended,), (ended,))
+    (run,) = keeper.unreported.runs
+    # 150 s until the requeue, and 30 s after it
+    assert (run.key, run.service_s, run.num_gpus, run.state) == (again, 180.0, 2, "FAILED")
+    record = journal.last_run("1")
+    assert record == run
+    assert journal.load_ledger().keys() == {again}
+    # and another snapshot changes nothing more
+    assert keeper.update(snapshot(ended, time_s=NOW_S + 110), SETTINGS).ended == ()
+    assert len(keeper.unreported.runs) == 1

@@ -161,3 +161,42 @@ async def test_memory_is_bounded_and_forgets_jobs_that_ended(
         world.slurm.cancel(key.job_id)
     await world.go_on(3)
     assert source._stops == source._nodes_before == {}
+
+
+async def test_a_job_whose_stop_is_called_off_is_not_moved_by_it(world: ControllerWorld) -> None:
+    sent = listening(world)
+    await world.turn()
+    key = declared(world)
+    await world.go_on(3)
+    node = next(iter(world.nodes(key)))
+    # given a stop that Slurm has confirmed and not carried out
+    row = world.preemptions.begin(job_of(world, key), Cause.OPERATOR, "job 99 waits")
+    world.preemptions.orders()
+    world.preemptions.stopped(row, None)
+    await world.go_on(70)
+    assert not world.preemptions.open
+    # when Slurm requeues the job much later, and it runs on other nodes
+    world.slurm.node_drain(node)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(8)
+    assert node not in world.nodes(key)
+
+    assert words(sent) == [(key.job_id, event) for event in ("started", "preempted", "resumed")]
+
+
+async def test_a_job_that_only_broken_cycles_have_shown_is_preempted(world: ControllerWorld) -> None:
+    sent = listening(world)
+    await world.turn()
+    last = world.last
+    key = declared(world)
+    await world.go_on(3)
+    job = job_of(world, key)
+    sent.clear()
+    # given a controller whose last good cycle was before the job
+    world.last = last
+    row = world.preemptions.begin(job, Cause.OPERATOR, "job 99 waits")
+    world.preemptions.orders()
+    world.preemptions.stopped(row, None)
+    assert words(sent) == []
+    await world.turn()
+    assert words(sent) == [(key.job_id, "preempted")]

@@ -361,6 +361,94 @@ async def test_a_job_that_is_not_stopped_after_all_keeps_no_mark(folder: Path) -
         assert len(unmarks) == 1
 
 
+async def called_off_with_its_mark(cluster: Preempted) -> SlurmJob:
+    """Return a job whose stop was called off after Slurm had its mark: slurmctld was away for the requeue."""
+    world = cluster.world
+    job = await saved(cluster)
+    world.slurm.update(job.key.job_id, AdminComment=HOLD_MARK)
+    with world.slurm.faults.unavailable():
+        await world.cycle.errands()
+        await world.clock.advance(130)
+        world.preemptions.tick()
+    assert cluster.row().stage is Stage.CALLED_OFF
+    return job
+
+
+async def test_a_job_that_is_suspended_when_its_stop_is_called_off_loses_its_mark_later(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await called_off_with_its_mark(cluster)
+        world.slurm.suspend(job.key.job_id)
+        await world.go_on(3)
+        world.slurm.resume(job.key.job_id)
+        await world.go_on(3)
+        found = cluster.slurm_job(job.key.job_id)
+        assert (found.phase, found.marks) == (Phase.RUNNING, frozenset())
+
+
+async def test_a_job_that_runs_on_after_its_stop_loses_its_mark_and_its_ranks_go_on(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster)
+        row = cluster.row()
+        # given a stop that Slurm has confirmed, and that has marked the job, but not requeued it
+        world.slurm.update(job.key.job_id, AdminComment=HOLD_MARK)
+        world.preemptions.orders()
+        world.preemptions.stopped(row, None)
+        assert cluster.row().stage is Stage.STOPPED
+        await world.go_on(70)
+        # then the stop is called off, as any other
+        row = cluster.row()
+        assert (row.stage, row.problem) == (
+            Stage.CALLED_OFF,
+            "Slurm shows the job running as if it had not been stopped",
+        )
+        found = cluster.slurm_job(job.key.job_id)
+        assert (found.phase, found.restarts, found.marks) == (Phase.RUNNING, 0, frozenset())
+        assert world.ledger.relocations == {}
+
+        async def is_reported() -> bool:
+            return all(cluster.agents[node].asked("go_on") for node in ("n1", "n2"))
+
+        await eventually(is_reported)
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+async def test_a_hold_that_came_just_after_the_start_is_headways_also_after_a_stop_that_was_called_off(
+    folder: Path, by_user: bool
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await called_off_with_its_mark(cluster)
+        # given a priority of 0, by a hold of Headway that reached the running job, or by its user
+        world.slurm.job(job.key.job_id).priority = 0
+        if by_user:
+            world.holds.write(job.key.job_id, world.clock.now())
+        await world.go_on(3)
+        # when it is requeued later
+        world.slurm.requeue(job.key.job_id)
+        await world.go_on(10)
+        found = cluster.slurm_job(job.key.job_id)
+        # then it waits for nobody but its user
+        assert (found.phase, found.held) == ((Phase.PENDING, True) if by_user else (Phase.RUNNING, False))
+        assert HOLD_MARK not in found.marks
+
+
+async def test_a_listener_that_fails_undoes_no_stage(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        job = await cluster.running()
+        seen: list[Stage] = []
+
+        def failing(_row: Preemption) -> None:
+            raise ValueError("a bug in one service")
+
+        cluster.world.preemptions.listeners[:0] = [failing]
+        cluster.world.preemptions.listeners.append(lambda row: seen.append(row.stage))
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        assert seen == [Stage.ASKED, Stage.SAVED]
+
+
 # --- many at once
 
 

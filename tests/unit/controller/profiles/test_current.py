@@ -14,7 +14,7 @@ import pytest
 
 from controller.admin.explain.contention_text import contention_facts, pace_text
 from controller.observe.observer import Observer
-from controller.profiles.current import Contention, contention, jobs_by_node, newest, run_of, runs_now
+from controller.profiles.current import Contention, contention, jobs_by_node, newest, present_runs, run_of, runs_now
 from controller.profiles.ideal import measured_priors
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import Priors
@@ -75,6 +75,18 @@ def test_a_run_that_completes_may_count_as_the_next_and_is_not_noted() -> None:
         replace(at, key=JobKey("4", 1), raw_id=4, start_time_s=None),
     )
     assert runs_now(shot) == [SlurmRun(RunKey(1, 1), 50.0)]
+
+
+def test_the_run_of_a_job_that_was_requeued_is_not_present() -> None:
+    again = running("1", on={"n1": 2}, raw_id=1, restarts=1)
+    ends = replace(again, key=JobKey("2", 1), raw_id=2, phase=Phase.COMPLETING, restarts=2)
+    first = replace(ends, key=JobKey("3", 1), raw_id=3, restarts=0)
+    assert present_runs(snapshot(again, ends, first, job("4", raw_id=4))) == {
+        RunKey(1, 1),
+        RunKey(2, 1),
+        RunKey(2, 2),
+        RunKey(3, 0),
+    }
 
 
 def test_a_job_alone_has_a_sensitivity_of_one(tmp_path: Path) -> None:

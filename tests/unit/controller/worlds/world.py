@@ -87,7 +87,9 @@ class World:
     async def turn(self) -> CycleResult:
         """One cycle, as the daemon would run it."""
         holds, newest_step = self.holds.read(), self.journal.newest_step()
-        return await self.cycle.run(await self.slurm.client.snapshot(), holds, newest_step)
+        result = await self.cycle.run(await self.slurm.client.snapshot(), holds, newest_step)
+        self.cycle.reported()
+        return result
 
     async def go_on(self, seconds: float, step_s: float = 1.0) -> None:
         """Cycle once a step for so long, whatever Slurm does meanwhile."""

@@ -158,3 +158,37 @@ async def test_jobs_save_at_most_once_for_a_job_that_slurm_refuses(tmp_path: Pat
     assert world.ledger.refusals[high].slurm_reason == "QOSMaxGRESPerUser"
     assert {world.phase(key) for key in low} == {Phase.RUNNING}
     assert sum(map(len, signals(world, low))) == 1
+
+
+async def emptied(world: World) -> tuple[JobKey, JobKey]:
+    """Return a job of QOS high, and the job that has saved and left its node for it since the last cycle."""
+    low = await full(world)
+    high = world.sbatch(1000.0, gpus_per_node=8, qos="high")
+    await world.go_on(5)
+    (stopped,) = [key for key in low if world.slurm.job(key.job_id).signals]
+    world.slurm.requeue(stopped.job_id)
+    await world.clock.advance(5.0)
+    return high, stopped
+
+
+async def test_a_start_that_is_lost_on_emptied_nodes_is_made_again(tmp_path: Path) -> None:
+    # given a node that was emptied for a job, and a slurmctld that does not answer when the job is bound to it
+    world = world_of(tmp_path)
+    high, stopped = await emptied(world)
+    world.slurm.faults.lose_request("pin")
+    await world.turn()
+    assert world.phase(high) is Phase.PENDING
+    # then it gets the node in a later cycle
+    await world.go_on(10)
+    assert world.phase(high) is Phase.RUNNING
+    assert world.phase(stopped) is Phase.PENDING
+    assert len(world.preemptions.since(0.0)) == 1
+
+
+async def test_a_node_that_is_emptied_for_a_job_that_is_gone_takes_others_at_once(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    high, stopped = await emptied(world)
+    world.slurm.cancel(high.job_id)
+    result = await world.turn()
+    assert result.decided is not None
+    assert [result.observation.rows[start.row].key.job_id for start in result.decided.plan.starts] == [stopped.job_id]

@@ -1019,7 +1019,8 @@ def _lost() -> None:
     raise TurnLostError("another process has changed jobs")
 
 
-async def test_a_job_that_starts_right_before_its_hold_is_not_left_with_priority_0() -> None:
+@pytest.mark.parametrize("state", ["RUNNING", "CONFIGURING", "SUSPENDED"])
+async def test_a_job_that_starts_right_before_its_hold_is_not_left_with_priority_0(state: str) -> None:
     # given a job that Slurm starts after it was read, and a slurmctld that sets priorities of running jobs too
     slurm = Slurmctld(pending(7))
     sent: list[str] = []
@@ -1027,7 +1028,7 @@ async def test_a_job_that_starts_right_before_its_hold_is_not_left_with_priority
     def start(line: str) -> None:
         sent.append(line)
         if line.startswith("update") and "Priority=0" in line:
-            slurm["7"].update(state="RUNNING", nodes="n1")
+            slurm["7"].update(state=state, nodes="n1")
 
     slurm.before = start
     failures = await client_of(slurm).hold([KEY])
