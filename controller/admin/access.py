@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import pwd
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +10,7 @@ from controller.admin.protocol import USER, Reason
 from controller.admin.refusal import CallRefused
 from controller.admin.viewer import Viewer
 from controller.base.text import USER_NAME
+from policies.serving.runtime.name_service import is_member
 
 if TYPE_CHECKING:  # a class of the type stubs only
     from protos.headway.v1 import admin_pb2_grpc
@@ -88,7 +86,7 @@ class AccessRules:
         if self._group is None:
             return Access(every_job=not self._private(hidden_by), user=named or "")
         # With a group, other users cannot open the socket: through the page they see their own jobs, and no more.
-        member = named is not None and await asyncio.to_thread(_is_member, named, self._group)
+        member = named is not None and await is_member(named, self._group)
         return Access(every_job=member, user=named or "")
 
     def _private(self, hidden_by: frozenset[str]) -> bool:
@@ -113,11 +111,3 @@ def _named(context: _Context) -> str | None:
         if key == USER:
             return value if isinstance(value, str) else value.decode("utf-8", "replace")
     return None
-
-
-def _is_member(name: str, group: int) -> bool:
-    """Return whether that user is in the group, or it is the user's own."""
-    try:
-        return group in os.getgrouplist(name, pwd.getpwnam(name).pw_gid)
-    except (KeyError, OSError):
-        return False

@@ -8,7 +8,6 @@ only the controller's user can open. The name of that second connection contains
 from __future__ import annotations
 
 import asyncio
-import pwd
 import re
 import secrets
 import socket
@@ -18,6 +17,7 @@ from controller.base.audit import UNKNOWN, Caller
 from policies.serving.peers import peer_credentials
 from policies.serving.relay import Side, stop_accepting
 from policies.serving.runtime.listen import remove
+from policies.serving.runtime.name_service import user_name
 from policies.serving.runtime.tasks.task_groups import Failed, Handlers, uncounted
 
 MOST = 256
@@ -34,16 +34,12 @@ def uid_of(peer: str) -> int | None:
 
 
 async def caller_of(peer: str) -> Caller:
-    """Return the user at the other end of a connection, by its name. Looking up a user's name may take a while."""
+    """Return the user at the other end of a connection, by its name. Looking up a user's name may take a while.
+
+    Without an answer in time the user has only a number.
+    """
     uid = uid_of(peer)
-    return UNKNOWN if uid is None else Caller(uid, await asyncio.to_thread(_name, uid))
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OSError):
-        return ""
+    return UNKNOWN if uid is None else Caller(uid, await user_name(uid))
 
 
 class Front:

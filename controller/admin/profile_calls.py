@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from controller.admin.access import Access, private_refusal
 from controller.admin.own_jobs import is_own
-from controller.admin.profile_messages import measurements, profile_list, slowdown_rows, without_neighbours
+from controller.admin.profile_messages import measurements, name_users, profile_list, slowdown_rows, without_neighbours
 from controller.admin.protocol import ADMIN_SOCKET, Reason
 from controller.admin.refusal import CallRefused, no_agents
 from controller.admin.viewer import Viewer
@@ -32,7 +32,9 @@ class ProfileCalls:
         """Return the measurements by kind of job, for callers that may see those of all jobs."""
         measurement = self._of_all_jobs()
         known, running = measurement.known, self._viewer.running(measurement.known)
-        return await _read(measurement, lambda store: profile_list(store, known, running, limit))
+        found = await _read(measurement, lambda store: profile_list(store, known, running, limit))
+        await name_users(found.kinds)
+        return found
 
     async def of_job(self, job_id: str, limit: int, caller: Caller, access: Access) -> admin_pb2.JobMeasurements:
         """Return the measurements of one job; for other callers than operators only of their own, without other jobs' speeds."""
@@ -58,6 +60,7 @@ class ProfileCalls:
                 f"there are no measurements of job {job_id}: no node agent has reported its training steps, or the reports were "
                 "too long ago (for an array task that Slurm has forgotten, give its SLURM_JOB_ID)",
             )
+        await name_users([found])
         present = [each for run, each in self._viewer.running(measurement.known).items() if run.job_id == raw_id]
         if present:
             found.now.CopyFrom(present[-1])

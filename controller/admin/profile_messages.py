@@ -1,12 +1,12 @@
 """Messages of the Admin service from the store of profiles. Pure functions, except for reading the store.
 
-All functions but `now` run in a thread beside the event loop.
+All functions but `now` and `name_users` run in a thread beside the event loop, which is the only one that reads the store. So they
+give users by their numbers: a name service that does not answer must not hold up that thread.
 """
 
 from __future__ import annotations
 
-import pwd
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from statistics import median
@@ -16,6 +16,7 @@ from controller.profiles.current import Contention, ContentionByRun
 from controller.profiles.reader import Kind, ProfileReader
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Neighbour, RunKey, Throughput
+from policies.serving.runtime.name_service import user_names
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:  # the simulator comes with it
@@ -73,7 +74,6 @@ def profile_list(store: ProfileReader, known: ContentionByRun, running: Running,
 def _kind(store: ProfileReader, kind: Kind) -> admin_pb2.ProfileKind:
     entry = admin_pb2.ProfileKind(
         uid=kind.trained.uid,
-        user=user_name(kind.trained.uid),
         script=kind.trained.script,
         signature=kind.trained.signature,
         gpus=kind.shape.gpus,
@@ -103,7 +103,6 @@ def measurements(
     message = admin_pb2.JobMeasurements(
         job_id=job_id,
         uid=trained.uid,
-        user=user_name(trained.uid),
         script=trained.script,
         signature=trained.signature,
         window_s=window_s,
@@ -165,12 +164,12 @@ def without_neighbours(found: admin_pb2.JobMeasurements, *, ids: bool) -> admin_
     return found
 
 
-def user_name(uid: int) -> str:
-    """Return the user's name; empty when this machine does not know the uid."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return ""
+async def name_users(found: Iterable[admin_pb2.ProfileKind | admin_pb2.JobMeasurements]) -> None:
+    """Give messages the names of their users. The name of a user that is not known in time stays empty."""
+    messages = list(found)
+    names = await user_names(message.uid for message in messages)
+    for message in messages:
+        message.user = names[message.uid]
 
 
 def slowdown_rows(found: FitRows) -> Iterator[admin_pb2.SlowdownRows]:

@@ -81,5 +81,7 @@ class UserRights:
             raise
 
     def _budget(self, uid: int, now_s: float) -> UserBudget:
-        times_s = self._controller.journal.user_changes.times_s(uid, now_s - HOUR_S)
+        table = self._controller.journal.user_changes
+        table.bring_forward(now_s)
+        times_s = table.times_s(uid, now_s - HOUR_S)
         return UserBudget(self._controller.settings.user_changes_per_hour, times_s, now_s)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 import grpc
 import structlog
@@ -21,15 +23,14 @@ _FORGET_S = 86400.0
 """A node whose agent has been gone for this time is removed from the table."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """State of one node's agent."""
+    """State of one node's agent. Invariant: it never changes; a later state is another object."""
 
     node: str
     connected: bool
     since_s: float
     """Unix time since which the agent is connected, or since which it is not."""
-    last_seen_s: float
     version: str
     boot_id: str
     run_id: str
@@ -59,13 +60,24 @@ class NodeTable:
         self._nodes: dict[str, NodeStatus] = {}
         """Nodes of Slurm whose agents are connected, or have been within a day (`forget`).
         Bound: the names that Slurm has had for nodes within a day."""
+        self._changes = 0
+        """Number of changes of `_nodes`."""
+        self._copied: tuple[int, Mapping[str, NodeStatus]] = (0, MappingProxyType({}))
+        """Copy of `_nodes` for callers, and the number of changes that it certainly has."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node whose agent was connected recently."""
-        for node, stream in self._streams.items():
-            self._nodes[node].last_seen_s = stream.last_seen_s
-        return self._nodes
+        """Every node whose agent was connected recently: a copy that does not change, so that callers may wait between two looks.
+
+        Without a change in between, all callers get the same copy: a cycle asks once for each job. The exporter's thread calls it
+        too.
+        """
+        changes, copied = self._copied
+        if changes != self._changes:
+            changes = self._changes  # read before the copy: a change during the copy leads to another one
+            copied = MappingProxyType(self._nodes.copy())
+            self._copied = changes, copied
+        return copied
 
     def stream_of(self, node: str) -> AgentStream | None:
         """Return the open stream of a node; None when there is none."""
@@ -90,19 +102,20 @@ class NodeTable:
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_nodes} agents are connected")
         self._streams[stream.node] = stream
         known = self._nodes.get(stream.node)
-        self._nodes[stream.node] = NodeStatus(
-            node=stream.node,
-            connected=True,
-            since_s=self._now(),
-            last_seen_s=self._now(),
-            version=hello.agent_version,
-            boot_id=hello.boot_id,
-            run_id=hello.run_id,
-            clock_behind_s=stream.offset_s,
-            streams=1 if known is None else known.streams + 1,
-            reports=0 if known is None else known.reports,
-            topology=hello.topology,
-            telemetry=None if known is None else known.telemetry,
+        self._set(
+            NodeStatus(
+                node=stream.node,
+                connected=True,
+                since_s=self._now(),
+                version=hello.agent_version,
+                boot_id=hello.boot_id,
+                run_id=hello.run_id,
+                clock_behind_s=stream.offset_s,
+                streams=1 if known is None else known.streams + 1,
+                reports=0 if known is None else known.reports,
+                topology=hello.topology,
+                telemetry=None if known is None else known.telemetry,
+            )
         )
         log.info("agent_connected", node=stream.node, version=hello.agent_version, again=known is not None)
 
@@ -111,8 +124,7 @@ class NodeTable:
         if self._streams.get(stream.node) is not stream:
             return  # a later stream of the node has taken its place
         del self._streams[stream.node]
-        status = self._nodes[stream.node]
-        status.connected, status.since_s, status.last_seen_s = False, self._now(), stream.last_seen_s
+        self._set(replace(self._nodes[stream.node], connected=False, since_s=self._now()))
         log.info("agent_gone", node=stream.node)
 
     def note_report(self, arrival: Arrival) -> None:
@@ -120,18 +132,24 @@ class NodeTable:
         status = self._nodes.get(arrival.node)
         if status is None:
             return
-        status.reports += 1
+        changes: dict[str, Any] = {"reports": status.reports + 1}
         if arrival.run_id == status.run_id and arrival.report.WhichOneof("kind") is not None:
-            status.dropped = arrival.report.dropped
+            changes["dropped"] = arrival.report.dropped
             if arrival.made_s is not None:
-                status.clock_behind_s = arrival.made_s - arrival.report.time_s
+                changes["clock_behind_s"] = arrival.made_s - arrival.report.time_s
         if arrival.report.WhichOneof("kind") == "telemetry":
-            status.telemetry = arrival.report.telemetry
+            changes["telemetry"] = arrival.report.telemetry
+        self._set(replace(status, **changes))
 
     def forget(self, now_s: float) -> None:
         """Remove the nodes whose agents have been gone for a day."""
         for node in list(self._gone(now_s)):
             del self._nodes[node]
+            self._changes += 1
+
+    def _set(self, status: NodeStatus) -> None:
+        self._nodes[status.node] = status
+        self._changes += 1
 
     def _gone(self, now_s: float) -> Iterator[str]:
         for node, status in self._nodes.items():

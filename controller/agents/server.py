@@ -32,7 +32,7 @@ from controller.agents.settings import AgentsSettings
 from controller.agents.stream import AgentStream
 from controller.base.errors import ConfigurationError
 from controller.profiles.sightings import Arrival
-from controller.profiles.store import ProfileStore
+from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.profiles.windows import SlurmRun
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
@@ -203,7 +203,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         admitted = await self._admitted(context)
         hello = admitted.hello
         self._dial_rate.take(hello.node)
-        highest = await self._storage.highest(hello)
+        try:
+            highest = await self._storage.highest(hello)
+        except ProfileStoreError as error:
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         offset_s = time.time() - hello.time_s
         bucket = TokenBucket(self._settings.rate_per_s, self._settings.burst, time.monotonic())
         stream = AgentStream(admitted, context, offset_s, bucket)

@@ -40,7 +40,6 @@ class AgentStream:
         self.run_id = hello.run_id
         self.called_s = admitted.called_s
         self.offset_s = offset_s
-        self.last_seen_s = time.time()
         self._numa = tuple(
             (gpu.index, gpu.numa_node)
             for gpu in hello.topology.gpus
@@ -136,7 +135,6 @@ class AgentStream:
             if not isinstance(message, agent_pb2.AgentMessage):  # the agent has ended its side
                 raise RefusedError(grpc.StatusCode.OK, "")
             reports = self._reports(message)
-            self.last_seen_s = time.time()
             for report in reports:
                 await self._room.acquire()
                 await forward(self, self._arrival(report))

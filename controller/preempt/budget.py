@@ -50,7 +50,9 @@ def _longest_s(cooldown_s: float) -> float:
 class PreemptionBudget:
     """The bounds at one moment. Invariant: however many jobs are taken, no bound is exceeded within any hour.
 
-    A preemption counts from the request on, also if it was called off, because the ranks have paused for it.
+    A preemption counts from the request on, also if it was called off, because the ranks have paused for it. One whose time is in
+    the future was recorded while the clock was ahead. It counts only if it is less far ahead than the time for which it counts:
+    so a clock that is set back blocks nothing for longer than twice that time.
     """
 
     def __init__(self, settings: ControllerSettings, history: Iterable[Preemption], now_s: float) -> None:
@@ -60,7 +62,7 @@ class PreemptionBudget:
         self._of_job: dict[int, list[Preemption]] = defaultdict(list)
         for item in sorted(history, key=lambda item: item.number):
             self._of_job[item.raw_id].append(item)
-        lately = [item for items in self._of_job.values() for item in items if now_s - item.asked_s < HOUR_S]
+        lately = [item for items in self._of_job.values() for item in items if abs(now_s - item.asked_s) < HOUR_S]
         self._moves = Counter(item.raw_id for item in lately)
         self._spent = sum(item.cause in BY_ITSELF for item in lately)
 
@@ -115,13 +117,14 @@ class PreemptionBudget:
         return f"cannot be preempted now: {spent} (preemption_budget_per_hour is {most})"
 
     def rests_until_s(self, raw_id: int) -> float:
-        """Return the end of the job's cool-down; in the past if there is none."""
+        """Return the end of the job's cool-down, Unix time; in the past if there is none."""
         items = self._of_job.get(raw_id)
         if not items:
             return float("-inf")
         cooldown_s = self._settings.preemption_cooldown_s
         pause = Backoff(cooldown_s, _longest_s(cooldown_s))
-        return _newest_s(items[-1]) + pause.pause_s(_useless_in_a_row(items) - 1)
+        newest_s, pause_s = _newest_s(items[-1]), pause.pause_s(_useless_in_a_row(items) - 1)
+        return newest_s + pause_s if newest_s - self._now_s < pause_s else float("-inf")
 
 
 def _useless_in_a_row(items: Sequence[Preemption]) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from controller.base.sqlite_file import UnusableFileError, connect, is_damage, set_aside
+from controller.base.sqlite_file import UnusableFileError, connect, is_damage, move_aside, name_aside, set_aside
 from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
 from controller.profiles.reader import ProfileReader, ProfileStoreError
@@ -76,6 +76,11 @@ class ProfileStore(ProfileReader):
         """Slurm's present runs as last stored, by job. Bound: the jobs of one snapshot."""
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
+        self._ended = False
+        """True when the file was closed and no other file could be opened yet: the next use tries again."""
+        self._aside: Path | None = None
+        """Path under which the damaged file is still to be set aside. It stays the same, so that a file and its write-ahead log
+        get the same name, whenever they are moved."""
         super().__init__(self._open())
 
     @property
@@ -114,22 +119,42 @@ class ProfileStore(ProfileReader):
         return db
 
     def _failed(self, verb: str, error: Exception) -> ProfileStoreError:
-        """Return the exception to raise for an error. A damaged file has been replaced when this returns."""
+        """Return the exception to raise for an error. A damaged file has been replaced when this returns, or the next use tries
+        to replace it."""
         if is_damage(error) and time.monotonic() - self._renewed_s > _RENEW_EVERY_S:
             self._renewed_s = time.monotonic()
             with suppress(sqlite3.Error):
                 self._db.close()
+            self._ended = True
+            self._aside = name_aside(self._path, "damaged", time.time())
+            log.error("profiles_damaged", problem=str(error), effect="they are measured again")
             try:
-                aside = set_aside(self._path, "damaged", time.time())
-            except OSError as problem:
-                return _unusable(self._path, problem)
-            log.error("profiles_set_aside", problem=str(error), file=str(aside), effect="they are measured again")
-            self._db = self._open()
-            self._thinned_s = 0.0
-            self._pruned_profile = 0
-            self._gpu_models.clear()
-            self._runs = {}
+                self._replace()
+            except ProfileStoreError as problem:
+                return problem
         return ProfileStoreError(f"profiles cannot be {verb}: {error}; is the disk full?")
+
+    def _replace(self) -> None:
+        """Set the damaged file aside, if it is still in place, and open a new one. Raises ProfileStoreError."""
+        if self._aside is not None:
+            try:
+                move_aside(self._path, self._aside)
+            except OSError as error:
+                raise _unusable(self._path, error) from error
+            log.error("profiles_set_aside", file=str(self._aside))
+            self._aside = None
+        self._db = self._open()
+        self._ended = False
+        self._thinned_s = 0.0
+        self._pruned_profile = 0
+        self._gpu_models.clear()
+        self._runs = {}
+
+    def _usable(self) -> sqlite3.Connection:
+        """Return the open file. A damaged one that could not be replaced is replaced now. Raises ProfileStoreError."""
+        if self._ended:
+            self._replace()
+        return self._db
 
     def close(self) -> None:
         """Write everything back into the one file, and close it."""
@@ -330,7 +355,7 @@ class ProfileStore(ProfileReader):
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Write atomically. Errors of SQLite are raised as ProfileStoreError, except those of the values in a row."""
         try:
-            with transaction(self._db) as db:
+            with transaction(self._usable()) as db:
                 yield db
         except _OF_A_ROW:  # another attempt would fail too
             raise
@@ -341,7 +366,7 @@ class ProfileStore(ProfileReader):
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Read; errors of SQLite are raised as ProfileStoreError."""
         try:
-            yield self._db
+            yield self._usable()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if self._db.in_transaction:  # inside a write that needs this data
                 raise

@@ -42,12 +42,19 @@ Holds = Mapping[str, float]
 
 
 class HoldFolder:
-    """The folder of these files. No file is opened: only its name and its time count."""
+    """The folder of these files. No file is opened: only its name and its time count.
+
+    Invariant: while the folder cannot be read, the holds that were read before count, less those that were removed. A hold is
+    withdrawn only when a reading shows that its file is gone.
+    """
 
     def __init__(self, path: Path) -> None:
         """The folder may be missing; then there are no holds."""
         self._path = path
         self._problem = ""
+        """Why the folder cannot be read; empty while it can."""
+        self._known: dict[str, float] | None = None
+        """Holds of the last reading; None before the first. Bound: `_MOST_READ`, and the jobs with holds that `write` adds."""
 
     def make(self) -> None:
         """Make the folder, for its owner alone. Raises ConfigurationError."""
@@ -84,7 +91,10 @@ class HoldFolder:
         return max(0, MOST_HOLDS - len(self.read()))
 
     def read(self) -> Holds:
-        """Return the recorded holds; none, and a log line, when the folder cannot be read."""
+        """Return the recorded holds. While the folder cannot be read: those of the last reading, with one log line.
+
+        A folder that is missing from the start has no holds.
+        """
         found: dict[str, float] = {}
         try:
             with os.scandir(self._path) as entries:
@@ -92,24 +102,42 @@ class HoldFolder:
                     if _NAME.fullmatch(entry.name) and len(found) < _MOST_READ:
                         with suppress(FileNotFoundError):  # its user has cancelled it at this moment
                             found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-        except FileNotFoundError:
-            pass
         except OSError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                log.error("holds_unreadable", path=str(self._path), problem=self._problem)
-        return found
+            if self._known is None and isinstance(error, FileNotFoundError):
+                return {}
+            found = {**(self._known or {}), **found}
+            self._note(str(error), len(found))
+        else:
+            self._note("", len(found))
+        self._known = found
+        return dict(found)
+
+    def _note(self, problem: str, holds: int) -> None:
+        if problem == self._problem:
+            return
+        if problem:
+            log.error("holds_unreadable", path=str(self._path), problem=problem, kept=holds)
+        else:
+            log.info("holds_readable_again", path=str(self._path), holds=holds)
+        self._problem = problem
 
     def write(self, job_id: str, time_s: float) -> None:
         """Record a hold, as job_submit.lua does. Raises OSError."""
         path = self._path / job_id
         path.touch()
         os.utime(path, (time_s, time_s))
+        if self._known is not None:
+            self._known[job_id] = time_s
 
     def remove(self, job_ids: Iterable[str]) -> int:
-        """Remove holds. Returns how many of them were there. Raises OSError."""
+        """Remove holds. Returns how many of them were there. Raises OSError; they no longer count all the same until the folder
+        is read again."""
         removed = 0
-        for job_id in job_ids:
+        names = list(job_ids)
+        for job_id in names:
+            if self._known is not None:
+                self._known.pop(job_id, None)
+        for job_id in names:
             try:
                 (self._path / job_id).unlink()
             except FileNotFoundError:

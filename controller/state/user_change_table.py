@@ -45,6 +45,13 @@ class UserChangeTable:
         with self._writing() as db:
             db.execute("DELETE FROM user_change WHERE number = ?", (number,))
 
+    def bring_forward(self, now_s: float) -> None:
+        """Date changes of the future now: they were recorded while the clock was ahead. So they count for an hour from here on, and
+        neither for ever nor not at all. Raises JournalError."""
+        if self._read("SELECT 1 FROM user_change WHERE time_s > ? LIMIT 1", (now_s,)):
+            with self._writing() as db:
+                db.execute("UPDATE user_change SET time_s = ? WHERE time_s > ?", (now_s, now_s))
+
     def times_s(self, uid: int, since_s: float) -> list[float]:
         """Return the times of the user's changes since then, oldest first. Raises JournalError."""
         rows = self._read("SELECT time_s FROM user_change WHERE uid = ? AND time_s > ? ORDER BY time_s", (uid, since_s))

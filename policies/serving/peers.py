@@ -10,7 +10,6 @@ import asyncio
 import errno
 import ipaddress
 import os
-import pwd
 import socket
 import struct
 from collections.abc import Iterable
@@ -18,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policies.errors import PeerError
+from policies.serving.runtime.name_service import user_names
 
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.1
+_NAMES_WITHIN_S = 0.3
+"""Time to look up names for a message, which is not to make the connection late: then it has only the numbers."""
 _UID_FIELD = 7
 _INODE_FIELD = 9
 _CREDENTIALS = struct.Struct("3i")
@@ -38,22 +40,19 @@ class TrustedUsers:
     mend: str
     """End of the error message: how to make another user a trusted one."""
 
-    def check(self, uid: int) -> None:
+    async def check(self, uid: int) -> None:
         """Raise PeerError unless the user is trusted."""
         if uid in self.uids:
             return
-        trusted = ", ".join(user_name(each) for each in sorted(self.uids))
+        names = await user_names({uid, *self.uids}, _NAMES_WITHIN_S)
+        trusted = ", ".join(_shown(each, names[each]) for each in sorted(self.uids))
         raise PeerError(
-            f"its process belongs to {user_name(uid)}, and only servers of {trusted} are trusted; {self.mend}"
+            f"its process belongs to {_shown(uid, names[uid])}, and only servers of {trusted} are trusted; {self.mend}"
         )
 
 
-def user_name(uid: int) -> str:
-    """Return a user for messages: the name with the number."""
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"
+def _shown(uid: int, name: str) -> str:
+    return f"{name} (uid {uid})" if name else f"uid {uid}"
 
 
 async def peer_uid(connection: socket.socket) -> int:

@@ -133,7 +133,7 @@ class Relay:
             await asyncio.get_running_loop().sock_connect(connection, there)
             if path is None:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._trusted.check(await peer_uid(connection))
+            await self._trusted.check(await peer_uid(connection))
         except BaseException:
             connection.close()
             raise

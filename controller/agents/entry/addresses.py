@@ -12,10 +12,12 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
 from controller.agents.entry.gate import host_of
+from policies.serving.runtime.tasks.few_threads import BusyError, FewThreads
 from policies.serving.runtime.tasks.task_groups import task_group
 
 Check = Literal["required", "automatic", "off"]
@@ -24,7 +26,7 @@ _KEEP_S = 300.0
 _WITHIN_S = 5.0
 _ALL_WITHIN_S = 8.0
 _MOST_AT_ONCE = 2
-"""Maximum number of look-ups at once: threads that wait for a dead name service must not use up all threads."""
+"""Maximum number of look-ups at once."""
 
 
 class AgentAddresses:
@@ -55,7 +57,7 @@ class AgentAddresses:
         """Nodes that Slurm knows by name. Bound: the nodes."""
         self._looked_up_s = -math.inf
         """Time at which the last look-up of all names began."""
-        self._threads = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._threads = FewThreads("addresses", _MOST_AT_ONCE, _WITHIN_S)
 
     async def problem(self, node: str, peer: str) -> str:
         """Return why the caller (gRPC's `peer`) may not be the agent of that node; empty when it may."""
@@ -66,7 +68,7 @@ class AgentAddresses:
         if len(self._known) > len(nodes):  # nodes have left the cluster, or have other names now
             names = set(nodes.values())
             self._known = {name: found for name, found in self._known.items() if name in names}
-        own = await self._addresses(nodes[node])
+        own = await self._addresses_or_known(nodes[node])
         if caller in own:
             return ""
         if self._check == "required":
@@ -108,8 +110,18 @@ class AgentAddresses:
         for name in names:
             await self._addresses(name)
 
+    async def _addresses_or_known(self, name: str) -> frozenset[str]:
+        """Return the addresses of a host name or address, without an answer those that it had; empty when none are known."""
+        try:
+            return await self._addresses(name)
+        except BusyError:
+            return self._known.get(name, (0.0, frozenset()))[1]
+
     async def _addresses(self, name: str) -> frozenset[str]:
-        """Return the addresses of a host name or address; empty when they cannot be found."""
+        """Return the addresses of a host name or address; empty when they cannot be found.
+
+        Raises BusyError when the look-up could not begin, which says nothing about the name.
+        """
         plain = _plain(name)
         if plain or not name:
             return frozenset({plain} if plain else ())
@@ -118,25 +130,13 @@ class AgentAddresses:
             return known
         found: frozenset[str] = frozenset()
         try:
-            async with asyncio.timeout(_WITHIN_S):
-                found = frozenset(map(_plain, await self._in_thread(name)))
+            found = frozenset(map(_plain, await self._threads.run(partial(self._look_up, name))))
+        except BusyError:
+            raise
         except (OSError, UnicodeError):  # a time limit is an OSError too
             found = known
         self._known[name] = self._monotonic(), found
         return found
-
-    async def _in_thread(self, name: str) -> Iterable[str]:
-        """Look a name up. A look-up that is given up counts among those under way until its thread is free."""
-        await self._threads.acquire()
-        work = asyncio.get_running_loop().run_in_executor(None, self._look_up, name)
-
-        def ended(done: asyncio.Future[Iterable[str]]) -> None:
-            self._threads.release()
-            if not done.cancelled():
-                done.exception()  # the caller may not wait for it any more
-
-        work.add_done_callback(ended)
-        return await asyncio.shield(work)
 
 
 def _look_up(name: str) -> list[str]:

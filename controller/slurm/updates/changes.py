@@ -239,6 +239,9 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
 
 NO_HOLD_AT_REQUEUE = "was submitted with --requeue=expedite: Slurm would start it again at once, on the same nodes"
 """Obstacle to a stop (25.11.7: such a job starts within 0.2 s of any requeue)."""
+_RIGHT_BEFORE_S = 5.0
+"""Time for which a job that was seen running counts as running, seconds. Hardly any job ends within it, and a slow slurmctld seldom
+takes longer for the three requests of a requeue."""
 STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
 """Phases in which a job may be stopped. A COMPLETING job has ended or was cancelled, and a requeue would start it again."""
 
@@ -338,6 +341,18 @@ def held_again(job: SlurmJob) -> Failure:
 def gone(key: JobKey) -> Failure:
     """Return the failure of a job that Slurm does not know."""
     return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", FailureReason.GONE)
+
+
+def was_stopped(before: SlurmJob | None, after: SlurmJob, took_s: float) -> bool:
+    """Return whether a requeue has stopped the job; False: the job had ended, and Slurm put it back into the queue all the same.
+
+    `before` and `after` were read right before and right after the requeue, within `took_s` seconds in all. The first reading
+    counts. That the job is pending in the second one does not show that it had ended: a job that is stopped is completing for a
+    short time only (17 to 23 ms on a quiet machine, 22.05), and a busy slurmctld answers later. When the two readings are far
+    apart, though, the job may have run to its end after the first: then one that is pending may have ended.
+    """
+    ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
+    return ran and (after.phase is not Phase.PENDING or took_s <= _RIGHT_BEFORE_S)
 
 
 def ended_first(job_id: str, more: str = "") -> Failure:

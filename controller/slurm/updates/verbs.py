@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
-from controller.slurm.updates.changes import STOPPABLE, Command, Step, gone
+from controller.slurm.updates.changes import Command, Step, gone
 from controller.slurm.updates.found import Found
 from controller.slurm.updates.gpu_binding import IndexedGpus, is_bound, may_bind
 from controller.slurm.updates.memory import Memory
@@ -67,6 +68,7 @@ class Verbs(ABC):
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self._monotonic = time.monotonic
         self.before_change: Callable[[], None] = _nothing
         """Called right before every command that changes a job. It may raise SlurmUnavailableError: then no command is sent."""
         self._memory = Memory()
@@ -258,10 +260,9 @@ class Verbs(ABC):
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
-        The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs
-        that have just ended; it shows such a job as pending at once, whereas a job that was stopped is completing first. A job
-        that had ended is left held without our mark, and its user or an operator decides: both to restart it and to
-        cancel it could destroy something.
+        The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs that have just ended (see
+        `changes.was_stopped`). Such a job is left held without our mark, and its user or an operator decides: both to restart it
+        and to cancel it could destroy something.
         """
         before = await self._find_all(keys)
         failures = {
@@ -281,13 +282,13 @@ class Verbs(ABC):
 
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
         self.before_change()
+        begun_s = self._monotonic()
         done = await self.requeue(job)
         self._memory.forget()
-        before, after = done.before, done.after
+        after = done.after
         if after is None:
             return gone(job.key)
-        ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
-        if ran and after.phase is not Phase.PENDING:
+        if changes.was_stopped(done.before, after, self._monotonic() - begun_s):
             return None if after.held else Failure("was requeued, but is not held")
         if after.restarts == job.restarts:
             await self.unmark([after.key], HOLD_MARK)

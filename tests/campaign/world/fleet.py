@@ -78,8 +78,7 @@ class Fleet:
         """Every node from which a report has come."""
         now_s = self._now()
         return {
-            node: NodeStatus(node, there, now_s, now_s, "1", "boot", "run", 0.0)
-            for node, there in self._connected.items()
+            node: NodeStatus(node, there, now_s, "1", "boot", "run", 0.0) for node, there in self._connected.items()
         }
 
     def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:

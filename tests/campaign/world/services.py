@@ -77,7 +77,6 @@ class _Stream:
     run_id: str
     called_s: float
     offset_s: float = 0.0
-    last_seen_s: float = 0.0
     other_end: None = None
 
     def end(self, code: object, reason: str) -> None:
@@ -124,7 +123,7 @@ class AgentsService:
         topology = agent_pb2.NodeTopology(nics=[agent_pb2.NicDevice(name="eth0", speed_bits_per_s=10**10)])
         hello = agent_pb2.AgentHello(node=node, run_id=run_id, agent_version="1", boot_id="boot", topology=topology)
         await self._storage.highest(hello)
-        stream: Any = _Stream(node, run_id, self._clock.monotonic(), last_seen_s=self._clock.now())
+        stream: Any = _Stream(node, run_id, self._clock.monotonic())
         self.table.enter(stream, hello)
         await self._storage.note_node(hello)
 

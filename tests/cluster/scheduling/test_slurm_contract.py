@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from controller.base.config import ControllerSettings
 from controller.slurm.client import HOLD_MARK, Phase, Pin, SlurmJob
 from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.scontrol import Answers
 from controller.slurm.select import command_line_client, open_client
 from controller.slurm.updates.changes import Command, pin_step
 from slurm.errors import CommandError
@@ -20,7 +22,7 @@ from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.scheduling.slurm_bench import MiniClusterBench, add_users, contract_spec
 from tests.contract.bench import Order
 from tests.contract.slurm_contract import SlurmContract, held_gpus, job_of
-from tests.contract.steps import running, seen
+from tests.contract.steps import requeued, running, seen, submit_running
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,26 @@ class TestCommandLine(SlurmContract):
             assert held.result() == {}
             found = (await bench.client.read(keys)).values()
             assert {(job.held, job.reason, job.admin_comment) for job in found} == {(True, "JobHeldUser", HOLD_MARK)}
+
+    async def test_a_stop_that_slurm_shows_late_does_not_count_as_the_end_of_the_job(
+        self, bench: MiniClusterBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a busy slurmctld the job may be back in the queue at the first reading after its stop."""
+        client = bench.client
+        assert isinstance(client, CommandLineClient)
+        query = client._scontrol.query
+
+        async def late(queries: Sequence[str], *, first: Sequence[Sequence[str]] = ()) -> Answers:
+            if not any(each.startswith("requeuehold") for each in queries):
+                return await query(queries, first=first)
+            answers = await query([*queries[:-1], *[queries[-1]] * 100, queries[-1]], first=first)
+            return replace(answers, sections=(*answers.sections[: len(queries) - 1], answers.sections[-1]))
+
+        monkeypatch.setattr(client._scontrol, "query", late)
+        key, before = await submit_running(bench, Order(gres=1))
+        assert await client.requeue_hold([key]) == {}
+        again = await requeued(bench, before)
+        assert (again.held, HOLD_MARK in again.marks) == (True, True)
 
     async def test_users_cannot_speak_for_slurm(self, bench: MiniClusterBench) -> None:
         victim = await bench.sbatch("--hold", "--gres=gpu:1")

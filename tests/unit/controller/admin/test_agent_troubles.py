@@ -17,7 +17,7 @@ NOW_S = 1_700_000_000.0
 
 def node(name: str, *failed: agent_pb2.FailedTask, connected: bool = True) -> NodeStatus:
     telemetry = agent_pb2.NodeTelemetry(failed_tasks=failed)
-    return NodeStatus(name, connected, NOW_S, NOW_S, "1", "boot", "run", 0.0, telemetry=telemetry)
+    return NodeStatus(name, connected, NOW_S, "1", "boot", "run", 0.0, telemetry=telemetry)
 
 
 def failed(task: str = "saves", failures: int = 3, ago_s: float = 60.0, problem: str = "OSError: oh") -> Any:

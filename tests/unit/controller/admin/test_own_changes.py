@@ -7,16 +7,20 @@ import os
 import pwd
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headway_client import AsyncClient
 
+from controller.admin.refusal import CallRefused
 from controller.admin.serve import serve_admin
-from controller.base.audit import AuditLog
+from controller.admin.user_rights import UserRights
+from controller.base.audit import AuditLog, Caller
 from controller.preempt.user_budget import UserBudget
+from controller.state.journal import Journal
 from controller.state.preemption import Cause
 from tests.unit.controller.worlds.as_user import OTHER, USER, call
 from tests.unit.controller.worlds.controller_world import ControllerWorld, world_in
@@ -151,3 +155,32 @@ def test_the_next_change_is_allowed_when_one_of_the_last_is_an_hour_old(
 ) -> None:
     budget = UserBudget(most, [10_000.0 - ago for ago in ago_s], 10_000.0)
     assert (budget.left, budget.next_s - 10_000.0) == (left, next_s)
+
+
+def test_changes_from_a_clock_that_was_ahead_count_for_an_hour(tmp_path: Path) -> None:
+    # given a user whose budget was spent while the clock was a year ahead
+    clock = SimpleNamespace(now_s=1_700_000_000.0)
+    clock.now = lambda: clock.now_s
+    year_s = 365 * 86_400.0
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        settings = SimpleNamespace(user_changes_per_hour=1)
+        controller = SimpleNamespace(journal=journal, clock=clock, settings=settings)
+        viewer: Any = SimpleNamespace(controller=controller)
+        rights, caller = UserRights(viewer), Caller(1001, "ann")
+
+        def change() -> None:
+            with rights.spending(caller, "preempt", "1"):
+                pass
+
+        clock.now_s += year_s
+        change()
+        # when the clock is set back, then the change counts for an hour from the next request on
+        clock.now_s -= year_s
+        for later_s in (0.0, 1800.0, 1799.0):
+            clock.now_s += later_s
+            with pytest.raises(CallRefused, match="within the last hour"):
+                change()
+        clock.now_s += 2.0
+        change()
+        with pytest.raises(CallRefused, match="within the last hour"):
+            change()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +22,7 @@ from protos.headway.v1 import admin_pb2, agent_pb2
 from tests.unit.controller.worlds.as_user import OTHER, USER, call
 from tests.unit.controller.worlds.measured import measured_world, share_nodes
 from tests.unit.controller.worlds.preempted import no, preempted_world, silent
+from tests.unit.policies.hanging import HangingService
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can call as other users")
 
@@ -97,6 +100,29 @@ async def test_what_an_agent_cannot_do_is_said_and_costs_nothing_if_none_can(
             with pytest.raises(RefusedError) as caught:
                 await client.request_profile(**wrong)
             assert caught.value.reason is Reason.NOT_PROFILABLE
+
+
+async def test_measurements_have_numbers_of_users_while_the_name_service_does_not_answer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, _ = await share_nodes(world, fleet, (USER, OTHER))
+        service, uids = HangingService(folder / "pipe"), set[int]()
+
+        def hang(uid: int) -> str:
+            uids.add(uid)
+            assert threading.current_thread().name == "name-service", "neither the event loop nor the store may wait"
+            return service()
+
+        monkeypatch.setattr(pwd, "getpwuid", hang)
+        client = AsyncClient(folder / "admin.sock")
+        async with asyncio.timeout(120):
+            one = await client.profile(first.job_id)
+            kinds = await client.profiles()
+        with service.answering():
+            assert (one.user, one.windows[0].gpus > 0) == ("", True)
+            assert {(kind.user, kind.uid > 0) for kind in kinds.kinds} == {("", True)}
+            assert uids
 
 
 async def test_a_user_sees_the_measurements_of_their_own_jobs_without_those_beside_them(

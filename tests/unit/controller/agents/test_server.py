@@ -251,6 +251,26 @@ async def test_a_report_that_the_store_refuses_is_not_acknowledged(
         await agent.emptied()
 
 
+async def test_an_agent_learns_that_the_store_is_damaged_and_connects_when_there_is_another(
+    store: ProfileStore, address: str, tmp_path: Path
+) -> None:
+    # given a damaged store whose folder is out of reach, so that no other file can take its place
+    store._db.execute("DROP TABLE receipt")
+    away = (tmp_path / "state").rename(tmp_path / "away")
+    (tmp_path / "state").touch()
+    async with (
+        serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)),
+        Agent(address).running() as agent,
+    ):
+        agent.put(keep=True)
+        await agent.failed("UNAVAILABLE: ")
+        assert "the store of profiles cannot be opened" in agent.link.status.last_error
+        # when the folder is back
+        (tmp_path / "state").unlink()
+        away.rename(tmp_path / "state")
+        await agent.emptied()
+
+
 async def test_a_report_that_cannot_be_stored_does_not_stop_the_others(
     store: ProfileStore, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,31 @@ def test_each_further_move_by_the_threshold_doubles_the_rest(moves: int, rests_s
     assert allowance(*history, by_hand).rests_until_s(7) == NOW_S + 600
 
 
+@pytest.mark.parametrize("ahead_s", [60.0, 1800.0, HOUR_S, 86400.0, 1e9])
+def test_preemptions_from_a_clock_that_was_ahead_do_not_count_for_ever(ahead_s: float) -> None:
+    # given a job whose preemptions, and a cluster whose budget, were spent before the clock was set back
+    past = [preemption(number, 7, NOW_S + ahead_s, ended_s=NOW_S + ahead_s + 10) for number in (1, 2)]
+    limits = settings(preemption_budget_per_hour=2, preemption_moves_per_hour=2, preemption_cooldown_s=600)
+
+    def bounds(later_s: float) -> PreemptionBudget:
+        return PreemptionBudget(limits, past, NOW_S + later_s)
+
+    # then both count while they may be of the last hour, and never for longer than two hours in a row
+    other = training(8, "n2")
+    assert (bounds(0).refusal(other) == "") is (ahead_s >= HOUR_S)
+    assert (bounds(0).refusal(JOB) == "") is (ahead_s >= HOUR_S)
+    for each in (other, JOB):
+        blocked = [later_s for later_s in range(0, 4 * 3600, 60) if bounds(later_s).refusal(each)]
+        assert len(blocked) * 60 <= 2 * HOUR_S
+
+
+def test_a_cool_down_from_a_clock_that_was_ahead_ends() -> None:
+    ahead = preemption(1, 7, NOW_S + 86400, cause=Cause.OPERATOR, ended_s=NOW_S + 86400)
+    assert allowance(ahead).refusal(JOB) == ""
+    little = preemption(1, 7, NOW_S + 60, cause=Cause.OPERATOR, ended_s=NOW_S + 60)
+    assert "not preempted again for another 11 min" in allowance(little).refusal(JOB)
+
+
 def test_what_an_operator_stops_counts_for_the_job_but_not_for_the_cluster() -> None:
     by_hand = [preemption(number, 7, NOW_S - 2000, cause=Cause.OPERATOR) for number in range(2)]
     assert allowance(*by_hand).refusal(JOB) == "was preempted 2 times within an hour (preemption_moves_per_hour is 2)"

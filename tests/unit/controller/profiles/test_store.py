@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import resource
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -14,6 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from controller.profiles import tables
 from controller.profiles.ideal import ideal_of, measured_priors
@@ -25,6 +29,7 @@ from controller.profiles.windows import Neighbour, RunKey, RunShape, SlurmRun, T
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.examples.reports import SIGNATURE, Agents, Training
 
+ROOT = Path(__file__).parents[4]
 TRAINED = Trained(1000, "train.py", SIGNATURE)
 DAY_S = 86400.0
 T0 = 1_000_000 * 30.0
@@ -637,6 +642,57 @@ def test_damage_while_it_is_open_costs_what_was_measured_and_no_report(path: Pat
         reader = reader.newest(path)
         assert [item.start_s for item in reader.throughputs()] == [T0 + 630]
         reader.close()
+
+
+def test_a_damaged_file_that_cannot_be_set_aside_is_replaced_by_a_later_use(path: Path) -> None:
+    # given a store whose file is damaged, and whose folder is out of reach
+    with closing(ProfileStore(path)) as store, capture_logs() as logs:
+        arrivals = Agents().watch([training(1)], T0, T0 + 30)
+        store._db.execute("DROP TABLE receipt")
+        away = path.parent.rename(path.parent.with_name("away"))
+        path.parent.touch()
+        # when it is used several times, then every use is refused with the reason
+        for _ in range(3):
+            with pytest.raises(ProfileStoreError, match=r"cannot be opened: .*Not a directory"):
+                store.take(arrivals)
+        with pytest.raises(ProfileStoreError, match="cannot be opened"):
+            store.highest("n1", arrivals[0].run_id)
+        # and when the folder is back, a new file takes what is sent again
+        path.parent.unlink()
+        away.rename(path.parent)
+        assert all(store.take(arrivals))
+        assert len(list(path.parent.glob("*.damaged-*Z"))) == 1
+    assert [log["event"] for log in logs] == ["profiles_damaged", "profiles_set_aside"]
+
+
+FULL = """
+import sys
+from pathlib import Path
+from tests.unit.controller.profiles.test_store import damaged_on_a_full_disk
+damaged_on_a_full_disk(Path(sys.argv[1]))
+"""
+
+
+def damaged_on_a_full_disk(path: Path) -> None:
+    """Damage a store while files cannot grow; in a process of its own, because the limit is for all its files."""
+    store = ProfileStore(path)
+    arrivals = Agents().watch([training(1)], T0, T0 + 30)
+    store._db.execute("DROP TABLE receipt")
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    for _ in range(3):
+        with pytest.raises(ProfileStoreError, match=r"cannot be opened: .*free space"):
+            store.take(arrivals)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert all(store.take(arrivals))
+    assert len(list(path.parent.glob("*.damaged-*Z"))) == 1
+    store.close()
+
+
+def test_a_damaged_file_on_a_full_disk_is_replaced_when_there_is_space(path: Path) -> None:
+    argv = [sys.executable, "-c", FULL, str(path)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_values_that_cannot_be_cost_their_window(store: ProfileStore) -> None:

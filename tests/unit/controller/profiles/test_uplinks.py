@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.agents.service import serve_agents
 from controller.agents.topology import load_topology
-from controller.base.errors import ConfigurationError, SlurmUnavailableError
+from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.profiles.racks import Racks
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.profiles.windows import Links, own_nodes
 from controller.slurm.configuration.topology import switches_of
+from policies.serving.runtime.tasks.backoff import Backoff
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.agents.test_service import Beside
 from tests.unit.controller.worlds.world import newest
@@ -75,7 +77,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, warned: bool
 ) -> None:
     # Given a Slurm that does not answer at first
-    monkeypatch.setattr("controller.agents.topology._RETRY_S", 0.01)
+    monkeypatch.setattr("controller.agents.topology._AWAY_S", 0.01)
     warnings: list[str] = []
 
     class Log:
@@ -112,6 +114,31 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
         await asyncio.sleep(0)
         assert (await crossed() == set(), warnings) == (warned, ["switches_not_known"] * warned)
         assert [racks.leaf["b1"] for racks in topologies] == ["leaf2"] * (not warned)
+
+
+async def test_an_answer_that_is_not_understood_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a Slurm whose first answers are cut off, or fail
+    monkeypatch.setattr("controller.agents.topology._PAUSES", Backoff(0.01, 0.01))
+    cut_off = "SwitchName=x Switches=y"
+    answers = [cut_off, cut_off, SlurmReplyError("a page of text"), OSError("no more files"), cut_off, TREE]
+
+    async def topology() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    topologies: list[Racks] = []
+    with capture_logs() as logs:
+        async with load_topology(topologies.append, None, topology):
+
+            async def learned() -> bool:
+                return bool(topologies)
+
+            await eventually(learned)
+    # then the racks are known in the end, and a problem that stays was logged once
+    assert topologies[0].leaf["b1"] == "leaf2"
+    assert [log["event"] for log in logs] == ["switches_not_known"] * 4 + ["racks_known"]
 
 
 def _crossed(store: ProfileStore) -> set[str]:

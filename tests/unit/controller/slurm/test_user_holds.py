@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
@@ -515,6 +516,57 @@ def test_only_names_of_jobs_count(tmp_path):
 
 def test_a_folder_that_is_not_there_has_no_holds(tmp_path):
     assert HoldFolder(tmp_path / "holds").read() == {}
+
+
+def out_of_reach(path, kind):
+    """Make the folder unreadable: missing, like one whose mount is gone, or with an error of the file system."""
+    away = path.rename(path.with_name("away"))
+    if kind == "error":
+        path.touch()  # "not a directory": the tests may run as root, which every mode lets in
+    return away
+
+
+def back(away, path):
+    """Put the folder back in its place."""
+    path.unlink(missing_ok=True)
+    away.rename(path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "error"])
+def test_holds_are_kept_while_their_folder_cannot_be_read(tmp_path, kind):
+    path = tmp_path / "holds"
+    folder = HoldFolder(path)
+    folder.make()
+    (path / "12").touch()
+    (path / "13").touch()
+    assert folder.read().keys() == {"12", "13"}
+    with capture_logs() as logs:
+        away = out_of_reach(path, kind)
+        for _ in range(3):
+            assert folder.read().keys() == {"12", "13"}
+            assert not folder.is_complete
+        with suppress(OSError):
+            folder.remove(["13"])
+        assert folder.read().keys() == {"12"}, "one that the controller has seen to does not count any more"
+        # when it can be read, then a file that is gone is a hold that was withdrawn
+        back(away, path)
+        (path / "12").unlink()
+        assert folder.read().keys() == {"13"}
+        folder.remove(["13"])
+        assert folder.read() == {}
+    assert [log["event"] for log in logs] == ["holds_unreadable", "holds_readable_again"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "error"])
+async def test_a_job_is_not_released_while_the_folder_with_its_hold_cannot_be_read(world, kind):
+    key = world.sbatch(100.0)
+    world.slurm.user_hold(key.job_id)
+    assert key.job_id in world.holds.read(), "as the heartbeat reads them every second"
+    away = out_of_reach(world.settings.holds_path, kind)
+    await world.go_on(20)
+    assert world.phase(key) is Phase.PENDING
+    back(away, world.settings.holds_path)
+    await is_the_users_own(world, key.job_id)
 
 
 def test_a_new_folder_is_incomplete_until_all_jobs_were_checked(tmp_path):

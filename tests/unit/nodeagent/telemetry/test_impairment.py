@@ -92,5 +92,13 @@ def test_a_job_uses_the_energy_of_its_gpus_while_it_has_them() -> None:
     assert used(energy, {0: 50.0, 1: 1000.0}, job(), job(8, (1,))) == {7: 1050.0, 8: 100.0}
     # two jobs on one GPU have a half each, and the next run begins anew
     assert used(energy, {0: 150.0, 1: 1000.0}, job(restart=1), job(8, (0, 1))) == {7: 50.0, 8: 150.0}
+    # a run that a few readings miss goes on from what it had, and no reading returns one that is absent
+    assert used(energy, {0: 200.0, 1: 1000.0}, job(8, (1,))) == {8: 150.0}
+    assert used(energy, {0: 210.0, 1: 1000.0}, job(restart=1)) == {7: 60.0}
+    # one that has ended is forgotten
+    for _ in range(30):
+        assert used(energy, {0: 210.0, 1: 1000.0}) == {}
+    assert energy._used == energy._absent == {}
+    assert used(energy, {0: 215.0, 1: 1000.0}, job(restart=1)) == {7: 5.0}
     # a GPU without a counter, and no GPU at all, are not known
     assert used(energy, {0: None, 1: None}, job(9, (0,)), job(10, None)) == {}

@@ -82,6 +82,41 @@ async def test_one_that_somebody_released_meanwhile_may_be_placed() -> None:
     assert HOLD_MARK in slurm.job.marks
 
 
+class Requeues(EndsFirst):
+    """One job that runs when it is requeued. Slurm takes a while for that, and shows the job after it in a given phase."""
+
+    def __init__(self, job: SlurmJob, phase: Phase, took_s: float) -> None:
+        super().__init__(job)
+        self.phase, self.took_s, self.at_s = phase, took_s, 100.0
+        self._monotonic = lambda: self.at_s
+
+    async def requeue(self, job: SlurmJob) -> Requeue:
+        before = self.job
+        self.job = (await super().requeue(job)).after or job
+        self.at_s += self.took_s
+        self.away = False
+        return Requeue(before, replace(self.job, phase=self.phase), "")
+
+
+@pytest.mark.parametrize("took_s", [0.005, 0.03, 0.25, 3.0])
+@pytest.mark.parametrize("phase", [Phase.COMPLETING, Phase.PENDING])
+async def test_a_job_that_ran_right_before_its_requeue_was_stopped_however_late_slurm_shows_it(
+    phase: Phase, took_s: float
+) -> None:
+    slurm = Requeues(running(on={"n1": 2}), phase, took_s)
+    assert await slurm.requeue_hold([slurm.job.key]) == {}
+    assert HOLD_MARK in slurm.job.marks, "Headway places it again"
+
+
+async def test_a_job_that_was_seen_running_long_before_may_have_ended() -> None:
+    slurm = Requeues(running(on={"n1": 2}), Phase.PENDING, 60.0)
+    (failed,) = (await slurm.requeue_hold([slurm.job.key])).values()
+    assert failed.reason is FailureReason.ENDED_FIRST
+    assert HOLD_MARK not in slurm.job.marks
+    slurm = Requeues(running(on={"n1": 2}), Phase.COMPLETING, 60.0)
+    assert await slurm.requeue_hold([slurm.job.key]) == {}
+
+
 class Slow(EndsFirst):
     """One requeued job that may start in two minutes. Slurm takes seconds for a change, and "now" is when it carries that out."""
 
