@@ -54,15 +54,21 @@ class Direct:
     def __init__(self, module: FakePySlurm) -> None:
         self._calls = PySlurmCalls(module)
         self.closed = False
+        self.lost: BaseException | None = None
+        """If set, the next answer does not arrive, and the call ends with this."""
 
     def close(self) -> None:
         self.closed = True
 
     async def call(self, method: str, *arguments: object) -> Any:
         try:
-            return copy.deepcopy(getattr(self._calls, method)(*arguments))
+            answer = copy.deepcopy(getattr(self._calls, method)(*arguments))
         except RPCError as error:
             raise SlurmReplyError(str(error)) from error
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            raise lost
+        return answer
 
 
 class Bridge(Slurmctld):
@@ -213,6 +219,29 @@ async def test_a_snapshot_keeps_what_has_not_changed() -> None:
     third = await world.client.snapshot()
     assert all(after is before for after, before in zip(third.jobs, second.jobs, strict=True))
     assert third.nodes is second.nodes
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), SlurmUnavailableError("no answer in time"), MemoryError()], ids=repr
+)
+async def test_a_reading_is_whole_after_one_whose_answer_did_not_arrive(error: BaseException) -> None:
+    # given a reading, and a second one whose answer is lost although it has changes
+    world = World(JobRow(id=7))
+    first = await world.client.snapshot()
+    world.module.rows[7].state_reason = "Dependency"
+    world.module.rows[8] = JobRow(id=8)
+    world.module.nodes[0].state = "DOWN"
+    world.worker.lost = error
+    with pytest.raises(type(error)):
+        await world.client.snapshot()
+
+    # when it is read again, and again
+    second, third = await world.client.snapshot(), await world.client.snapshot()
+
+    # then the changes are there, and only what has changed is new
+    assert [(job.key.job_id, job.reason) for job in second.jobs] == [("7", "Dependency"), ("8", "JobHeldUser")]
+    assert (second.nodes[0].state, second.partitions) == ("DOWN", first.partitions)
+    assert all(after is before for after, before in zip(third.jobs, second.jobs, strict=True))
 
 
 async def test_facts_are_complete() -> None:
