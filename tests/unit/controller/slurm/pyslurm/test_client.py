@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from controller.slurm.client import (
     SlurmJob,
     SlurmReservation,
 )
-from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
+from controller.slurm.pyslurm.calls import Order, PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.errors import is_away, is_unknown_job
 from controller.slurm.pyslurm.process import WorkerProcess
@@ -522,3 +523,89 @@ async def test_the_answer_to_a_cancelled_call_is_not_taken_for_the_next(worker: 
         await cancelled
     with pytest.raises(SlurmReplyError, match="no_such_method"):
         await worker.call("no_such_method")
+
+
+_SLOW_RELEASES = """
+import os, pathlib, time
+class RPCError(Exception):
+    pass
+class Job:
+    def __init__(self, job_id):
+        self.job_id = job_id
+    def release(self):
+        with open({folder!r} + "/released", "a") as file:
+            file.write(f"{{os.getpid()}} {{self.job_id}}\\n")
+        while not os.path.exists({folder!r} + "/go"):
+            time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def slow_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerProcess]:
+    """A worker whose releases wait for a file. `released` has the process and the job of each."""
+    (tmp_path / "pyslurm").mkdir()
+    (tmp_path / "pyslurm" / "__init__.py").write_text(_SLOW_RELEASES.format(folder=str(tmp_path)))
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
+    yield worker
+    worker.close()
+
+
+def release(worker: WorkerProcess, *jobs: int) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(worker.call("carry_out", [Order(job, release=True) for job in jobs]))
+
+
+async def begun(folder: Path) -> int:
+    """Return the process that has begun its first release."""
+    while not (folder / "released").exists() or not (folder / "released").read_text().endswith("\n"):
+        await asyncio.sleep(0.02)
+    return int((folder / "released").read_text().split()[0])
+
+
+async def gone(child: int) -> None:
+    while Path(f"/proc/{child}").exists():
+        await asyncio.sleep(0.02)
+
+
+async def cancelled(call: asyncio.Task[Any]) -> None:
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_no_order_of_a_cancelled_call_reaches_slurm_later(tmp_path: Path, slow_releases: WorkerProcess) -> None:
+    # given a call that has begun the first of two orders, and another one behind it
+    first, second = release(slow_releases, 1, 2), release(slow_releases, 3)
+    child = await begun(tmp_path)
+
+    # when both are cancelled
+    await asyncio.gather(cancelled(second), cancelled(first))
+
+    # then the child ends, and the next call has a new one
+    await gone(child)
+    (tmp_path / "go").touch()
+    assert await release(slow_releases, 4) == {}
+    assert [line.split()[1] for line in (tmp_path / "released").read_text().splitlines()] == ["1", "4"]
+
+
+async def test_a_call_that_waits_for_its_turn_is_refused_in_time(tmp_path: Path, slow_releases: WorkerProcess) -> None:
+    first = release(slow_releases, 1)
+    child = await begun(tmp_path)
+    slow_releases._timeout_s = 0.1
+    with pytest.raises(SlurmUnavailableError, match=r"carry_out: not begun within 0\.1 s"):
+        await release(slow_releases, 2)
+    slow_releases._timeout_s = 60.0
+    (tmp_path / "go").touch()
+    assert [await first, await release(slow_releases, 3)] == [{}, {}]
+    assert (tmp_path / "released").read_text().split() == [str(child), "1", str(child), "3"]
+
+
+async def test_no_child_is_left_when_a_worker_is_closed_during_a_call(
+    tmp_path: Path, slow_releases: WorkerProcess
+) -> None:
+    call = release(slow_releases, 1)
+    child = await begun(tmp_path)
+    slow_releases.close()
+    with pytest.raises(SlurmUnavailableError):
+        await call
+    await gone(child)
