@@ -282,7 +282,7 @@ class Verbs(ABC):
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
         self.before_change()
         done = await self.requeue(job)
-        self._memory.forget()
+        self._memory.drop(job.key.job_id)
         before, after = done.before, done.after
         if after is None:
             return gone(job.key)

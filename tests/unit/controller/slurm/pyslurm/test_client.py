@@ -36,17 +36,12 @@ from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.errors import is_away, is_unknown_job
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
+from tests.unit.controller.slurm.pyslurm.bridge import RUNNING, Bridge
 from tests.unit.controller.slurm.pyslurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
-from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld
 from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 KEY = JobKey("7", SUBMIT_S)
 NOW_S = SUBMIT_S + 100.0
-GPUS = {
-    "gpu:g0": {"count": 1, "indexes": "0"},
-    "gpu:g1": {"count": 0, "indexes": ""},
-    "gpu:g2": {"count": 1, "indexes": "2"},
-}
 
 
 class Direct:
@@ -72,40 +67,6 @@ class Direct:
         return answer
 
 
-class Bridge(Slurmctld):
-    """The command line on the same slurmctld: only the commands that must go that way."""
-
-    def __init__(self, module: FakePySlurm) -> None:
-        super().__init__()
-        self._module = module
-
-    def _update(self, job_id: str, changes: dict[str, str]) -> str:
-        row = next(row for row in self._module.rows.values() if str(row.id) == job_id or f"{row.array_id}_" in job_id)
-        for key, value in changes.items():
-            match key:
-                case "AdminComment":
-                    row.admin_comment = value or None
-                case "NumNodes":
-                    row.num_nodes, row.max_nodes = (int(part) for part in value.split("-"))
-                case "NumTasks":
-                    row.ntasks = int(value)
-                case "NumCPUs":
-                    row.cpus = int(value)
-                case "ReqNodeList":
-                    row.required_nodes = value or None
-                case "TresPerJob":
-                    row.tres_per_job = None
-                    row.requested_tres = None
-                case "TresPerNode":
-                    row.gres_per_node = {"gres/gpu": int(value.rpartition(":")[2])}
-                case "Priority":
-                    row.priority = int(value)
-                    row.state_reason = "JobHeldAdmin"
-                case "uhold":
-                    row.state_reason = "JobHeldUser"
-        return ""
-
-
 class World:
     """One slurmctld, and the client on it."""
 
@@ -122,16 +83,6 @@ class World:
 def job_with(**attributes: Any) -> SlurmJob:
     (job,) = job_record(JobRow(**attributes)).jobs
     return job
-
-
-RUNNING: dict[str, Any] = {
-    "state": "RUNNING",
-    "state_reason": "None",
-    "priority": 5,
-    "start_time": SUBMIT_S + 1,
-    "allocated_nodes": "n[1-2]",
-    "layout": {name: {"cpu_ids": "0-3", "gres": GPUS, "memory": 4000} for name in ("n1", "n2")},
-}
 
 
 # ---- reading
@@ -364,6 +315,12 @@ async def test_requeue_holds_and_signals_go_by_command_line() -> None:
     assert await world.client.requeue_hold([KEY]) == {}
     job = await world.job()
     assert (job.phase, job.held, job.marks) == (Phase.COMPLETING, True, {HOLD_MARK})
+
+
+async def test_several_jobs_are_stopped_in_one_call() -> None:
+    world = World(JobRow(**RUNNING), JobRow(**{**RUNNING, "id": 8}))
+    assert await world.client.requeue_hold([KEY, JobKey("8", SUBMIT_S)]) == {}
+    assert [(await world.job(job_id)).phase for job_id in ("7", "8")] == [Phase.COMPLETING] * 2
 
 
 async def test_no_requeue_is_kept() -> None:
