@@ -36,7 +36,7 @@ from controller.forecast.estimate import Starts, no_starts
 from controller.slurm.accounting import Accounting
 from policies.serving.runtime.listen import end
 from policies.serving.runtime.strict_requests import StrictRequests
-from policies.serving.runtime.tasks.task_groups import task_group
+from policies.serving.runtime.tasks.task_groups import Failed, task_group
 from protos.headway.v1 import admin_pb2_grpc
 
 _INNER_ADMIN, _INNER_STATUS = "admin-grpc.sock", "status-grpc.sock"
@@ -85,13 +85,13 @@ async def serve_admin(
     public = AdminService(viewer, reports, rules, any_job=False, audit=audit)
     servers: list[grpc.aio.Server] = []
     # The few users that may open admin.sock need no limit of their own.
-    failed = controller.tasks.counting("admin-front")
+    failed, broken = controller.tasks.counting("admin-front"), controller.tasks.counting("admin-calls")
     fronts = Front(folder / _INNER_ADMIN, MOST, failed), Front(folder / _INNER_STATUS, failed=failed)
     try:
         bind(folder / ADMIN_SOCKET, 0o600, None, fronts[0].listen)
         bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, fronts[1].listen)
-        servers.append(await _serve(private, folder / _INNER_ADMIN))
-        servers.append(await _serve(public, folder / _INNER_STATUS))
+        servers.append(await _serve(private, folder / _INNER_ADMIN, broken))
+        servers.append(await _serve(public, folder / _INNER_STATUS, broken))
         for front in fronts:
             await front.start()
         yield
@@ -107,8 +107,9 @@ async def serve_admin(
                 await fronts[1].close()
 
 
-async def _serve(service: AdminService, path: Path) -> grpc.aio.Server:
-    server = grpc.aio.server(interceptors=(StrictRequests(),), maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
+async def _serve(service: AdminService, path: Path, failed: Failed) -> grpc.aio.Server:
+    strict = StrictRequests(failed)
+    server = grpc.aio.server(interceptors=(strict,), maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
     admin_pb2_grpc.add_AdminServicer_to_server(service, server)
     bind(path, 0o600, None, server.add_insecure_port)
     await server.start()

@@ -17,8 +17,7 @@ from nodeagent.telemetry.nvml import NvmlReader
 from nodeagent.uplink.controller_reporter import ControllerReporter
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import agent_pb2
-from tests.cancellation.controller_run import Outcome
-from tests.cancellation.points import Cut, Point
+from tests.cancellation.points import Cut, Outcome, Point
 from tests.cancellation.program import Program, play
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all
 

@@ -10,7 +10,6 @@ import contextvars
 import gc
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,26 +24,12 @@ from tests.campaign.world.policy import StoryEndpoint
 from tests.campaign.world.processes import _CURRENT, Process
 from tests.campaign.world.virtual_loop import VirtualLoop
 from tests.cancellation.leftovers import complaint, held, left_behind, named_tasks
-from tests.cancellation.points import INJECTED, Cut, InjectedError, InjectedOSError, Point, Points
+from tests.cancellation.points import INJECTED, Cut, InjectedError, InjectedOSError, Outcome, Point, Points
 
 Script = Callable[[Cluster], Coroutine[Any, Any, None]]
 _REFUSED = "Requested node configuration is not available"
 TASKS = {"controller", "learn", "lease", "preemptions", "reports"}
 """Tasks of a controller in these runs."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Result of one run."""
-
-    reached: list[Point]
-    done: bool
-    """The await was reached, and cut."""
-    exits: int = 0
-    """How often the program ended by itself."""
-    violations: list[str] = field(default_factory=list)
-    lines: set[tuple[str, int]] = field(default_factory=set)
-    """File and line of every function of Headway that was seen waiting."""
 
 
 def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:

@@ -3,18 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.campaign.play import captured_errors
+from tests.cancellation.points import INJECTED, Outcome, Points
+
 _LEAVES_S = 60.0
 _FREE = ("asyncio_", "ThreadPoolExecutor", "Thread-")
 """Threads that belong to no part: of executors, which end with the loop, and of gRPC."""
+
+
+def on_own_loop(
+    points: Points, main: Callable[[], Coroutine[Any, Any, Outcome]], *, is_process: bool = False
+) -> Outcome:
+    """Run on an event loop of its own, and add to the violations what is left behind and what no code has handled.
+
+    `is_process`: the end of the program under test stands for the end of a process, whose files the kernel closes.
+    """
+    complaints: list[str] = []
+
+    def complain(_loop: object, context: Mapping[str, Any]) -> None:
+        if not is_of_grpc(context):
+            complaints.append(complaint(context))
+
+    with captured_errors() as errors:
+        loop = asyncio.new_event_loop()
+        loop.set_task_factory(points.factory)
+        loop.set_exception_handler(complain)
+        before = held()
+        try:
+            asyncio.set_event_loop(loop)
+            outcome = loop.run_until_complete(main())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+    gc.collect()
+    outcome.violations += [text for text in errors if not any(word in text for word in INJECTED)]
+    outcome.violations += complaints + left_for_good(before, ended=is_process and outcome.exits > 0)
+    return outcome
 
 
 def held() -> Counter[str]:

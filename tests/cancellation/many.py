@@ -11,9 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from tests.cancellation import agent_run, controller_run, services_run, watchdog_run
-from tests.cancellation.controller_run import Outcome
-from tests.cancellation.points import Cut, Point
+from tests.cancellation import agent_run, commands_run, controller_run, pyslurm_run, services_run, watchdog_run
+from tests.cancellation.points import Cut, Outcome, Point
 
 RUNS: dict[str, Callable[..., Outcome]] = {
     "controller": controller_run.run,
@@ -21,6 +20,9 @@ RUNS: dict[str, Callable[..., Outcome]] = {
     "services": services_run.run,
     "agent": agent_run.run,
     "watchdog": watchdog_run.run,
+    "watchdog-broken-off": watchdog_run.run_broken_off,
+    "commands": commands_run.run,
+    "pyslurm": pyslurm_run.run,
 }
 _TRIES = 3
 """In real time, an await may come a time less in another run."""

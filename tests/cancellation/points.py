@@ -16,8 +16,8 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _OURS = tuple(str(_ROOT / name) for name in ("controller", "nodeagent", "policies"))
-_SHARED = "policies/serving/runtime/"
-"""Code that many parts share: the name of an await there includes its caller."""
+_SHARED = ("policies/serving/runtime/", "controller/slurm/")
+"""Code that many parts share: the name of an await there includes its callers."""
 _MANAGERS = tuple(
     method.__code__ for method in (_AsyncGeneratorContextManager.__aenter__, _AsyncGeneratorContextManager.__aexit__)
 )
@@ -66,6 +66,20 @@ class Point:
 
     def __str__(self) -> str:
         return f"{self.where}, time {self.nth}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Result of one run."""
+
+    reached: list[Point]
+    done: bool
+    """The await was reached, and cut."""
+    exits: int = 0
+    """How often the program ended by itself."""
+    violations: list[str] = field(default_factory=list)
+    lines: set[tuple[str, int]] = field(default_factory=set)
+    """File and line of every function of Headway that was seen waiting."""
 
 
 @dataclass(slots=True)

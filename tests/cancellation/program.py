@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.campaign.play import captured_errors
-from tests.cancellation.controller_run import Outcome
-from tests.cancellation.leftovers import complaint, held, is_of_grpc, left_for_good, named_tasks
-from tests.cancellation.points import INJECTED, Cut, Point, Points
+from tests.cancellation.leftovers import is_of_grpc, named_tasks, on_own_loop
+from tests.cancellation.points import INJECTED, Cut, Outcome, Point, Points
 
 _RESTART_S = 0.1
 _WITHIN_S = 120.0
@@ -107,32 +105,20 @@ async def _tried(check: Callable[[], Awaitable[object]]) -> object:
 
 def play(script: Script, tasks: Collection[str], at: Point | None, cut: Cut, quick: dict[str, Any]) -> Outcome:
     """Play a script on an event loop of its own. `quick`: what to replace, by dotted name."""
-    points, complaints = Points(at, cut), list[str]()
+    points = Points(at, cut)
+    program = Program(points, tasks)
     quick = quick | {f"protos.headway.v1.{name}": _watching(points, name) for name in _SERVICES}
-    with tempfile.TemporaryDirectory(prefix="hw-") as folder, _patched(quick), captured_errors() as errors:
-        loop = asyncio.new_event_loop()
-        loop.set_task_factory(points.factory)
-        loop.set_exception_handler(
-            lambda _loop, context: None if is_of_grpc(context) else complaints.append(complaint(context))
-        )
-        program = Program(points, tasks)
-        before = held()
-        try:
-            asyncio.set_event_loop(loop)
-            loop.run_until_complete(script(program, Path(folder)))
-            gc.collect()
-            loop.run_until_complete(asyncio.sleep(0.05))
-            left = [repr(task) for task in asyncio.all_tasks(loop) if task.get_name() in tasks]
-            loop.run_until_complete(loop.shutdown_default_executor())
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-    gc.collect()
-    outcome = program.outcome
-    outcome.violations += [text for text in errors if not any(word in text for word in INJECTED)]
-    outcome.violations += complaints + [f"a task is left: {text}" for text in left]
-    outcome.violations += left_for_good(before, ended=outcome.exits > 0)
-    return outcome
+
+    async def main() -> Outcome:
+        await script(program, Path(folder))
+        gc.collect()
+        await asyncio.sleep(0.05)
+        left = [repr(task) for task in asyncio.all_tasks() if task.get_name() in tasks]
+        program.outcome.violations += [f"a task is left: {text}" for text in left]
+        return program.outcome
+
+    with tempfile.TemporaryDirectory(prefix="hw-") as folder, _patched(quick):
+        return on_own_loop(points, main, is_process=True)
 
 
 def _watching(points: Points, name: str) -> Callable[[Any, Any], None]:

@@ -31,8 +31,7 @@ from policies.api import load_policy
 from policies.serving.server import PolicyServer
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc, agent_pb2
 from tests.cancellation.calls import ANSWER_S, Calls
-from tests.cancellation.controller_run import Outcome
-from tests.cancellation.points import Cut, Point
+from tests.cancellation.points import Cut, Outcome, Point
 from tests.cancellation.program import Program, play
 
 TASKS = {

@@ -17,9 +17,12 @@ from tests.cancellation.__main__ import main
 from tests.cancellation.many import RUNS, Tally, cut_all, jobs_of, points_of
 from tests.cancellation.points import Cut, Point
 
-SAMPLE = {"controller": 8, "refusals": 6, "services": 6, "agent": 4, "watchdog": 4}
+SAMPLE = {
+    "controller": 8, "refusals": 6, "services": 6, "agent": 4, "watchdog": 4, "watchdog-broken-off": 4, "commands": 4, "pyslurm": 2,
+}  # fmt: skip
 """Cuts of each run in an ordinary test: every kind, at places that are spread over the run."""
-AT_A_TIME = {"controller": 1, "refusals": 1, "services": 6, "agent": 4, "watchdog": 1}
+AT_A_TIME = {"services": 6, "agent": 4}
+"""Runs at a time, for those that mostly wait."""
 
 
 HANDLERS = ("controller/admin/", "controller/agents/server", "controller/agents/profile_requests")
@@ -31,7 +34,7 @@ def cut_some(name: str) -> Tally:
     in_handlers = [job for job in jobs if job[1].where.startswith(HANDLERS)]
     chosen = rng.sample(in_handlers, SAMPLE[name] // 2) if in_handlers else []
     others = [job for job in jobs if job not in chosen]
-    return cut_all(chosen + rng.sample(others, SAMPLE[name] - len(chosen)), AT_A_TIME[name])
+    return cut_all(chosen + rng.sample(others, SAMPLE[name] - len(chosen)), AT_A_TIME.get(name, 1))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -84,6 +87,21 @@ def test_a_child_process_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(NvmlReader, "_end", lambda self, _child: setattr(self, "_child", None))
     outcome = RUNS["agent"](point, Cut.BUG)
     assert any("child" in text for text in outcome.violations)
+
+
+def test_a_hold_that_the_watchdog_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = place_of("watchdog-broken-off", "Watchdog._hold_again")
+    monkeypatch.setattr("controller.daemon.watchdog.watchdog.is_held_by_user", lambda _job, _holds: False)
+    outcome = RUNS["watchdog-broken-off"](point, Cut.ENDED)
+    assert outcome.done
+    assert any("the hold of job 7 by its user is lost" in text for text in outcome.violations)
+
+
+def test_a_verb_that_is_not_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = place_of("commands", "CommandLineClient.facts")
+    monkeypatch.setattr("controller.slurm.updates.changes.release_step", lambda _found: None)
+    outcome = RUNS["commands"](point, Cut.BUG)
+    assert any("release succeeded, and is not carried out" in text for text in outcome.violations)
 
 
 def test_the_command_lists_the_awaits_that_it_cut(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,14 @@
-"""A run of the watchdog, with the client of Slurm's command line, in which one await is cut. Its timer starts it again.
+"""Runs of the watchdog, with the client of Slurm's command line, in which one await is cut. Its timer starts it again.
 
-Slurm's programs are real processes that do nothing; what they would have answered comes from a small slurmctld in this process.
+Slurm's programs are real processes that do nothing; what they would have answered comes from a small slurmctld in this process. In
+the second run users hold jobs at the moment of their release: a watchdog that is cut must hand that over to the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
@@ -17,51 +17,48 @@ from controller.base.config import ControllerSettings
 from controller.daemon.watchdog.run import check_once
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, ResourceRequest
 from controller.slurm.scontrol.client import CommandLineClient
-from controller.slurm.scontrol.run import Completed, ProcessRunner
 from controller.slurm.user_holds import HoldFolder
-from tests.campaign.play import captured_errors
-from tests.cancellation.controller_run import Outcome
-from tests.cancellation.leftovers import complaint, held, left_for_good
-from tests.cancellation.points import INJECTED, Cut, Point, Points
+from tests.cancellation.commands_run import Beside
+from tests.cancellation.leftovers import on_own_loop
+from tests.cancellation.points import Cut, Outcome, Point, Points
 from tests.unit.controller.slurm.scontrol import slurmctld
 from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 _MOST_CHECKS = 12
 _WITHIN_S = 120.0
-_RELEASED, _PINNED, _USERS = "7", "8", "9"
-"""Jobs: one that waits, one that is about to start on nodes of Headway's choice, and one that its user has just held."""
-
-
-class _Runner:
-    """Runs a real process for each call, and then answers as the small slurmctld does."""
-
-    def __init__(self, slurm: slurmctld.Slurmctld) -> None:
-        self._slurm = slurm
-        self._processes = ProcessRunner(bin_dir=None, environment={"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
-
-    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
-        await self._processes.run("true", ())
-        return await self._slurm.run(program, arguments, stdin)
+_WAITS, _PINNED, _USERS, _OTHER = "7", "8", "9", "10"
+"""Jobs: one that waits, one that is about to start on nodes of Headway's choice, one that its user has just held, and another one
+that waits."""
 
 
 class _World:
     """A dead controller's jobs, and the watchdog that runs now."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, late: Collection[str] = ()) -> None:
+        """`late`: jobs that their users hold when they are released."""
         self.settings = ControllerSettings(
             partitions=("dl",), runtime_dir=folder, state_dir=folder / "state", slurm_timeout_s=60.0
         )
         placed = {"req_nodes": "n1", "admin_comment": f"{HOLD_MARK} {PIN_MARK}"}
-        jobs = (slurmctld.held(7), slurmctld.held(8, **placed), slurmctld.held(9))
+        jobs = (slurmctld.held(7), slurmctld.held(8, **placed), slurmctld.held(9), slurmctld.held(10))
         self.slurm = slurmctld.Slurmctld(*jobs)
+        self.slurm.before = self._hold_late
+        self._late, self._theirs = set(late), {_USERS, *late}
         self.holds = HoldFolder(self.settings.holds_path)
         self.holds.make()
         self.holds.write(_USERS, SUBMIT_S + 50.0)
         self.originals: Mapping[JobKey, ResourceRequest] = {}
 
+    def _hold_late(self, command: str) -> None:
+        """Record the hold of a user right before the release: job_submit.lua accepts it, and Slurm does not show it."""
+        verb, _, job_id = command.partition(" ")
+        if verb == "release" and job_id in self._late:
+            self._late.remove(job_id)
+            self.holds.write(job_id, SUBMIT_S + 100.0)
+
     def client(self, _settings: object, *, only_marked: bool = True) -> CommandLineClient:
         """As `command_line_client` makes one."""
-        return CommandLineClient(_Runner(self.slurm), CLOCK, now=lambda: SUBMIT_S + 100.0)
+        return CommandLineClient(Beside(self.slurm), CLOCK, now=lambda: SUBMIT_S + 100.0)
 
     async def read_originals(self) -> None:
         """Note the request of the job that is about to start, as the journal has it."""
@@ -75,37 +72,30 @@ class _World:
 
     def problems(self) -> list[str]:
         """Return what is not as it must be in the end."""
-        found = [
-            f"job {job_id} stays held: {self.slurm[job_id]}"
-            for job_id in (_RELEASED, _PINNED)
-            if self.slurm[job_id]["priority"] == "0" or HOLD_MARK in self.slurm[job_id]["admin_comment"].split()
-        ]
-        users = self.slurm[_USERS]
-        if users["priority"] != "0" or USER_HOLD_MARK not in users["admin_comment"].split():
-            found.append(f"the hold of job {_USERS} by its user is lost: {users}")
+        found = []
+        for job_id in (_WAITS, _PINNED, _USERS, _OTHER):
+            job, marks = self.slurm[job_id], self.slurm[job_id]["admin_comment"].split()
+            if job_id in self._theirs and (job["priority"] != "0" or USER_HOLD_MARK not in marks or HOLD_MARK in marks):
+                found.append(f"the hold of job {job_id} by its user is lost: {job}")
+            elif job_id not in self._theirs and (job["priority"] == "0" or HOLD_MARK in marks):
+                found.append(f"job {job_id} stays held: {job}")
         return found
 
 
 def run(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
     """Check again and again until nothing stays held, and cut that await in one of the checks."""
-    with tempfile.TemporaryDirectory(prefix="hw-") as folder, captured_errors() as errors:
-        world, points = _World(Path(folder)), Points(at, cut)
-        complaints: list[str] = []
-        loop = asyncio.new_event_loop()
-        loop.set_task_factory(points.factory)
-        loop.set_exception_handler(lambda _loop, context: complaints.append(complaint(context)))
-        before = held()
-        try:
-            asyncio.set_event_loop(loop)
-            outcome = loop.run_until_complete(_checks(world, points))
-            loop.run_until_complete(loop.shutdown_default_executor())
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-    gc.collect()
-    outcome.violations += [text for text in errors if not any(word in text for word in INJECTED)]
-    outcome.violations += complaints + left_for_good(before, ended=False)
-    return outcome
+    return _run(at, cut, late=())
+
+
+def run_broken_off(at: Point | None = None, cut: Cut = Cut.CANCELLED) -> Outcome:
+    """As `run`, while users hold two of the jobs at the moment of their release."""
+    return _run(at, cut, late=(_WAITS, _PINNED))
+
+
+def _run(at: Point | None, cut: Cut, late: Collection[str]) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="hw-") as folder:
+        world, points = _World(Path(folder), late), Points(at, cut)
+        return on_own_loop(points, lambda: _checks(world, points))
 
 
 async def _checks(world: _World, points: Points) -> Outcome:

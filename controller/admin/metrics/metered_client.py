@@ -22,6 +22,7 @@ from controller.slurm.client import (
     SlurmJob,
     SlurmSnapshot,
 )
+from policies.serving.runtime.tasks.supervise import is_own_end
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class MeteredClient:
         )
         # With 0 from the start, because Prometheus does not see the increase of a series that begins with its first error.
         for verb in (*_READINGS, *_CHANGES):
-            for kind in ("unavailable", "reply", *(("refused", "gone") if verb in _CHANGES else ())):
+            for kind in ("unavailable", "reply", "error", *(("refused", "gone") if verb in _CHANGES else ())):
                 self.errors.labels(verb, kind)
 
     def calls(self) -> list[CallCount]:
@@ -171,6 +172,10 @@ class MeteredClient:
             raise
         except SlurmError:
             self.errors.labels(verb, "reply").inc()
+            raise
+        except BaseException as error:
+            if not is_own_end(error):
+                self.errors.labels(verb, "error").inc()  # a defect of Headway's own
             raise
         finally:
             self.latency.labels(verb).observe(self._clock.monotonic() - begun_s)

@@ -116,7 +116,7 @@ class Watchdog:
             snapshot = await self._client.snapshot()
             jobs, left_out = snapshot.jobs, snapshot.left_out + len(snapshot.unread)
             held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
-            await self._clear_marks([job for job in jobs if is_released(job)])
+            await self._finish_releases([job for job in jobs if is_released(job)])
         if not held:
             return WatchdogReport(away=True, left_out=left_out)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
@@ -176,10 +176,9 @@ class Watchdog:
     ) -> list[JobKey]:
         """Read the jobs again, and release those that are still to be released. Returns the released ones, those before too."""
         found = list((await self._client.read([job.key for job in jobs])).values())
-        released_before = [job for job in found if is_released(job)]
-        await self._unmark_released(released_before)
+        released_before = await self._finish_release([job for job in found if is_released(job)])
         held = [job for job in found if is_held_by_headway(job)] + self._between_hands(found)
-        return [job.key for job in released_before] + await self._release_batch(held, originals)
+        return released_before + await self._release_batch(held, originals)
 
     def _stale_now(self) -> bool:
         return is_stale(read_lease(self._lease_path), self._clock.now())
@@ -322,20 +321,28 @@ class Watchdog:
             log.error("own_request_not_restored", job=key.job_id, problem=failure.message, released=key not in unusable)
         return unusable
 
-    async def _clear_marks(self, released: Sequence[SlurmJob]) -> None:
-        """Remove the mark from jobs that a killed process had released, because a later hold is their user's, not ours."""
+    async def _finish_releases(self, released: Sequence[SlurmJob]) -> None:
+        """Finish the releases of a process that ended before it had removed the marks."""
         for start in range(0, len(released), self._batch):
             try:
-                await self._unmark_released(released[start : start + self._batch])
+                await self._finish_release(released[start : start + self._batch])
             except Exception as error:  # noqa: BLE001 - it must not prevent the release of held jobs
                 log.warning("marks_left", count=len(released) - start, problem=f"{type(error).__name__}: {error}")
                 return
 
-    async def _unmark_released(self, released: Sequence[SlurmJob]) -> None:
+    async def _finish_release(self, released: Sequence[SlurmJob]) -> list[JobKey]:
+        """Remove the mark from jobs that are released, because a later hold is their user's, not ours. Returns their keys.
+
+        A release that ended early may not have looked for holds that came while it was under way (`_hold_again`): Slurm does not
+        show these. Such jobs are handed over to their users instead, and are not among the returned.
+        """
+        theirs = await self._hand_over(released)
+        done = [job for job in released if job.key not in theirs]
         # A job that names nodes may be pinned: Slurm may still find it impossible there, and put it on hold.
         for instead, bound in (("", False), (PIN_MARK, True)):
-            keys = [job.key for job in released if bool(job.request.required_nodes) is bound]
+            keys = [job.key for job in done if bool(job.request.required_nodes) is bound]
             await self._unmark(keys, HOLD_MARK, instead, unless_held=True)  # a controller may be back
+        return [job.key for job in done]
 
     async def _still_held(self, keys: Sequence[JobKey]) -> tuple[JobKey, ...]:
         if not keys:

@@ -79,8 +79,10 @@ class PySlurmCalls:
         """Records of the last reading by number. Bound: the jobs of one reading."""
         self._cluster: Cluster | None = None
 
-    def changes(self) -> Changes:
-        """Read everything, and return what is new."""
+    def changes(self, whole: bool = False) -> Changes:
+        """Read everything, and return what is new. `whole`: return everything, because the last answer may not have arrived."""
+        if whole:
+            self._sent, self._cluster = {}, None
         records = {record.raw_id: record for record in self._jobs()}
         new = tuple(record for record in records.values() if self._sent.get(record.raw_id) != record)
         cluster = self._read_cluster()

@@ -31,6 +31,8 @@ class PySlurmClient(Verbs):
         self._records: dict[int, JobRecord] = {}
         """Records of the last reading by number. Bound: the jobs of one reading."""
         self._cluster = Cluster((), (), ())
+        self._in_step = False
+        """True while `_records` and `_cluster` have the worker's last answer about changes, so that the next may build on it."""
 
     async def close(self) -> None:
         """End the child process, and the thread that talks to it."""
@@ -67,10 +69,12 @@ class PySlurmClient(Verbs):
         )
 
     async def _read_all(self) -> None:
-        changes: Changes = await self._worker.call("changes")
+        whole, self._in_step = not self._in_step, False
+        changes: Changes = await self._worker.call("changes", whole)
         new = {record.raw_id: keep_identity(record, self._records.get(record.raw_id)) for record in changes.records}
         self._records = {raw_id: new.get(raw_id) or self._records[raw_id] for raw_id in changes.raw_ids}
         self._cluster = changes.cluster or self._cluster
+        self._in_step = True
         self._largest = largest_node(self._cluster.nodes)
         self._memory.forget()
         self._memory.add(self._records.values())

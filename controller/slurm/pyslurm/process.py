@@ -18,14 +18,15 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
 from controller.slurm.pyslurm.errors import is_away, number_of
+from controller.slurm.time_limit import TimeLimit
 from policies.serving.runtime.tasks.single_thread import Worker as SingleThread
 
 _LENGTH: Final = struct.Struct("!Q")
@@ -50,8 +51,9 @@ class Worker(Protocol):
 class WorkerProcess:
     """A Worker in a child process, which starts at the first call, and again after it had to be ended.
 
-    Invariant: no call takes longer than the time limit; a child that was late is dead before the call raises. One thread
-    alone talks to the child, so that the answer to a call that was cancelled is not taken for the answer to the next.
+    Invariant: no call takes longer than the time limit, with the wait for its turn; a child that was late, or whose caller has
+    gone, is dead before the call raises, and a call that waited for its turn until then is never sent. One thread alone talks to
+    the child.
     """
 
     def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
@@ -63,7 +65,9 @@ class WorkerProcess:
 
     async def call(self, method: str, *arguments: object) -> Any:
         """See Worker."""
-        outcome, result, *rest = await self._thread.run(partial(self._exchange, (method, arguments)))
+        limit = TimeLimit(self._timeout_s)
+        work = self._thread.submit(partial(self._exchange, (method, arguments), limit))
+        outcome, result, *rest = await limit.result(work, f"pyslurm {method}")
         number = rest[0] if rest else None
         if outcome == "done":
             return result
@@ -74,37 +78,43 @@ class WorkerProcess:
         raise SlurmReplyError(f"pyslurm {method}: {clip(result)}")
 
     def close(self) -> None:
-        """End the child and the thread."""
-        self._end_child()
-        self._thread.end()
+        """End the child and the thread, which reaps it, and also one that a call under way has just started."""
+        if self._child is not None:
+            _kill(self._child)
+        self._thread.end(self._end_child)
 
     def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is None:
             return
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
+        _kill(child)
         if child.stdin is not None:
             child.stdin.close()
         os.close(self._answers)
         child.wait()
 
-    def _exchange(self, request: object) -> tuple[Any, ...]:
+    def _exchange(self, request: object, limit: TimeLimit) -> tuple[Any, ...]:
         """Return the outcome, its result or message, and Slurm's number of an error, if any."""
-        deadline = time.monotonic() + self._timeout_s
+        try:
+            limit.left_s()
+        except TimeoutError as error:  # the child is in order, and is kept for the next call
+            raise SlurmUnavailableError("pyslurm: no turn in time, because earlier calls took too long") from error
         if self._child is None or self._child.poll() is not None:
             self._end_child()
             self._start()
         try:
-            self._write(pickle.dumps(request), deadline)
-            (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
-            answer: tuple[Any, ...] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
+            self._write(pickle.dumps(request), limit)
+            (length,) = _LENGTH.unpack(self._read(_LENGTH.size, limit))
+            answer: tuple[Any, ...] = pickle.loads(self._read(length, limit))  # noqa: S301 - our own child's
         except (OSError, EOFError) as error:
             self._end_child()
             raise SlurmUnavailableError(
                 f"pyslurm: no answer from its process within {self._timeout_s:g} s ({error}); slurmctld may be down or "
                 'overloaded (`scontrol ping` shows it); slurm_client = "command-line" works without pyslurm'
             ) from error
+        except BaseException:
+            self._end_child()  # a part of its answer may be left
+            raise
         return answer
 
     def _start(self) -> None:
@@ -131,28 +141,33 @@ class WorkerProcess:
             raise SlurmUnavailableError(f"pyslurm: its process could not be started: {error}") from error
         self._answers = answers
 
-    def _write(self, frame: bytes, deadline: float) -> None:
+    def _write(self, frame: bytes, limit: TimeLimit) -> None:
         assert self._child is not None
         assert self._child.stdin is not None
         rest = memoryview(_LENGTH.pack(len(frame)) + frame)
         while rest:
-            _, ready, _ = select.select([], [self._child.stdin], [], max(deadline - time.monotonic(), 0))
-            if not ready:
-                raise TimeoutError("it does not read its input")
+            while not select.select([], [self._child.stdin], [], limit.left_s())[1]:
+                pass
             rest = rest[os.write(self._child.stdin.fileno(), rest[: select.PIPE_BUF]) :]
 
-    def _read(self, size: int, deadline: float) -> bytes:
+    def _read(self, size: int, limit: TimeLimit) -> bytes:
         chunks = []
         while size:
-            ready, _, _ = select.select([self._answers], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
-                raise TimeoutError("it does not answer")
+            while not select.select([self._answers], [], [], limit.left_s())[0]:
+                pass
             chunk = os.read(self._answers, min(size, _CHUNK))
             if not chunk:
                 raise EOFError("it ended")
             chunks.append(chunk)
             size -= len(chunk)
         return b"".join(chunks)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's session, unless the child has been reaped: then its number may belong to another process."""
+    if child.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def serve(answers: int, *, with_numbers: bool) -> None:

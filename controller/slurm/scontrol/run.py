@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
@@ -20,12 +19,11 @@ from typing import IO, Final, Protocol, cast
 
 from controller.base.errors import SlurmReplyError, SlurmUnavailableError
 from controller.base.text import clip
+from controller.slurm.time_limit import TimeLimit
 
 _CHUNK: Final = 1 << 20
 _KEPT_ERROR_BYTES: Final = 1 << 20
 _REAP_S: Final = 1.0
-_POLL_S: Final = 0.2
-"""Maximum time until a cancelled call is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,9 @@ class CommandRunner(Protocol):
 class ProcessRunner:
     """Runs real processes, each in a session of its own.
 
-    Invariant: when `run` returns or raises, the program and every child that stayed in its session are dead. The caller's
-    environment does not reach the program: SLURM_* and squeue's format variables of the user that started the controller would
-    change what it prints.
+    Invariant: when `run` returns or raises, the program and every child that stayed in its session are dead, and a program that
+    waited for a free thread until then is never started. The caller's environment does not reach the program: SLURM_* and squeue's
+    format variables of the user that started the controller would change what it prints.
     """
 
     def __init__(
@@ -94,42 +92,40 @@ class ProcessRunner:
     async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
         """See CommandRunner. A cancelled call ends the program at once."""
         argv = (str(self._bin_dir / program) if self._bin_dir else program, *arguments)
-        call = _Call(argv, self._environment, stdin, self._timeout_s, self._max_output_bytes)
+        limit = TimeLimit(self._timeout_s)
+        call = _Call(argv, self._environment, stdin, limit, self._max_output_bytes)
         call.sieve = self._sieve() if self._sieve is not None else None
-        work = asyncio.get_running_loop().run_in_executor(None, call.run)
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may not wait for it
-        try:
-            return await asyncio.shield(work)
-        finally:
-            if not work.done():
-                call.stopped = True
-                await asyncio.wait([work], timeout=_REAP_S + 2 * _POLL_S)
+        return await limit.result(asyncio.get_running_loop().run_in_executor(None, call.run), call.name)
 
 
 class _Call:
     """One run of one program, in a thread."""
 
     def __init__(
-        self, argv: tuple[str, ...], environment: dict[str, str], stdin: bytes, timeout_s: float, max_bytes: int
+        self, argv: tuple[str, ...], environment: dict[str, str], stdin: bytes, limit: TimeLimit, max_bytes: int
     ) -> None:
         self._argv = argv
         self._environment = environment
         self._stdin = memoryview(stdin)
-        self._timeout_s = timeout_s
+        self._limit = limit
         self._max_bytes = max_bytes
         self._chunks: list[bytes] = []
         self._errors: list[bytes] = []
         self._size = 0
         self._error_size = 0
         self.sieve: Sieve | None = None
-        self.stopped = False
+
+    @property
+    def name(self) -> str:
+        """The command, for messages."""
+        return clip(" ".join(self._argv), 200)
 
     def run(self) -> Completed:
-        deadline = time.monotonic() + self._timeout_s
+        self._left_s()
         process = self._start()
         try:
-            self._talk(process, deadline)
-            status = self._wait(process, deadline)
+            self._talk(process)
+            status = self._wait(process)
         finally:
             _end(process)
         left_out = self.sieve.left_out if self.sieve is not None else 0
@@ -153,7 +149,7 @@ class _Call:
                 "their folder"
             ) from error
 
-    def _talk(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+    def _talk(self, process: subprocess.Popen[bytes]) -> None:
         """Write the input and read both outputs until they are closed."""
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
@@ -165,7 +161,7 @@ class _Call:
                 os.set_blocking(process.stdin.fileno(), False)
                 selector.register(process.stdin, selectors.EVENT_WRITE)
             while selector.get_map():
-                for key, _ in selector.select(self._left(deadline)):
+                for key, _ in selector.select(self._left_s()):
                     if key.fileobj is process.stdin:
                         finished = self._feed(key.fd)
                     else:
@@ -174,15 +170,15 @@ class _Call:
                         selector.unregister(key.fileobj)
                         cast("IO[bytes]", key.fileobj).close()
 
-    def _left(self, deadline: float) -> float:
+    def _left_s(self) -> float:
         """Return the seconds that a wait may take now. Raises when the time is over."""
-        left_s = deadline - time.monotonic()
-        if self.stopped or left_s <= 0:
+        try:
+            return self._limit.left_s()
+        except TimeoutError as error:
             raise SlurmUnavailableError(
-                f"{self._describe()}: no answer within {self._timeout_s:g} s; slurmctld may be down or overloaded "
+                f"{self.name}: no answer within {self._limit.timeout_s:g} s; slurmctld may be down or overloaded "
                 "(`scontrol ping` shows it; slurm_timeout_s is how long Headway waits)"
-            )
-        return min(left_s, _POLL_S)
+            ) from error
 
     def _feed(self, fd: int) -> bool:
         try:
@@ -207,7 +203,7 @@ class _Call:
             self._keep(chunk)
         if self._size + self._error_size > self._max_bytes:
             raise SlurmReplyError(
-                f"{self._describe()}: more than {self._max_bytes >> 20} MiB of output, beginning "
+                f"{self.name}: more than {self._max_bytes >> 20} MiB of output, beginning "
                 f"{clip((self._chunks or self._errors)[0])}; is this Slurm's own program?"
             )
         return not chunk
@@ -221,16 +217,13 @@ class _Call:
             self._size += len(kept)
             self._chunks.append(kept)
 
-    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> int:
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for the program's end after both outputs were closed: it ends at once or never."""
         while True:
             try:
-                return process.wait(self._left(deadline))
+                return process.wait(self._left_s())
             except subprocess.TimeoutExpired:
                 continue
-
-    def _describe(self) -> str:
-        return clip(" ".join(self._argv), 200)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

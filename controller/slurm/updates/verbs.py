@@ -284,7 +284,7 @@ class Verbs(ABC):
         self.before_change()
         begun_s = self._monotonic()
         done = await self.requeue(job)
-        self._memory.forget()
+        self._memory.drop(job.key.job_id)
         after = done.after
         if after is None:
             return gone(job.key)

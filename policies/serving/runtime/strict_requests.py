@@ -1,4 +1,4 @@
-"""Refuse requests that are not messages of their type, and answer calls in which something is cancelled.
+"""Refuse requests that are not messages of their type, answer calls in which something is cancelled, and count failing calls.
 
 gRPC by itself answers UNKNOWN to the former, instead of INVALID_ARGUMENT, and writes a traceback into the log for each of them:
 anybody who may connect could fill it. It does not answer the latter at all, as if their callers had gone.
@@ -16,6 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from policies.serving.runtime.tasks.supervise import cancelled_by_others
+from policies.serving.runtime.tasks.task_groups import Failed, uncounted
 
 _WHY = "the request is not a message of its type; install the same version of Headway on both sides"
 _CANCELLED = "something that this call waited for was cancelled in the server; try again"
@@ -27,7 +28,12 @@ class Malformed:
 
 class StrictRequests(grpc.aio.ServerInterceptor):
     """Refuses malformed requests to all methods of a server. Invariant: no handler of a single request is called with anything
-    but its message, and each call of a single request is answered, unless its caller or the server has ended it."""
+    but its message, and each call of a single request is answered, unless its caller or the server has ended it. Such a call that
+    ends by an error which is no refusal is counted."""
+
+    def __init__(self, failed: Failed = uncounted) -> None:
+        """`failed` counts the errors, which are defects of the server; gRPC logs them, and answers UNKNOWN."""
+        self._failed = failed
 
     async def intercept_service(
         self,
@@ -36,10 +42,10 @@ class StrictRequests(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Return the method's handler behind the check; None where there is no such method."""
         handler = await continuation(handler_call_details)
-        return None if handler is None else _checked(handler)
+        return None if handler is None else _checked(handler, self._failed)
 
 
-def _checked(handler: Any) -> Any:
+def _checked(handler: Any, failed: Failed) -> Any:
     ends = {
         "request_deserializer": _or_malformed(handler.request_deserializer),
         "response_serializer": handler.response_serializer,
@@ -49,8 +55,8 @@ def _checked(handler: Any) -> Any:
             return grpc.stream_stream_rpc_method_handler(handler.stream_stream, **ends)
         return grpc.stream_unary_rpc_method_handler(handler.stream_unary, **ends)
     if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(_refusing_stream(handler.unary_stream), **ends)
-    return grpc.unary_unary_rpc_method_handler(_refusing(handler.unary_unary), **ends)
+        return grpc.unary_stream_rpc_method_handler(_refusing_stream(handler.unary_stream, failed), **ends)
+    return grpc.unary_unary_rpc_method_handler(_refusing(handler.unary_unary, failed), **ends)
 
 
 def _or_malformed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
@@ -66,21 +72,23 @@ def _or_malformed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any
     return parsed
 
 
-def _refusing(serve: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+def _refusing(serve: Callable[[Any, Any], Awaitable[Any]], failed: Failed) -> Callable[[Any, Any], Awaitable[Any]]:
     async def served(request: Any, context: Any) -> Any:
         if isinstance(request, Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _WHY)
-        async with _answering(context):
+        async with _answering(context, failed):
             return await serve(request, context)
 
     return served
 
 
-def _refusing_stream(serve: Callable[[Any, Any], AsyncIterator[Any]]) -> Callable[[Any, Any], AsyncIterator[Any]]:
+def _refusing_stream(
+    serve: Callable[[Any, Any], AsyncIterator[Any]], failed: Failed
+) -> Callable[[Any, Any], AsyncIterator[Any]]:
     async def served(request: Any, context: Any) -> AsyncIterator[Any]:
         if isinstance(request, Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _WHY)
-        async with _answering(context):
+        async with _answering(context, failed):
             async for answer in serve(request, context):
                 yield answer
 
@@ -88,11 +96,17 @@ def _refusing_stream(serve: Callable[[Any, Any], AsyncIterator[Any]]) -> Callabl
 
 
 @asynccontextmanager
-async def _answering(context: Any) -> AsyncIterator[None]:
-    """End the call with UNAVAILABLE when something that it waits for is cancelled."""
+async def _answering(context: Any, failed: Failed) -> AsyncIterator[None]:
+    """End the call with UNAVAILABLE when something that it waits for is cancelled. Count that, and errors that are no refusals."""
     try:
         yield
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         if not cancelled_by_others():  # gRPC has: the caller has gone, or the server stops
             raise
+        failed(error)
         await context.abort(grpc.StatusCode.UNAVAILABLE, _CANCELLED)
+    except grpc.aio.AbortError:  # the handler refuses the call
+        raise
+    except Exception as error:
+        failed(error)
+        raise

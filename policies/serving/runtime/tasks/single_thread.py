@@ -40,9 +40,13 @@ class Worker:
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Queue the work and return its result. Raises what the work raises."""
+        return await self.submit(work)
+
+    def submit(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
+        """Queue the work, and return the future of its result. If that is cancelled before its turn, the work is dropped."""
         future: Future[Result] = Future()
         self._queue.put((future, work))
-        return await asyncio.wrap_future(future)
+        return asyncio.wrap_future(future)
 
     def end(self, last: Callable[[], object] = lambda: None) -> None:
         """Take no more work: the thread ends when it has done the queued work, and `last`, which must not raise.

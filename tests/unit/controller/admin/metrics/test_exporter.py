@@ -166,7 +166,7 @@ class Scripted:
 
     async def _say(self):
         await self.clock.sleep(0.2)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -217,13 +217,24 @@ async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(SlurmUnavailableError("away"), "unavailable"), (SlurmReplyError("what?"), "reply")]
+    ("error", "kind"),
+    [
+        (SlurmUnavailableError("away"), "unavailable"),
+        (SlurmReplyError("what?"), "reply"),
+        (KeyError("a defect"), "error"),
+    ],
 )
 async def test_calls_without_an_answer_are_counted_and_the_error_is_raised(error, kind):
     client, result = await outcome_of(lambda slurm: slurm.snapshot(), error)
     assert result is error
     assert sample(client.errors, "_total", verb="snapshot", kind=kind) == 1
     assert sample(client.latency, "_count", verb="snapshot") == 1
+
+
+async def test_a_call_that_others_cancel_is_counted_as_a_defect():
+    client, result = await outcome_of(lambda slurm: slurm.snapshot(), asyncio.CancelledError())
+    assert isinstance(result, asyncio.CancelledError)
+    assert sample(client.errors, "_total", verb="snapshot", kind="error") == 1
 
 
 async def test_a_metered_client_has_the_whole_protocol():

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -254,6 +255,39 @@ async def test_a_hold_that_a_controller_handed_over_while_the_watchdog_released_
     assert (job.held, job.admin_comment) == (True, USER_HOLD_MARK)
     assert house.slurm.job(other.job_id).phase is Phase.RUNNING
     house.slurm.user_release(key.job_id)  # it is its user's own
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SlurmReplyError("not understood")], ids=["ended", "error"])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_hold_that_came_during_a_release_that_ended_early_is_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch, error: BaseException, others: int
+) -> None:
+    """Slurm does not show this hold: the release has ended it, and only its file is left."""
+    # given a job whose user holds it just before it is released, and a watchdog that ends before it looks at the holds again
+    key = house.submit(never_starts=True)
+    for _ in range(others):
+        house.submit(never_starts=True)
+    await house.die()
+    good = house.slurm.client.release
+
+    async def release(keys: Sequence[JobKey]) -> NoReturn:
+        house.slurm.user_hold(key.job_id)
+        await good(keys)
+        raise error
+
+    monkeypatch.setattr(house.slurm.client, "release", release)
+    with suppress(asyncio.CancelledError):
+        await house.look()
+    monkeypatch.undo()
+
+    # when the timer starts it again
+    report = await house.look()
+
+    # then the job is held, and it is its user's
+    job = house.slurm.job(key.job_id)
+    assert key not in report.released
+    assert (job.held, job.admin_comment) == (True, USER_HOLD_MARK)
+    house.slurm.user_release(key.job_id)
 
 
 async def test_a_job_that_became_its_users_own_while_slurm_did_not_answer_stays_held(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,17 @@ from controller.slurm.client import (
     SlurmJob,
     SlurmReservation,
 )
-from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
+from controller.slurm.pyslurm.calls import Order, PySlurmCalls, job_record
 from controller.slurm.pyslurm.client import PySlurmClient
 from controller.slurm.pyslurm.errors import is_away, is_unknown_job
 from controller.slurm.pyslurm.process import WorkerProcess
 from controller.slurm.scontrol.client import CommandLineClient
+from tests.unit.controller.slurm.pyslurm.bridge import RUNNING, Bridge
 from tests.unit.controller.slurm.pyslurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
-from tests.unit.controller.slurm.scontrol.slurmctld import Slurmctld
 from tests.unit.controller.slurm.scontrol.text import CLOCK, SUBMIT_S
 
 KEY = JobKey("7", SUBMIT_S)
 NOW_S = SUBMIT_S + 100.0
-GPUS = {
-    "gpu:g0": {"count": 1, "indexes": "0"},
-    "gpu:g1": {"count": 0, "indexes": ""},
-    "gpu:g2": {"count": 1, "indexes": "2"},
-}
 
 
 class Direct:
@@ -54,49 +50,21 @@ class Direct:
     def __init__(self, module: FakePySlurm) -> None:
         self._calls = PySlurmCalls(module)
         self.closed = False
+        self.lost: BaseException | None = None
+        """If set, the next answer does not arrive, and the call ends with this."""
 
     def close(self) -> None:
         self.closed = True
 
     async def call(self, method: str, *arguments: object) -> Any:
         try:
-            return copy.deepcopy(getattr(self._calls, method)(*arguments))
+            answer = copy.deepcopy(getattr(self._calls, method)(*arguments))
         except RPCError as error:
             raise SlurmReplyError(str(error)) from error
-
-
-class Bridge(Slurmctld):
-    """The command line on the same slurmctld: only the commands that must go that way."""
-
-    def __init__(self, module: FakePySlurm) -> None:
-        super().__init__()
-        self._module = module
-
-    def _update(self, job_id: str, changes: dict[str, str]) -> str:
-        row = next(row for row in self._module.rows.values() if str(row.id) == job_id or f"{row.array_id}_" in job_id)
-        for key, value in changes.items():
-            match key:
-                case "AdminComment":
-                    row.admin_comment = value or None
-                case "NumNodes":
-                    row.num_nodes, row.max_nodes = (int(part) for part in value.split("-"))
-                case "NumTasks":
-                    row.ntasks = int(value)
-                case "NumCPUs":
-                    row.cpus = int(value)
-                case "ReqNodeList":
-                    row.required_nodes = value or None
-                case "TresPerJob":
-                    row.tres_per_job = None
-                    row.requested_tres = None
-                case "TresPerNode":
-                    row.gres_per_node = {"gres/gpu": int(value.rpartition(":")[2])}
-                case "Priority":
-                    row.priority = int(value)
-                    row.state_reason = "JobHeldAdmin"
-                case "uhold":
-                    row.state_reason = "JobHeldUser"
-        return ""
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            raise lost
+        return answer
 
 
 class World:
@@ -115,16 +83,6 @@ class World:
 def job_with(**attributes: Any) -> SlurmJob:
     (job,) = job_record(JobRow(**attributes)).jobs
     return job
-
-
-RUNNING: dict[str, Any] = {
-    "state": "RUNNING",
-    "state_reason": "None",
-    "priority": 5,
-    "start_time": SUBMIT_S + 1,
-    "allocated_nodes": "n[1-2]",
-    "layout": {name: {"cpu_ids": "0-3", "gres": GPUS, "memory": 4000} for name in ("n1", "n2")},
-}
 
 
 # ---- reading
@@ -213,6 +171,29 @@ async def test_a_snapshot_keeps_what_has_not_changed() -> None:
     third = await world.client.snapshot()
     assert all(after is before for after, before in zip(third.jobs, second.jobs, strict=True))
     assert third.nodes is second.nodes
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), SlurmUnavailableError("no answer in time"), MemoryError()], ids=repr
+)
+async def test_a_reading_is_whole_after_one_whose_answer_did_not_arrive(error: BaseException) -> None:
+    # given a reading, and a second one whose answer is lost although it has changes
+    world = World(JobRow(id=7))
+    first = await world.client.snapshot()
+    world.module.rows[7].state_reason = "Dependency"
+    world.module.rows[8] = JobRow(id=8)
+    world.module.nodes[0].state = "DOWN"
+    world.worker.lost = error
+    with pytest.raises(type(error)):
+        await world.client.snapshot()
+
+    # when it is read again, and again
+    second, third = await world.client.snapshot(), await world.client.snapshot()
+
+    # then the changes are there, and only what has changed is new
+    assert [(job.key.job_id, job.reason) for job in second.jobs] == [("7", "Dependency"), ("8", "JobHeldUser")]
+    assert (second.nodes[0].state, second.partitions) == ("DOWN", first.partitions)
+    assert all(after is before for after, before in zip(third.jobs, second.jobs, strict=True))
 
 
 async def test_facts_are_complete() -> None:
@@ -334,6 +315,12 @@ async def test_requeue_holds_and_signals_go_by_command_line() -> None:
     assert await world.client.requeue_hold([KEY]) == {}
     job = await world.job()
     assert (job.phase, job.held, job.marks) == (Phase.COMPLETING, True, {HOLD_MARK})
+
+
+async def test_several_jobs_are_stopped_in_one_call() -> None:
+    world = World(JobRow(**RUNNING), JobRow(**{**RUNNING, "id": 8}))
+    assert await world.client.requeue_hold([KEY, JobKey("8", SUBMIT_S)]) == {}
+    assert [(await world.job(job_id)).phase for job_id in ("7", "8")] == [Phase.COMPLETING] * 2
 
 
 async def test_no_requeue_is_kept() -> None:
@@ -493,3 +480,89 @@ async def test_the_answer_to_a_cancelled_call_is_not_taken_for_the_next(worker: 
         await cancelled
     with pytest.raises(SlurmReplyError, match="no_such_method"):
         await worker.call("no_such_method")
+
+
+_SLOW_RELEASES = """
+import os, pathlib, time
+class RPCError(Exception):
+    pass
+class Job:
+    def __init__(self, job_id):
+        self.job_id = job_id
+    def release(self):
+        with open({folder!r} + "/released", "a") as file:
+            file.write(f"{{os.getpid()}} {{self.job_id}}\\n")
+        while not os.path.exists({folder!r} + "/go"):
+            time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def slow_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerProcess]:
+    """A worker whose releases wait for a file. `released` has the process and the job of each."""
+    (tmp_path / "pyslurm").mkdir()
+    (tmp_path / "pyslurm" / "__init__.py").write_text(_SLOW_RELEASES.format(folder=str(tmp_path)))
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=60.0)
+    yield worker
+    worker.close()
+
+
+def release(worker: WorkerProcess, *jobs: int) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(worker.call("carry_out", [Order(job, release=True) for job in jobs]))
+
+
+async def begun(folder: Path) -> int:
+    """Return the process that has begun its first release."""
+    while not (folder / "released").exists() or not (folder / "released").read_text().endswith("\n"):
+        await asyncio.sleep(0.02)
+    return int((folder / "released").read_text().split()[0])
+
+
+async def gone(child: int) -> None:
+    while Path(f"/proc/{child}").exists():
+        await asyncio.sleep(0.02)
+
+
+async def cancelled(call: asyncio.Task[Any]) -> None:
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_no_order_of_a_cancelled_call_reaches_slurm_later(tmp_path: Path, slow_releases: WorkerProcess) -> None:
+    # given a call that has begun the first of two orders, and another one behind it
+    first, second = release(slow_releases, 1, 2), release(slow_releases, 3)
+    child = await begun(tmp_path)
+
+    # when both are cancelled
+    await asyncio.gather(cancelled(second), cancelled(first))
+
+    # then the child ends, and the next call has a new one
+    await gone(child)
+    (tmp_path / "go").touch()
+    assert await release(slow_releases, 4) == {}
+    assert [line.split()[1] for line in (tmp_path / "released").read_text().splitlines()] == ["1", "4"]
+
+
+async def test_a_call_that_waits_for_its_turn_is_refused_in_time(tmp_path: Path, slow_releases: WorkerProcess) -> None:
+    first = release(slow_releases, 1)
+    child = await begun(tmp_path)
+    slow_releases._timeout_s = 0.1
+    with pytest.raises(SlurmUnavailableError, match=r"carry_out: not begun within 0\.1 s"):
+        await release(slow_releases, 2)
+    slow_releases._timeout_s = 60.0
+    (tmp_path / "go").touch()
+    assert [await first, await release(slow_releases, 3)] == [{}, {}]
+    assert (tmp_path / "released").read_text().split() == [str(child), "1", str(child), "3"]
+
+
+async def test_no_child_is_left_when_a_worker_is_closed_during_a_call(
+    tmp_path: Path, slow_releases: WorkerProcess
+) -> None:
+    call = release(slow_releases, 1)
+    child = await begun(tmp_path)
+    slow_releases.close()
+    with pytest.raises(SlurmUnavailableError):
+        await call
+    await gone(child)

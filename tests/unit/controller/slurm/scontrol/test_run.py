@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +126,55 @@ async def test_a_cancelled_call_ends_the_program(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     await dead(int((tmp_path / "pid").read_text()))
+
+
+@asynccontextmanager
+async def one_slow_child(folder: Path) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """The only thread for programs is busy with one that waits for a file. Yields what lets that program end, and waits for it."""
+    program(folder, f"echo $1 >> {folder}/started; [ $1 != slow ] || until [ -e {folder}/go ]; do sleep 0.02; done")
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        slow = asyncio.ensure_future(runner(folder).run("scontrol", ["slow"]))
+        while not (folder / "started").exists():
+            await asyncio.sleep(0.02)
+
+        async def ends() -> None:
+            (folder / "go").touch()
+            await slow
+            await runner(folder).run("scontrol", ["last"])  # everything before it has had its turn
+
+        try:
+            yield ends
+        finally:
+            (folder / "go").touch()
+
+
+async def test_a_program_that_waits_for_its_turn_is_refused_in_time_and_never_started(tmp_path: Path) -> None:
+    async with one_slow_child(tmp_path) as ends:
+        with pytest.raises(SlurmUnavailableError, match=r"scontrol late: not begun within 0\.1 s"):
+            await runner(tmp_path, timeout_s=0.1).run("scontrol", ["late"])
+        await ends()
+    assert (tmp_path / "started").read_text().split() == ["slow", "last"]
+
+
+async def test_a_program_whose_call_is_cancelled_before_its_turn_is_never_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = [], subprocess.Popen
+
+    def starts(argv: tuple[str, ...], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(argv[1])
+        return start(argv, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", starts)
+    async with one_slow_child(tmp_path) as ends:
+        call = asyncio.ensure_future(runner(tmp_path).run("scontrol", ["cancelled"]))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await ends()
+    assert started == ["slow", "last"]
 
 
 def test_foreign_text_is_shown_safe_and_short() -> None:

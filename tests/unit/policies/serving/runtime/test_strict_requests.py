@@ -42,19 +42,42 @@ async def _cancelled_later(request: policy_pb2.Outcome, context: Any) -> AsyncIt
     yield await _cancelled(request, context)
 
 
+async def _broken(_request: policy_pb2.Outcome, _context: Any) -> policy_pb2.Outcome:
+    raise KeyError("a defect")
+
+
+async def _broken_later(request: policy_pb2.Outcome, _context: Any) -> AsyncIterator[policy_pb2.Outcome]:
+    yield request
+    raise KeyError("a defect later")
+
+
+async def _refused(_request: policy_pb2.Outcome, context: Any) -> policy_pb2.Outcome:
+    await context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
+    raise AssertionError("abort raises")
+
+
 async def _stream(requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[policy_pb2.Outcome]:
     async for request in requests:
         yield policy_pb2.Outcome(job_id="malformed") if isinstance(request, Malformed) else request
 
 
 @pytest.fixture
-async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server(interceptors=(StrictRequests(),))
+def failures() -> list[BaseException]:
+    """Errors that were counted."""
+    return []
+
+
+@pytest.fixture
+async def channel(tmp_path: Path, failures: list[BaseException]) -> AsyncIterator[grpc.aio.Channel]:
+    server = grpc.aio.server(interceptors=(StrictRequests(failures.append),))
     handlers = {
         "One": grpc.unary_unary_rpc_method_handler(_one, **_ENDS),
         "Several": grpc.unary_stream_rpc_method_handler(_several, **_ENDS),
         "Cancelled": grpc.unary_unary_rpc_method_handler(_cancelled, **_ENDS),
         "CancelledLater": grpc.unary_stream_rpc_method_handler(_cancelled_later, **_ENDS),
+        "Broken": grpc.unary_unary_rpc_method_handler(_broken, **_ENDS),
+        "BrokenLater": grpc.unary_stream_rpc_method_handler(_broken_later, **_ENDS),
+        "Refused": grpc.unary_unary_rpc_method_handler(_refused, **_ENDS),
         "Stream": grpc.stream_stream_rpc_method_handler(_stream, **_ENDS),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Test", handlers),))
@@ -81,7 +104,23 @@ async def test_single_requests(channel: grpc.aio.Channel, caplog: pytest.LogCapt
     assert await _all(several(GOOD, timeout=60)) == [GOOD, GOOD]
 
 
-async def test_a_call_in_which_something_is_cancelled_is_answered(channel: grpc.aio.Channel) -> None:
+async def test_calls_that_end_by_an_error_of_the_server_are_counted_and_refusals_are_not(
+    channel: grpc.aio.Channel, failures: list[BaseException]
+) -> None:
+    for name, code in (("Broken", grpc.StatusCode.UNKNOWN), ("Refused", grpc.StatusCode.NOT_FOUND)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(f"/Test/{name}")(GOOD, timeout=60)
+        assert caught.value.code() is code
+    with pytest.raises(grpc.aio.AioRpcError):
+        await channel.unary_unary("/Test/One")(BAD, timeout=60)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await _all(channel.unary_stream("/Test/BrokenLater")(GOOD, timeout=60))
+    assert [str(error) for error in failures] == ["'a defect'", "'a defect later'"]
+
+
+async def test_a_call_in_which_something_is_cancelled_is_answered_and_counted(
+    channel: grpc.aio.Channel, failures: list[BaseException]
+) -> None:
     for call in (
         channel.unary_unary("/Test/Cancelled")(GOOD, timeout=60),
         _all(channel.unary_stream("/Test/CancelledLater")(GOOD, timeout=60)),
@@ -89,6 +128,7 @@ async def test_a_call_in_which_something_is_cancelled_is_answered(channel: grpc.
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert [type(error) for error in failures] == [asyncio.CancelledError] * 2
 
 
 async def test_streams_are_told(channel: grpc.aio.Channel) -> None:
