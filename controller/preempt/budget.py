@@ -58,10 +58,12 @@ class PreemptionBudget:
         self._settings = settings
         self._now_s = now_s
         self._of_job: dict[int, list[Preemption]] = defaultdict(list)
+        """Bound: `history`."""
         for item in sorted(history, key=lambda item: item.number):
             self._of_job[item.raw_id].append(item)
         lately = [item for items in self._of_job.values() for item in items if now_s - item.asked_s < HOUR_S]
         self._moves = Counter(item.raw_id for item in lately)
+        """Bound: `history`, and the jobs of one decision."""
         self._spent = sum(item.cause in BY_ITSELF for item in lately)
 
     def take(self, job: SlurmJob) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from controller.state.journal_rows import well_typed
 
 USER_CHANGE_SCHEMA = """
+-- Bound: an hour of the changes that the budgets of users permit.
 CREATE TABLE IF NOT EXISTS user_change (
     number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, uid INTEGER NOT NULL, action TEXT NOT NULL,
     job_id TEXT NOT NULL);
