@@ -81,7 +81,12 @@ async def test_callers_that_give_up_leave_nothing_in_the_queue_of_a_thread_that_
 async def test_no_work_is_done_after_the_last() -> None:
     done: list[str] = []
     worker, closed = Worker("store"), threading.Event()
-    worker.end(lambda: (done.append("closed"), closed.set()))
+
+    def close() -> None:
+        done.append("closed")
+        closed.set()
+
+    worker.end(close)
     late = asyncio.create_task(worker.run(lambda: done.append("late")))
     await asyncio.to_thread(closed.wait, 60)
     worker._thread.join(60)
