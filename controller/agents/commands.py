@@ -25,10 +25,11 @@ class PendingCommand:
         self.id = id_
         self.nodes = frozenset(nodes)
         self.answers: dict[str, agent_pb2.CommandAnswer] = {}
+        """Bound: `nodes`."""
         self.delivered: set[str] = set()
-        """Nodes to whose present stream it was sent."""
+        """Nodes to whose present stream it was sent. Bound: `nodes`."""
         self.reconnected: set[str] = set()
-        """Nodes whose stream began after the command was first sent: the agent may have restarted."""
+        """Nodes whose stream began after the command was first sent: the agent may have restarted. Bound: `nodes`."""
         self.until = until
         self._make = make
 
@@ -55,8 +56,7 @@ class AgentCommands:
     def __init__(self, sender: CommandSender) -> None:
         self._sender = sender
         self._open: dict[str, PendingCommand] = {}
-        """By id. A command leaves it when it is answered, withdrawn or too old: as many as preemptions and profiles under way.
-        Bound: see the sentence before."""
+        """By id. A command leaves it when it is answered, withdrawn or too old. Bound: preemptions and profiles under way."""
 
     def send(self, pending: PendingCommand) -> PendingCommand:
         """Send a command now and on every new stream."""

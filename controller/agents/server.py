@@ -84,6 +84,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._settings = settings
         self._endpoint = _endpoint(settings, trusted=seal is not None)
         self.listeners: list[Listener] = [listener]
+        """Bound: the controller's own parts."""
         self.on_connect: list[ConnectListener] = []
         """Bound: the controller's own parts."""
         self._admission = Admission(seal, settings.uids, knows)

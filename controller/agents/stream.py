@@ -53,6 +53,7 @@ class AgentStream:
         self._signer = Signer(admitted.key, Direction.FROM_CONTROLLER)
         self._bucket = bucket
         self._queue: deque[agent_pb2.ControllerBody] = deque()
+        """Bound: `MAX_QUEUED`."""
         self._news = asyncio.Event()
         self._acknowledged = 0
         self._unacknowledged = False

@@ -67,6 +67,7 @@ class VirtualClock:
         self._now_s = start_s
         self._io_grace_s = io_grace_s
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        """Bound: the tasks that sleep, in tests and simulations."""
         self._sequence = itertools.count()
 
     def now(self) -> float:

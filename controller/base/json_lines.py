@@ -84,6 +84,7 @@ class JsonLines:
 
     def _open(self) -> int:
         """Open the file, or make it. It is opened for each line, so that another program may rename or remove it."""
+        # Bound: the class's invariant; `_write` renames a full file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self.path, flags, self._mode)
         found = os.fstat(descriptor)

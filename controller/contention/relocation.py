@@ -59,6 +59,7 @@ class Relocations:
         order = dict.fromkeys([*(row for row in order if row in known), *waiting])
         fits = Capacity(state).claim(order)
         self._taken = [(row, placement_of(fit)) for row, fit in fits.items()]
+        """Bound: the jobs of one observation."""
         # Of ten thousand rows, only those matter that occupy nodes or would occupy them.
         rows = np.union1d(state.running, np.fromiter(fits, np.int64, len(fits)))
         self._jobs_with_nodes = _of_rows(state, rows)

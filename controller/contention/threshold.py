@@ -121,6 +121,7 @@ class _Judge:
         self._budget = PreemptionBudget(case.settings, case.history, case.now_s)
         self._preempted = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
         self._rows: dict[RunKey, int] = {}
+        """Bound: the runs of one observation."""
         for row, job in enumerate(case.observation.rows):
             if job.allocated and (run := run_of(job)) is not None:
                 self._rows[run] = row

@@ -31,7 +31,9 @@ class Tracks:
     """Open and ended ranges. Invariant: at most MOST_OPEN and MOST_ENDED, each in the order in which it was made or ended."""
 
     open: dict[Followed, Track] = field(default_factory=dict)
+    """Bound: `MOST_OPEN`."""
     ended: list[Track] = field(default_factory=list)
+    """Bound: `MOST_ENDED`."""
 
     def settle(self, started: Mapping[StoredKey, float], waiting: Callable[[StoredKey], bool], now_s: float) -> None:
         """End the ranges of jobs that have started, by their start; those of jobs that are gone otherwise are dropped."""

@@ -81,6 +81,7 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
+        """Bound: the jobs of one forecast."""
 
     def of(self, value: Hashable) -> int:
         return self._known.setdefault(value, len(self._known))

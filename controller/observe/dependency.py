@@ -30,7 +30,9 @@ class Dependencies:
 
     def __init__(self, jobs: Iterable[SlurmJob]) -> None:
         self._by_id: dict[str, list[SlurmJob]] = {}
+        """Bound: the jobs of one snapshot."""
         self._by_name: dict[tuple[str, str], list[SlurmJob]] = {}
+        """Bound: the jobs of one snapshot."""
         for job in jobs:
             self._by_id.setdefault(job.key.job_id, []).append(job)
             if job.array_job_id is not None:

@@ -75,9 +75,11 @@ class Nodes:
     users: dict[str, int]
     """Numbers given to user names so far; it grows."""
     _usable: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
+    """Bound: `_MOST_KEPT`."""
     _fitting: dict[tuple[JobShape, tuple[float, float], int], bool] = field(
         default_factory=dict, repr=False, compare=False
     )
+    """Bound: `_MOST_KEPT`."""
 
     @cached_property
     def most_gpus(self) -> int:

@@ -258,7 +258,7 @@ def _never(_row: JobRow) -> bool:
 
 
 class _Classification:
-    """Classification of all jobs of one snapshot."""
+    """Classification of all jobs of one snapshot. Bound: the jobs of that snapshot; lives for one cycle."""
 
     def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
         self._snapshot = snapshot

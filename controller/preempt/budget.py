@@ -56,14 +56,21 @@ class PreemptionBudget:
     """
 
     def __init__(self, settings: ControllerSettings, history: Iterable[Preemption], now_s: float) -> None:
-        """`history`: all preemptions requested within `reach_s`, and the open ones."""
+        """`history`: all preemptions requested within `reach_s`, and the open ones.
+
+        Those from a later time than that do not count: the clock was set back, and they would count until that time comes again.
+        """
         self._settings = settings
         self._now_s = now_s
         self._of_job: dict[int, list[Preemption]] = defaultdict(list)
+        """Bound: `history`."""
+        last_s = now_s + reach_s(settings)
         for item in sorted(history, key=lambda item: item.number):
-            self._of_job[item.raw_id].append(item)
+            if item.open or item.asked_s <= last_s:
+                self._of_job[item.raw_id].append(item)
         lately = [item for items in self._of_job.values() for item in items if abs(now_s - item.asked_s) < HOUR_S]
         self._moves = Counter(item.raw_id for item in lately)
+        """Bound: `history`, and the jobs of one decision."""
         self._spent = sum(item.cause in BY_ITSELF for item in lately)
 
     def take(self, job: SlurmJob) -> None:

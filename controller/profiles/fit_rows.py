@@ -66,7 +66,9 @@ class Names:
 
     def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]]) -> None:
         self._batches: dict[str, set[int]] = defaultdict(set)
+        """Bound: `seen`."""
         self._gpus: dict[str, set[str]] = defaultdict(set)
+        """Bound: `seen`."""
         for trained, shape in seen:
             if trained.batch_size is not None:
                 self._batches[model_name(trained)].add(trained.batch_size)

@@ -188,6 +188,7 @@ class CachingReader(ProfileReader):
     def __init__(self, store: ProfileReader) -> None:
         super().__init__(store._db)
         self._alone: dict[tuple[Trained, RunShape, int], dict[int, list[float]]] = {}
+        """Bound: the kinds of jobs of one piece of work."""
 
     def alone(self, trained: Trained, shape: RunShape, limit: int) -> dict[int, list[float]]:
         """See ProfileReader."""

@@ -12,7 +12,7 @@ import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,10 @@ import structlog
 from controller.base.sqlite_file import UnusableFileError, connect, is_damage, move_aside, name_aside, set_aside
 from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
+from controller.profiles.intake import Intake
 from controller.profiles.reader import ProfileReader, ProfileStoreError
-from controller.profiles.sightings import Arrival, Sighting, gpu_models, profile_of, sighting_of
-from controller.profiles.windows import Links, SlurmRun, Throughput, own_nodes, window_throughputs
+from controller.profiles.sightings import Arrival, ProfileRow, Sighting, gpu_models, profile_of, sighting_of
+from controller.profiles.windows import Links, RunKey, SlurmRun, Throughput, own_nodes, window_throughputs
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
@@ -74,6 +75,7 @@ class ProfileStore(ProfileReader):
         Bound: these nodes."""
         self._runs: dict[int, SlurmRun] = {}
         """Slurm's present runs as last stored, by job. Bound: the jobs of one snapshot."""
+        self._intake = Intake()
         self._path = path
         self._renewed_s = -_RENEW_EVERY_S
         self._ended = False
@@ -195,11 +197,12 @@ class ProfileStore(ProfileReader):
         return new
 
     def _keep(self, db: sqlite3.Connection, arrival: Arrival) -> None:
-        profile = profile_of(arrival)
+        self._note_gpus(db, arrival)
+        profile, found = profile_of(arrival), sighting_of(arrival, self._gpu_models_of(arrival.node))
+        if not self._intake.permits(arrival.node, _runs_in(profile, found), arrival.time_s):
+            return
         if profile is not None:
             tables.insert_profile(db, profile)
-        self._note_gpus(db, arrival)
-        found = sighting_of(arrival, self._gpu_models_of(arrival.node))
         if found is None or found.time_s < arrival.time_s - self.settings.keep_samples_s:
             return  # other samples of that window may be deleted already, and throughputs from a part of a window would be wrong
         slot = self._slot(found.time_s)
@@ -334,6 +337,7 @@ class ProfileStore(ProfileReader):
             (newest,) = db.execute("SELECT IFNULL(MAX(id), 0) FROM profile").fetchone()
             db.execute("DELETE FROM run WHERE start_s < ? AND job_id NOT IN (SELECT job_id FROM present)", (kept_s,))
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+            tables.limit_rows(db)
             db.execute("DELETE FROM node WHERE name NOT IN (SELECT node FROM receipt)")
         self._pruned_profile = newest
 
@@ -371,6 +375,15 @@ class ProfileStore(ProfileReader):
             if self._db.in_transaction:  # inside a write that needs this data
                 raise
             raise self._failed("read", error) from error
+
+
+def _runs_in(profile: ProfileRow | None, found: Sighting | None) -> set[Hashable]:
+    """Return the runs that a report is about, as it claims, or the jobs whose processes it lists."""
+    if profile is not None:
+        return {profile.run}
+    if found is None:
+        return set()
+    return set(found.present) if found.sample is None else {RunKey(found.sample.job_id, found.sample.claimed_restart)}
 
 
 def _gpu_models_in(text: str) -> dict[int, str]:

@@ -13,28 +13,37 @@ from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Neighbour, RunKey, RunShape, Sample, SlurmRun, Throughput, Trained
 
 _TABLES = """
+-- Bound: keep_receipts_days, and MAX_OF_NODE for each node.
 CREATE TABLE IF NOT EXISTS receipt (
     node TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, lost INTEGER NOT NULL, time_s REAL NOT NULL,
     PRIMARY KEY (node, run_id)) WITHOUT ROWID;
+-- Bound: the nodes with a receipt.
 CREATE TABLE IF NOT EXISTS node (
     name TEXT PRIMARY KEY, link_bits_per_s INTEGER, gpu_models TEXT NOT NULL DEFAULT '{}') WITHOUT ROWID;
+-- Bound: the runs of Slurm within keep_days.
 CREATE TABLE IF NOT EXISTS run (
     job_id INTEGER NOT NULL, restart INTEGER NOT NULL, start_s REAL NOT NULL, PRIMARY KEY (job_id, restart)) WITHOUT ROWID;
+-- Bound: keep_samples_s, and what the intake permits within it.
 CREATE TABLE IF NOT EXISTS sight (
     time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
     uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, num_ranks INTEGER NOT NULL, world_size INTEGER,
     gpus INTEGER, idle_gpus INTEGER, sockets INTEGER, steps INTEGER, last_step_ns INTEGER, monotonic_ns INTEGER NOT NULL,
     batch_size INTEGER, first_seen_ns INTEGER, gpu_model TEXT NOT NULL DEFAULT '', several INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS sight_time ON sight (time_s);
+-- Bound: the jobs on the nodes within keep_samples_s: those of Slurm, and what the intake permits.
 CREATE TABLE IF NOT EXISTS present (
     slot INTEGER NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, PRIMARY KEY (slot, node, job_id)) WITHOUT ROWID;
+-- Bound: keep_samples_s, and one row for each sample.
 CREATE TABLE IF NOT EXISTS impaired (
     time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, causes TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS impaired_time ON impaired (time_s);
+-- Bound: keep_days, and MAX_OF_NODE for each node.
 CREATE TABLE IF NOT EXISTS energy (
     job_id INTEGER NOT NULL, restart INTEGER NOT NULL, node TEXT NOT NULL, run_id TEXT NOT NULL, joules REAL NOT NULL,
     time_s REAL NOT NULL, PRIMARY KEY (job_id, restart, node, run_id)) WITHOUT ROWID;
+-- Bound: the windows within keep_samples_s.
 CREATE TABLE IF NOT EXISTS due (slot INTEGER PRIMARY KEY);
+-- Bound: keep_days, and MAX_OBSERVATIONS.
 CREATE TABLE IF NOT EXISTS observation (
     start_s REAL NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
     uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, gpus INTEGER NOT NULL, nodes INTEGER NOT NULL,
@@ -43,6 +52,7 @@ CREATE TABLE IF NOT EXISTS observation (
     PRIMARY KEY (start_s, job_id, restart)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS observation_kind ON observation (uid, script, signature, gpus, nodes, alone);
 CREATE INDEX IF NOT EXISTS observation_job ON observation (job_id, start_s);
+-- Bound: keep_days, MAX_PROFILES for each run and node, and MAX_OF_NODE for each node.
 CREATE TABLE IF NOT EXISTS profile (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
     uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, param_bytes INTEGER, world_size INTEGER,
@@ -50,6 +60,8 @@ CREATE TABLE IF NOT EXISTS profile (
     kinds TEXT NOT NULL, gpus INTEGER, nodes INTEGER, batch_size INTEGER, busy_s REAL, gpu_model TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS profile_kind ON profile (uid, script, signature);
 CREATE INDEX IF NOT EXISTS profile_job ON profile (job_id, restart);
+CREATE INDEX IF NOT EXISTS profile_node ON profile (node, time_s);
+CREATE INDEX IF NOT EXISTS energy_node ON energy (node, time_s);
 """
 
 _FROM_1 = """
@@ -103,6 +115,10 @@ SURPLUS = (
     ") WHERE place > :most)"
 )
 """Delete all but the newest profiles of each run and node, of the jobs with a profile since the given one."""
+MAX_OF_NODE = 100_000
+"""Maximum number of receipts, of counters of energy and of profiles of one node: the oldest are dropped, whatever their age."""
+MAX_OBSERVATIONS = 10_000_000
+"""Maximum number of windows; those of the oldest times are dropped."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
     " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
@@ -113,6 +129,20 @@ FILE_ANEW = (
 )
 RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY start_s DESC LIMIT 1"
 """Run of a job at a given time."""
+
+
+def limit_rows(db: sqlite3.Connection) -> None:
+    """Drop the oldest rows beyond the maximum numbers. Of rows of one time all are dropped: an agent could give all one time."""
+    for table in ("receipt", "energy", "profile"):
+        crowded = db.execute(f"SELECT node FROM {table} GROUP BY node HAVING COUNT(*) > ?", (MAX_OF_NODE,)).fetchall()  # noqa: S608
+        for (node,) in crowded:
+            last = f"SELECT time_s FROM {table} WHERE node = ? ORDER BY time_s DESC LIMIT 1 OFFSET ?"  # noqa: S608
+            statement = f"DELETE FROM {table} WHERE node = ? AND time_s <= ({last})"  # noqa: S608 - names of our own
+            db.execute(statement, (node, node, MAX_OF_NODE))
+    (windows,) = db.execute("SELECT COUNT(*) FROM observation").fetchone()
+    if windows > MAX_OBSERVATIONS:
+        last = "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?"
+        db.execute(f"DELETE FROM observation WHERE start_s <= ({last})", (MAX_OBSERVATIONS,))  # noqa: S608 - names of our own
 
 
 def kind(trained: Trained, shape: RunShape) -> tuple[Any, ...]:

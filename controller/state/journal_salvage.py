@@ -50,7 +50,7 @@ class Salvaged:
     """Result of a salvage."""
 
     rows: dict[str, int] = field(default_factory=dict)
-    """Number of copied rows, by table."""
+    """Number of copied rows, by table. Bound: `TABLES`."""
     jobs_missing: bool = False
     """True when some rows of jobs could not be read; their content is lost."""
     unsure: str = ""

@@ -13,23 +13,28 @@ from controller.state.user_change_table import USER_CHANGE_SCHEMA
 
 SCHEMA = (
     """
+-- Bound: the jobs of one snapshot, as the ledger.
 CREATE TABLE IF NOT EXISTS job (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL,
     original TEXT, pin TEXT, refusal TEXT, served TEXT, yielded INTEGER, elsewhere TEXT,
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
+-- Bound: MAX_INTENTS and keep_days, and one reason for each row of job and run.
 CREATE TABLE IF NOT EXISTS intent (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, verb TEXT NOT NULL, job_id TEXT NOT NULL,
     submit_time_s INTEGER NOT NULL, detail TEXT NOT NULL, done_time_s REAL, outcome TEXT);
 CREATE INDEX IF NOT EXISTS intent_open ON intent (done_time_s) WHERE done_time_s IS NULL;
 CREATE INDEX IF NOT EXISTS intent_job ON intent (job_id, submit_time_s);
+-- Bound: keep_decisions.
 CREATE TABLE IF NOT EXISTS decision (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, sequence INTEGER NOT NULL, digest TEXT NOT NULL,
     policy TEXT NOT NULL, latency_s REAL NOT NULL, problem TEXT NOT NULL);
+-- Bound: the jobs placed by these decisions, with which they go.
 CREATE TABLE IF NOT EXISTS placed (
     decision INTEGER NOT NULL REFERENCES decision (id) ON DELETE CASCADE,
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, placement TEXT NOT NULL, reason TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS placed_job ON placed (job_id, submit_time_s);
 CREATE INDEX IF NOT EXISTS placed_decision ON placed (decision);
+-- Bound: MAX_RUNS and keep_days.
 CREATE TABLE IF NOT EXISTS run (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,
     start_time_s REAL, end_time_s REAL NOT NULL, service_s REAL NOT NULL, num_gpus INTEGER NOT NULL,
@@ -38,10 +43,12 @@ CREATE TABLE IF NOT EXISTS run (
 CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
 CREATE INDEX IF NOT EXISTS run_completed ON run (user, name, end_time_s) WHERE state = 'COMPLETED';
 CREATE INDEX IF NOT EXISTS run_end ON run (end_time_s);
+-- Bound: MAX_JOB_NOTES and keep_days.
 CREATE TABLE IF NOT EXISTS job_note (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, time_s REAL NOT NULL, waits TEXT NOT NULL, steps INTEGER,
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_note_time ON job_note (time_s);
+-- Bound: the names of notes.
 CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
     + GIVEN_TO_SLURM_SCHEMA

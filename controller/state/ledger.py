@@ -97,7 +97,10 @@ class Estimate:
 
 @dataclass
 class Ledger:
-    """Facts by job. Invariant: an entry exists only for jobs that Slurm still knew at the last snapshot."""
+    """Facts by job. Invariant: an entry exists only for jobs that Slurm still knew at the last snapshot.
+
+    Bound: but for `estimates`, the jobs of one snapshot.
+    """
 
     originals: dict[JobKey, ResourceRequest] = field(default_factory=dict)
     """Own requests of jobs that may still be pinned in Slurm; Headway must give these requests back to them."""
@@ -111,7 +114,7 @@ class Ledger:
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
     """Nodes that each job avoids for now, because their agents are silent. Computed in every cycle; not in the journal."""
     estimates: dict[tuple[str, str], Estimate] = field(default_factory=dict)
-    """Estimated run time by (user, job name)."""
+    """Estimated run time by (user, job name). Bound: `MOST_ESTIMATES`."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
         """Give the job its new identity after a requeue. Its request and usage are kept, its pins and refusals are not."""
@@ -163,8 +166,9 @@ class Ledger:
         self.kept_off = dict(nodes)
 
     def set_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
-        """Replace all estimates."""
-        self.estimates = dict(found)
+        """Replace all estimates; of more than MOST_ESTIMATES the first are dropped."""
+        self.estimates = {}
+        self.update_estimates(found)
 
     def update_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
         """Store newer estimates; beyond MOST_ESTIMATES those that have not changed for the longest time are dropped."""

@@ -18,6 +18,7 @@ from controller.state.preemption import Preemption
 log = structlog.get_logger(__name__)
 
 PREEMPTION_SCHEMA = """
+-- Bound: MAX_PREEMPTIONS and keep_days, and one open for each job.
 CREATE TABLE IF NOT EXISTS preemption (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, raw_id INTEGER NOT NULL,
     submit_time_s INTEGER NOT NULL, restarts INTEGER NOT NULL, cause TEXT NOT NULL, why TEXT NOT NULL, way TEXT NOT NULL,

@@ -10,13 +10,14 @@ from typing import Any
 from controller.state.journal_rows import well_typed
 
 USER_CHANGE_SCHEMA = """
+-- Bound: an hour of the changes that the budgets of users permit.
 CREATE TABLE IF NOT EXISTS user_change (
     number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, uid INTEGER NOT NULL, action TEXT NOT NULL,
     job_id TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS user_change_uid ON user_change (uid, time_s);
 """
 KEPT_S = 3600.0
-"""Time for which a change counts, in seconds. Older rows are dropped with the next one, so the budgets bound their number."""
+"""Time for which a change counts, in seconds. Rows outside it are dropped with the next one, so the budgets bound their number."""
 
 
 class UserChangeTable:
@@ -33,7 +34,7 @@ class UserChangeTable:
     def add(self, uid: int, time_s: float, action: str, job_id: str) -> int:
         """Record a change, and return the number of its row. Raises JournalError."""
         with self._writing() as db:
-            db.execute("DELETE FROM user_change WHERE time_s < ?", (time_s - KEPT_S,))
+            db.execute("DELETE FROM user_change WHERE time_s NOT BETWEEN ? AND ?", (time_s - KEPT_S, time_s + KEPT_S))
             row = db.execute(
                 "INSERT INTO user_change (time_s, uid, action, job_id) VALUES (?, ?, ?, ?)",
                 (time_s, uid, action, job_id),
@@ -53,6 +54,12 @@ class UserChangeTable:
                 db.execute("UPDATE user_change SET time_s = ? WHERE time_s > ?", (now_s, now_s))
 
     def times_s(self, uid: int, since_s: float) -> list[float]:
-        """Return the times of the user's changes since then, oldest first. Raises JournalError."""
-        rows = self._read("SELECT time_s FROM user_change WHERE uid = ? AND time_s > ? ORDER BY time_s", (uid, since_s))
+        """Return the times of the user's changes since then, oldest first. Raises JournalError.
+
+        Changes from more than an hour after the present do not count: the clock was set back, by years perhaps.
+        """
+        rows = self._read(
+            "SELECT time_s FROM user_change WHERE uid = ? AND time_s > ? AND time_s <= ? ORDER BY time_s",
+            (uid, since_s, since_s + 2 * KEPT_S),
+        )
         return [float(time_s) for (time_s,) in well_typed(rows, "number")]

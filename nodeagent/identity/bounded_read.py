@@ -119,5 +119,6 @@ class _Call(Generic[T]):
         self.work = work
         self.done = threading.Event()
         self.values: list[T] = []
+        """Bound: one."""
         self.error: Exception | None = None
         self.abandoned = False

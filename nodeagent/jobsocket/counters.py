@@ -28,7 +28,7 @@ class Counters:
     unknown_frames: int = 0
     dropped_sends: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Number of refusals and closings by reason, since they were last logged."""
+    """Number of refusals and closings by reason, since they were last logged. Bound: `_MAX_REASONS`, and one for the others."""
     _logged_ns: int = 0
 
     def count_accepted(self) -> None:

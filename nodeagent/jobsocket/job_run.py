@@ -111,13 +111,15 @@ class JobRun:
     restart: int
     first_seen_ns: int
     processes: dict[int, ReportingProcess] = field(default_factory=dict)
-    """Connection → process."""
+    """Connection → process.
+    Bound: the open connections, and those closed within the registry's window, which the user's limits keep few."""
     gone: Counter[ProcessState] = field(default_factory=Counter)
+    """Numbers of processes that were closed, by their last state. Bound: the states."""
     claims: set[str] = field(default_factory=set)
-    """Other job ids that its processes claimed."""
+    """Other job ids that its processes claimed. Bound: `_MAX_CLAIMS`."""
     program: set[tuple[int, int]] = field(default_factory=set)
     """Keys of the processes that have stepped in the present program of the run. One that connects again still belongs to it.
-    At most _MAX_PROGRAM, and those in `processes`."""
+    Bound: `_MAX_PROGRAM`, and those in `processes`."""
     base_steps: int = 0
     """Steps of the earlier programs of this run."""
     most_steps: int = 0

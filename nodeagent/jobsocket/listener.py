@@ -29,6 +29,7 @@ class Listeners:
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = list(listeners)
+        """Bound: the agent's own parts."""
 
     def add(self, listener: Listener) -> None:
         """Add a listener after all others."""

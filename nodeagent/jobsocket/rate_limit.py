@@ -44,6 +44,7 @@ class ConnectionAdmission:
     limits: Limits
     connections: int = 0
     _users: dict[int, _User] = field(default_factory=dict)
+    """Bound: the users with a connection, or an attempt within `_FORGET_AFTER_S`."""
 
     def refusal(self, uid: int, now_s: float) -> str | None:
         """Return why a new connection of this user is refused before its process is identified; None = it is not."""

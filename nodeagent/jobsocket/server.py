@@ -61,7 +61,7 @@ class _Connection:
     greeted: bool = False
     last_seq: int = -1
     no_profile: set[str] = field(default_factory=set)
-    """Reasons why it has taken no profile, each of which is logged once."""
+    """Reasons why it has taken no profile, each of which is logged once. Bound: the reasons that `NoProfile` permits."""
     next_seq: int = 0
     reset: bool = False
     """The other side has closed it; its last frames are still to be read."""

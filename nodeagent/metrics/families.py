@@ -18,6 +18,7 @@ class Family:
     kind: Literal["gauge", "counter"]
     text: str
     series: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+    """Bound: GPUs, interfaces and counters of the node; lives for one writing of the file."""
 
     def add(self, labels: Mapping[str, str], value: float | None) -> None:
         """Add a series, unless the value is not known."""

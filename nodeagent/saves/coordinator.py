@@ -94,7 +94,8 @@ class _OpenSave:
     request: SaveRequest
     deadline_ns: int
     ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
-    """Process → rank; a process may connect again."""
+    """Process → rank; a process may connect again.
+    Bound: the processes that train, and one that is gone for `_GONE_NS` ends the save."""
     failed_ns: int = 0
     """Time at which the first rank answered that it could not save; 0 = none has."""
 

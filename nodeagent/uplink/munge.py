@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from nodeagent.errors import AgentError
+from policies.serving.runtime.tasks.single_thread import Worker
 
 Result = TypeVar("Result")
 
@@ -118,8 +116,7 @@ class Munge:
         self._library = _library()
         self._socket = socket
         self._deadline_s = deadline_s
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        Thread(target=self._serve, name="munge", daemon=True).start()
+        self._worker = Worker("munge")
 
     async def encode(self, payload: bytes, only_uid: int | None = None) -> str:
         """Return an encrypted credential with this payload; with `only_uid` no other uid can read it. Raises MungeError."""
@@ -133,26 +130,14 @@ class Munge:
 
     def close(self) -> None:
         """End the thread; no method may be called any more."""
-        self._work.put(None)
+        self._worker.end()
 
     async def _in_time(self, call: Callable[[], Result]) -> Result:
-        future: Future[Result] = Future()
-        self._work.put((future, call))
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await asyncio.wrap_future(future)
+                return await self._worker.run(call)
         except TimeoutError:
             raise MungeError(MungeFault.TIMEOUT, f"no answer within {self._deadline_s:g} s") from None
-
-    def _serve(self) -> None:
-        while (item := self._work.get()) is not None:
-            future, call = item
-            if not future.set_running_or_notify_cancel():
-                continue  # the caller has given up
-            try:
-                future.set_result(call())
-            except Exception as error:  # noqa: BLE001 - handed to the caller
-                future.set_exception(error)
 
     def _encode(self, payload: bytes, only_uid: int | None) -> str:
         with _Context(self._library, self._socket) as context:

@@ -49,6 +49,7 @@ class FileReporter:
         self._write({"answer": asdict(answer)})
 
     def _write(self, row: dict[str, Any]) -> None:
+        # Bound: a test, or the time for which somebody debugs; no program of an installation uses this class.
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 

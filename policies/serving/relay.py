@@ -59,6 +59,7 @@ class Relay:
         self._starting = asyncio.Lock()
         self._opening = Handlers("relay", failed)
         self._sides: set[Side] = set()
+        """Bound: the connections of this process."""
         self.target = f"unix-abstract:{self._name}"
         """Address for gRPC."""
         self.connection = 0
@@ -161,7 +162,7 @@ class Side(asyncio.Protocol):
         self._among = set[Side]() if among is None else among
         self._other: Side | None = None
         self._early = bytearray()
-        """What was read before `join`."""
+        """What was read before `join`. Bound: `_MOST_EARLY`, and one piece."""
         self.number = number
         self.transport: asyncio.Transport
 

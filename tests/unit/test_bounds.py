@@ -2,76 +2,144 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.unit.growing_containers import grown_attributes, sites
 
 ROOT = Path(__file__).parents[2]
-EMPTY = {"set", "dict", "list", "deque", "OrderedDict", "defaultdict", "Counter"}
-SHORT_LIVED = {
-    "AgentStream", "CachingReader", "Cluster", "Dependencies", "FreeCapacity", "Names", "PendingCommand",
-    "PreemptionBudget", "VirtualClock", "_Call", "_Classification", "_Judge", "_Numbers", "_Reader",
-}  # fmt: skip
-"""Classes whose objects live as long as a call, a cycle, a connection or a test."""
+LONG_RUNNING = ("controller", "nodeagent", "policies/serving", "headway_job/src/headway_job")
+EMULATED = "controller/slurm/embedded"
 
 
-def is_empty_container(value: ast.expr) -> bool:
-    """Return whether the expression makes a container that has no entries and may get any number of them."""
-    match value:
-        case ast.Dict(keys=found) | ast.List(elts=found):
-            return not found
-        case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) | ast.Call(func=ast.Name(id=name)):
-            arguments = [] if name == "defaultdict" else value.args
-            return name in EMPTY and not arguments and all(each.arg != "maxlen" for each in value.keywords)
-    return False
+def modules(package: str) -> Iterator[tuple[str, str]]:
+    """Yield path and source of each module of the package, without the emulated Slurm."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(EMULATED):
+            yield name, path.read_text()
 
 
-def growing(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield the class and name of each attribute that `__init__` makes as an empty container, and the docstring below it."""
-    for owner in ast.walk(tree):
-        for method in owner.body if isinstance(owner, ast.ClassDef) else ():
-            if isinstance(owner, ast.ClassDef) and isinstance(method, ast.FunctionDef) and method.name == "__init__":
-                for line, below in zip(method.body, [*method.body[1:], None], strict=True):
-                    match line:
-                        case ast.AnnAssign(target=ast.Attribute(attr=name), value=ast.expr() as value):
-                            pass
-                        case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
-                            pass
-                        case _:
-                            continue
-                    if is_empty_container(value):
-                        yield owner.name, name, _text(below)
+@pytest.mark.parametrize("package", LONG_RUNNING)
+def test_the_bound_of_what_grows_stands_beside_it(package: str) -> None:
+    found = dict(modules(package))
+    grown = frozenset[str]().union(*map(grown_attributes, found.values()))
+    checked = [(path, site) for path, source in found.items() for site in sites(source, grown)]
+    assert checked
+    missing = [f"{path}:{site.line} {site.name}" for path, site in checked if not site.bounded]
+    assert missing == [], (
+        'state each bound ("Bound: ...") in the docstring below, a comment above or the class\'s docstring'
+    )
 
 
-def _text(below: ast.stmt | None) -> str:
-    match below:
-        case ast.Expr(value=ast.Constant(value=str(text))):
-            return text
-    return ""
+def found(source: str, *grown: str) -> dict[str, bool]:
+    """Return the names of what may grow, and whether its bound is stated."""
+    return {site.name: site.bounded for site in sites(dedent(source), grown)}
 
 
-def test_the_bound_of_what_grows_stands_beside_it() -> None:
-    missing, seen = [], set()
-    for package in ("controller", "nodeagent"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if "embedded" in path.parts:  # the emulated Slurm
-                continue
-            for owner, name, text in growing(ast.parse(path.read_text())):
-                seen.add(owner)
-                if owner not in SHORT_LIVED and "Bound: " not in text.replace("\n", " "):
-                    missing.append(f"{path.relative_to(ROOT)}: {owner}.{name}")
-    assert missing == [], 'add a docstring with "Bound: ..." below each, and keep it true'
-    assert seen >= SHORT_LIVED, "these classes have no such attribute"
-
-
-def test_an_attribute_without_a_bound_is_found() -> None:
+def test_attributes_that_begin_empty_or_are_added_to_need_a_bound() -> None:
     source = """
-class Table:
-    def __init__(self):
-        self._ids: set[str] = set()
-        self._names = dict[str, int]()
-        \"\"\"Bound: the nodes.\"\"\"
-        self._newest = deque(maxlen=5)
-        self._zero = 0
-"""
-    assert list(growing(ast.parse(source))) == [("Table", "_ids", ""), ("Table", "_names", "Bound: the nodes.")]
+    class Table:
+        newest: deque[int] = deque(maxlen=5)
+        shared: list[int] = field(default_factory=list)
+        constant: dict[str, int] = {}
+
+        def __init__(self):
+            self._ids: set[str] = set()
+            self._names = dict[str, int]()
+            \"\"\"Bound: the nodes.\"\"\"
+            # Bound: the jobs.
+            self._jobs = defaultdict(list)
+            self._given = [1, 2]
+            self._extended = {1: 2}
+            self.listeners = [print]
+            self._view: Mapping[str, int] = {}
+            self._newest, self._zero = deque(maxlen=5), 0
+            self._metric = Counter("headway_jobs", "Jobs")
+            self._later: dict[int, int] | None = None
+            \"\"\"Bound: the GPUs.\"\"\"
+
+        def add(self, other):
+            self._extended[3] = 4
+            self._metric.update()
+            self._later = {}
+            self._later[1] = 2
+            self.shared.append(other)
+    """
+    wanted = {"shared": False, "_ids": False, "_names": True, "_jobs": True, "_extended": False, "_later": True}
+    assert found(source) == {f"Table.{name}": bounded for name, bounded in wanted.items()}
+    assert found(source, "listeners", "_given")["Table.listeners"] is False
+    assert "Table._given" not in found(source, "_given"), "private names of other modules are other attributes"
+
+
+def test_a_class_may_state_the_bound_of_all_its_attributes() -> None:
+    source = '''
+    class Turn:
+        """One cycle. Bound: lives for one cycle."""
+
+        def __init__(self):
+            self.starts = []
+    '''
+    assert found(source) == {"Turn.starts": True}
+
+
+def test_caches_files_and_names_of_modules_need_a_bound() -> None:
+    source = """
+    SEEN = {}
+    NAMES = {"a": 1}
+
+    @cache
+    def parsed(text):
+        SEEN[text] = 1
+
+    @lru_cache(maxsize=None)
+    def read(text):
+        # Bound: one line for each start.
+        open(text, "a").write("")
+
+    @lru_cache(maxsize=10)
+    def kept(text):
+        NAMES = {}
+        NAMES[text] = os.open(text, os.O_APPEND)
+
+    @cache
+    def library():
+        return 1
+    """
+    wanted = {"SEEN": False, "parsed()": False, "read()": False, "read(): a file": True, "kept(): a file": False}
+    assert found(source) == wanted
+
+
+def test_containers_of_endless_loops_need_a_bound() -> None:
+    source = """
+    async def serve(queue):
+        seen, tasks = set(), []
+        calls = []
+        while True:
+            batch = []
+            batch.append(await queue.get())
+            calls.append(batch)
+            tasks.append(batch)
+            sum(seen)
+
+    def descend(node):
+        found = []
+        while node:
+            found.append(node)
+    """
+    assert found(source) == {"serve(): calls": False, "serve(): tasks": False}
+
+
+def test_tables_need_a_bound() -> None:
+    source = '''
+    SCHEMA = """
+    -- Bound: the jobs.
+    CREATE TABLE IF NOT EXISTS job (id);
+    CREATE INDEX x ON job (id);
+    CREATE TABLE run (id);
+    """
+    '''
+    assert found(source) == {"table job": True, "table run": False}

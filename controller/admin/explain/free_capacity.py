@@ -52,6 +52,8 @@ class FreeCapacity:
     """Capacity that running jobs, foreign jobs and jobs placed just now do not use.
 
     Invariant: two jobs of one class (`policies.placement.requests`) share one `Fit`, so that ten thousand jobs cost little.
+
+    Bound: lives as long as the view of one cycle.
     """
 
     def __init__(self, state: ClusterState, placed: Iterable[tuple[int, Placement]] = ()) -> None:

@@ -62,13 +62,13 @@ class PreemptionMetrics(Collector):
     def _note_cost(self, row: Preemption) -> None:
         """Note a preemption that counts against the budget, and forget those that no longer do."""
         if row.cause in BY_ITSELF:
-            since_s = self._controller.clock.now() - HOUR_S
-            lately = {number: asked_s for number, asked_s in self._asked_s.items() if asked_s > since_s}
+            now_s = self._controller.clock.now()
+            lately = {number: asked_s for number, asked_s in self._asked_s.items() if abs(now_s - asked_s) < HOUR_S}
             self._asked_s = {**lately, row.number: row.asked_s}  # replaced, because the exporter's thread reads it
 
     def _of_budget(self) -> Iterator[Metric]:
-        since_s = self._controller.clock.now() - HOUR_S
-        spent = sum(asked_s > since_s for asked_s in self._asked_s.values())
+        now_s = self._controller.clock.now()
+        spent = sum(abs(now_s - asked_s) < HOUR_S for asked_s in self._asked_s.values())
         most = self._controller.settings.preemption_budget_per_hour
         yield gauge(
             "headway_preemption_budget", "Preemptions by policies and the threshold that an hour may have", most

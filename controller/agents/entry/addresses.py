@@ -45,8 +45,7 @@ class AgentAddresses:
         self._look_up = _look_up if look_up is None else look_up
         self._monotonic = monotonic
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
-        """Names that were looked up, with the time and the addresses; at most one more than there are nodes.
-        Bound: the nodes, and one."""
+        """Names that were looked up, with time and addresses. Bound: twice the nodes: the next caller drops former names."""
         self._listed: dict[str, str] = {}
         """Nodes from which the following fields were made. Bound: the nodes."""
         self._node_at: dict[str, str] = {}

@@ -52,7 +52,7 @@ class _Claim:
 
 @dataclass(slots=True)
 class _Turn:
-    """Facts and decisions of one cycle."""
+    """Facts and decisions of one cycle. Bound: lives for one cycle."""
 
     observation: Observation
     rules: PreemptionRules

@@ -34,7 +34,10 @@ class Wanted:
 
 
 class Cluster:
-    """Jobs on the nodes, by what Slurm's rules say of them. Invariant: a job is in at most one of `candidates` and `leaving`."""
+    """Jobs on the nodes, by what Slurm's rules say of them. Invariant: a job is in at most one of `candidates` and `leaving`.
+
+    Bound: lives for one cycle.
+    """
 
     def __init__(
         self,

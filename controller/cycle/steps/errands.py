@@ -49,8 +49,7 @@ class JobMarks:
         self._verbs = verbs
         self._preemptions = preemptions
         self._started: set[JobKey] = set()
-        """Jobs that have started, and may still have a mark from before.
-        Bound: the running jobs, and those that have started since Slurm last took marks off."""
+        """Jobs that have started, and may still have a mark from before. Bound: the jobs that Headway schedules."""
 
     async def clear_called_off(self) -> None:
         """Remove the mark from jobs that were to be stopped and run on, because a later hold is not Headway's."""
@@ -62,6 +61,8 @@ class JobMarks:
 
     async def clear_started(self, jobs: Mapping[JobKey, SlurmJob]) -> None:
         """Remove marks that are no longer true from jobs that have started. `jobs`: all jobs that Headway schedules."""
+        # Also when no removal succeeds for weeks, because the journal cannot be written.
+        self._started = {key for key in self._started if key in jobs}
         running = [job for key in self._started if (job := jobs.get(key)) is not None and job.phase.occupies_nodes]
         placed = [job.key for job in running if job.has_pin_mark]
         # The user released the job between two snapshots, so a later hold would not be covered by this mark.

@@ -32,6 +32,7 @@ class CalledOff:
         self.marked: tuple[JobKey, ...] = ()
         """Jobs that run on and still have the mark from the stop; the cycle removes it."""
         self._left = {row.key for row in self._lately(_MARK_WATCH_S)}
+        """Jobs that may still have the mark. Bound: those that run on, or were not read; `update` drops the others."""
 
     def add(self, row: Preemption) -> None:
         """Look for a mark on the job of this preemption."""

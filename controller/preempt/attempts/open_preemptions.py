@@ -39,6 +39,7 @@ class OpenPreemptions:
         self.changed = asyncio.Event()
         """Set by every change of a stage."""
         self._attempts = {row.raw_id: _continued(row, clock.now(), monotonic()) for row in journal.preemptions.open()}
+        """Attempts by the numbers of their jobs. Bound: one for each job of Slurm; it leaves when its preemption ends."""
 
     def __bool__(self) -> bool:
         return bool(self._attempts)

@@ -13,6 +13,8 @@ from protos.headway.v1 import agent_pb2
 
 _RUNS = 2
 """Runs of one job about which the reports of one node are kept: the present one, and the next, which Slurm may not show yet."""
+_JOBS = 1000
+"""Jobs about which the reports of one node are kept. A node has fewer; `keep` is not called while slurmctld does not answer."""
 _NO_REPORTS: Mapping[str, NodeReport] = {}
 
 
@@ -53,18 +55,18 @@ class NodeReport:
 
 
 class ReportTable:
-    """Invariant: for each run and node only the newest report is kept, of each job at most `_RUNS` runs on a node, and none for
-    jobs and nodes that are gone. So one agent, whatever it reports, can replace only its own reports."""
+    """Invariant: for each run and node only the newest report is kept, of each node at most `_JOBS` jobs, of each job at most
+    `_RUNS` runs on a node, and none for jobs and nodes that are gone. So one agent, whatever it reports, can replace only its own
+    reports."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
         """Nodes whose agents have reported the effect of signals on a run: they report it for every run.
         Bound: the nodes, since `keep`."""
         self._runs: dict[RunKey, dict[str, NodeReport]] = {}
-        """Newest report of each node about each run. Bound: `_RUNS` runs of each job and node, since `keep`."""
-        self._restarts: dict[tuple[int, str], list[int]] = {}
-        """Job and node → restarts with a report from that node, the newest report last.
-        Bound: the jobs and their nodes, since `keep`."""
+        """Newest report of each node about each run. Bound: `_RUNS` runs of `_JOBS` jobs of each node since `keep`."""
+        self._restarts: dict[str, dict[int, list[int]]] = {}
+        """Node → job → restarts with a report from that node; the newest reports last. Bound: `_JOBS` of each node since `keep`."""
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
         """Record a report. Returns its run and the facts about it; None when it is not about a run."""
@@ -79,11 +81,14 @@ class ReportTable:
             case "ended":
                 run = _run(report.ended.job)
                 self._forget(run, node)
-                restarts = self._restarts.get((run.job_id, node), [])
+                jobs = self._restarts.get(node, {})
+                restarts = jobs.get(run.job_id, [])
                 if run.restart in restarts:
                     restarts.remove(run.restart)
                 if not restarts:
-                    self._restarts.pop((run.job_id, node), None)
+                    jobs.pop(run.job_id, None)
+                if not jobs:
+                    self._restarts.pop(node, None)
                 return None
             case _:
                 return None
@@ -95,21 +100,29 @@ class ReportTable:
     def keep(self, job_ids: Collection[int], nodes: Collection[str]) -> None:
         """Keep only reports of these nodes about these jobs (Slurm's own numbers)."""
         self.watching.intersection_update(nodes)
-        for job_id, node in list(self._restarts):
-            if job_id not in job_ids or node not in nodes:
-                for restart in self._restarts.pop((job_id, node)):
-                    self._forget(RunKey(job_id, restart), node)
+        for node, jobs in list(self._restarts.items()):
+            for job_id in list(jobs):
+                if job_id not in job_ids or node not in nodes:
+                    self._forget_job(job_id, node)
+            if not jobs:
+                del self._restarts[node]
 
     def _forget_older(self, run: RunKey, node: str) -> None:
-        """Note that the node has reported about the run, and forget its reports about all but its newest runs of that job."""
-        restarts = self._restarts.setdefault((run.job_id, node), [])
-        if restarts[-1:] == [run.restart]:
-            return
+        """Note that the node has reported about the run, and forget its reports about all but its newest runs and jobs."""
+        jobs = self._restarts.setdefault(node, {})
+        restarts = jobs.pop(run.job_id, [])
+        jobs[run.job_id] = restarts
         if run.restart in restarts:
             restarts.remove(run.restart)
         restarts.append(run.restart)
         while len(restarts) > _RUNS:
             self._forget(RunKey(run.job_id, restarts.pop(0)), node)
+        while len(jobs) > _JOBS:
+            self._forget_job(next(iter(jobs)), node)
+
+    def _forget_job(self, job_id: int, node: str) -> None:
+        for restart in self._restarts[node].pop(job_id):
+            self._forget(RunKey(job_id, restart), node)
 
     def _forget(self, run: RunKey, node: str) -> None:
         nodes = self._runs.get(run, {})

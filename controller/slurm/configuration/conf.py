@@ -69,7 +69,10 @@ def read_slurm_conf(path: Path, read: Callable[[Path], str] = read_exactly) -> S
 
 
 class _Reader:
-    """Reads files in the order of their include lines. Invariant: no file is read while it is being read."""
+    """Reads files in the order of their include lines. Invariant: no file is read while it is being read.
+
+    Bound: the files of one configuration.
+    """
 
     def __init__(self, root: Path, read: Callable[[Path], str]) -> None:
         self._root = root

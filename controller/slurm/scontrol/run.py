@@ -110,7 +110,9 @@ class _Call:
         self._limit = limit
         self._max_bytes = max_bytes
         self._chunks: list[bytes] = []
+        """Bound: `max_bytes`."""
         self._errors: list[bytes] = []
+        """Bound: `_KEPT_ERROR_BYTES`."""
         self._size = 0
         self._error_size = 0
         self.sieve: Sieve | None = None

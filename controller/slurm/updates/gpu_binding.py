@@ -65,6 +65,7 @@ class IndexedGpus:
         """All GPUs of each node that has a type for each. Bound: the nodes of one snapshot."""
         self._jobs: Sequence[SlurmJob] = ()
         self._used: dict[str, int] | None = None
+        """Used GPUs of each node, as masks; None: not computed. Bound: the nodes of one snapshot."""
 
     def take(self, nodes: Iterable[SlurmNode], jobs: Sequence[SlurmJob]) -> None:
         """Take a new snapshot."""

@@ -68,6 +68,7 @@ class Repeats:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._kinds: dict[str, _Kind] = {}
+        """Bound: `_MOST_KINDS`."""
         self._lock = threading.RLock()
 
     def __call__(self, _logger: object, method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:

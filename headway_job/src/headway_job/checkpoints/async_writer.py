@@ -57,7 +57,8 @@ class AsyncWriter:
         """The problem is this rank's own failure."""
         self._thread: Optional[threading.Thread] = None
         self._exchanges: List[Callable[[], bool]] = []
-        """Exchanges that this rank began without a thread; each function says if all ranks have taken part."""
+        """Exchanges that this rank began without a thread; each function says if all ranks have taken part.
+        Bound: the two of one save."""
         self._own_end_s: Optional[float] = None
         """When this rank's own part of the save was written, or failed."""
         self.saved_step: Optional[int] = None

@@ -58,8 +58,10 @@ class AgentClient:
         self._interval_s = _POLL_S
         self._ranks: Optional[Tuple[int, int]] = None
         self._groups: List[Dict[str, Any]] = []
-        """Process groups of torch.distributed. Kept after it is shut down, as the job is the same one until its end."""
+        """Process groups of torch.distributed. Kept after it is shut down, as the job is the same one until its end.
+        Bound: `_MAX_GROUPS` of process_facts."""
         self._hello: Dict[str, Any] = {}
+        """The last hello that was sent. Bound: its fields."""
         self._model_key: Any = None
         self._state: Optional[Dict[str, Any]] = None
         """The fields of the last checkpoint frame."""

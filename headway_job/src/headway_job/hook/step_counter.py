@@ -68,14 +68,16 @@ class StepCounter:
         self.closed = False
         """True in a forked child, and at exit: nothing is counted any more."""
         self.other_optimizers: OrderedDict[OptimizerKey, Tuple[int, int]] = OrderedDict()
-        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then. The
-        newest _MAX_OPTIMIZERS."""
+        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then. Bound:
+        the newest `_MAX_OPTIMIZERS`."""
         self.parameters: List[TensorFacts] = []
+        """Bound: `_MAX_TENSORS`."""
         self.optimizers = 0
         self.optimizer_ids: Set[int] = set()
-        """id() of each optimizer that is included in `optimizers`."""
+        """id() of each optimizer that is included in `optimizers`. Bound: `_MAX_OPTIMIZERS`."""
         self.device = ""
         self.tensor_ids: Set[int] = set()
+        """id() of each tensor in `parameters`. Bound: `_MAX_TENSORS`."""
         self.loader_batch_size = 0
         """Batch size of the DataLoader that was iterated last; 0 = not known."""
         self.batch_size = 0

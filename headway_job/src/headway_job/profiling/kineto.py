@@ -42,6 +42,7 @@ class Kineto:
         activity = sys.modules["torch._C"]._profiler.ProfilerActivity
         self._scopes = {scope.USER_SCOPE}
         self._activities = {activity.CPU}
+        """Bound: CPU and CUDA."""
         if activity.CUDA in self._calls._supported_activities() and _cuda_is_used():
             self._activities.add(activity.CUDA)
         profile = sys.modules["torch.autograd.profiler"].profile
@@ -106,7 +107,7 @@ def _cuda_is_used() -> bool:
 
 
 class ProfilerEvents:
-    """The events of a recording, by kind."""
+    """The events of a recording, by kind. Bound: the events of one window."""
 
     def __init__(self) -> None:
         self.collectives: List[Collective] = []

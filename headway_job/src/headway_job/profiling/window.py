@@ -46,6 +46,7 @@ class Window:
         self._queue: Optional[RunQueueClock] = None
         self._done = done
         self._step_ends: List[StepEnd] = []
+        """Bound: `_MAX_FACTOR` times `steps`."""
         self._begun_s = 0.0
         self.thread = 0
         self.open = False

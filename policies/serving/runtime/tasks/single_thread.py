@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -20,14 +19,17 @@ Result = TypeVar("Result")
 class Worker:
     """A daemon thread with a queue.
 
-    Unlike a thread of an executor, it does not keep the process from ending when it hangs. Work whose caller was cancelled
-    before its turn is dropped.
+    Unlike a thread of an executor, it does not keep the process from ending when it hangs. Invariant: work whose caller was
+    cancelled before its turn is dropped at once, so that callers with a deadline queue nothing up behind a call that hangs.
     """
 
     def __init__(self, name: str, between: Callable[[], object] = lambda: None) -> None:
         """`between` is called after each piece of work, when its answer is sent; it must not raise."""
         self._between = between
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._waiting: dict[Future[Any], Callable[[], Any]] = {}
+        """Work by the future of its result, oldest first. Bound: the callers that wait."""
+        self._changed = threading.Condition()
+        self._ending = False
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -45,7 +47,8 @@ class Worker:
     def submit(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
         """Queue the work, and return the future of its result. If that is cancelled before its turn, the work is dropped."""
         future: Future[Result] = Future()
-        self._queue.put((future, work))
+        self._put(future, work)
+        future.add_done_callback(self._drop)
         return asyncio.wrap_future(future)
 
     def end(self, last: Callable[[], object] = lambda: None) -> None:
@@ -53,12 +56,30 @@ class Worker:
 
         `last` can close objects that only this thread may use. The thread may still be busy with the work of a cancelled caller.
         """
-        future: Future[object] = Future()
-        self._queue.put((future, last))
-        self._queue.put(None)
+        self._put(Future(), last, ending=True)
+
+    def _put(self, future: Future[Any], work: Callable[[], Any], *, ending: bool = False) -> None:
+        with self._changed:
+            if not self._ending:
+                self._waiting[future] = work
+                self._ending = ending
+                self._changed.notify()
+
+    def _drop(self, future: Future[Any]) -> None:
+        with self._changed:
+            self._waiting.pop(future, None)
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Wait for work and return it; None when there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ending)
+            if not self._waiting:
+                return None
+            future = next(iter(self._waiting))
+            return future, self._waiting.pop(future)
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             future, work = item
             if not future.set_running_or_notify_cancel():
                 continue

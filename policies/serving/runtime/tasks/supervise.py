@@ -88,9 +88,10 @@ class Tasks:
         rng: random.Random | None = None,
     ) -> None:
         self.failures: Counter[str] = Counter()
-        """Number of failures since the start, by task. Names of tasks that have not failed are there with 0."""
+        """Number of failures since the start, by task. Names of tasks that have not failed are there with 0.
+        Bound: the names of tasks, which are constants."""
         self.last: dict[str, TaskFailure] = {}
-        """The newest failure of each task that has failed."""
+        """The newest failure of each task that has failed. Bound: as many."""
         self._sleep = sleep
         self._monotonic = monotonic
         self._now = now

@@ -66,6 +66,7 @@ class Handlers:
         self._name = name
         self._failed = failed
         self._tasks: set[asyncio.Task[object]] = set()
+        """Bound: the open connections or calls."""
         self._closing = False
 
     def begin(self, work: Work, broken: Callable[[], object]) -> None:

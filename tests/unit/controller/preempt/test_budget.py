@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,3 +210,11 @@ def test_a_job_s_own_bounds_hold_whatever_the_budget_has_left() -> None:
     assert bounds.own_refusal(JOB) == ""
     assert "not preempted again for another 9 min" in bounds.own_refusal(training(8, "n2"))
     assert "has run for 10 s only" in bounds.own_refusal(training(9, "n3", since=NOW_S - 10))
+
+
+def test_after_the_clock_was_set_back_by_years_the_budget_is_not_spent_for_years() -> None:
+    later = [preemption(number, 7, NOW_S + 300 * 86400 + number) for number in (1, 2)]
+    bounds = allowance(*later, preemption_budget_per_hour=2, preemption_moves_per_hour=1)
+    assert (bounds.left, bounds.refusal(JOB)) == (2, "")
+    # one that is under way counts all the same
+    assert allowance(replace(later[0], stage=Stage.ASKED, ended_s=None)).refusal(JOB) == "is being preempted"

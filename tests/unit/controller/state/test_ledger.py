@@ -60,6 +60,13 @@ def test_estimates_are_bounded_and_the_newest_stay(monkeypatch):
     assert list(ledger.estimates) == [("alice", "c"), ("alice", "a"), ("alice", "d")]
 
 
+def test_estimates_of_a_journal_of_months_are_bounded(monkeypatch):
+    monkeypatch.setattr("controller.state.ledger.MOST_ESTIMATES", 3)
+    ledger = Ledger()
+    ledger.set_estimates({("alice", f"run-{number}"): Estimate(1.0, 0.0, 3) for number in range(10_000)})
+    assert len(ledger.estimates) == 3
+
+
 def test_an_exception_takes_back_what_was_changed():
     ledger = Ledger(yielded={OLD: 1})
     with pytest.raises(ValueError, match="no"), ledger.all_or_nothing():

@@ -86,6 +86,7 @@ class _Archive:
         self._pickle = found
         self._folder = found[: -len("data.pkl")]
         self._storages: Dict[str, torch.Tensor] = {}
+        """Bound: the storages of one file."""
 
     def tree(self) -> Any:
         """Return the object in the pickle."""

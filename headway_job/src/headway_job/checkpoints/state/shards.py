@@ -107,6 +107,7 @@ class ShardReader:
         """`open_file`: opens a file of the checkpoint."""
         self._open_file = open_file
         self._by_name: Dict[str, Dict[Box, StoredShard]] = {}
+        """Bound: the shards of one checkpoint."""
         for shard in stored:
             # Ranks with the same shard, as in replicas, have the same values.
             self._by_name.setdefault(shard.name, {}).setdefault((shard.offsets, shard.sizes), shard)

@@ -45,6 +45,7 @@ class IoDeadline:
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._abandoned: List[threading.Thread] = []
+        """Threads of calls that were not answered. Bound: `_MAX_ABANDONED`."""
 
     def run(self, call: Callable[[CallProgress], _Result]) -> _Result:
         """Return or raise what the call does; raise StoreTimeout if it makes no progress for too long."""

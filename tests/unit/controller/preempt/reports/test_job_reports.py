@@ -39,6 +39,21 @@ def test_an_agent_that_invents_runs_replaces_only_its_own_reports() -> None:
     assert len(table._runs) == 3
 
 
+def test_an_agent_that_invents_jobs_while_slurmctld_is_away_replaces_only_its_own_reports() -> None:
+    table = ReportTable()
+    table.take("n1", report(7, 0))
+    sizes = []
+    for job_id in range(100, 10_100):
+        table.take("n2", report(job_id, 0))
+        table.take("n2", report(7, 0))  # a job that goes on is among the newest
+        sizes.append((len(table._runs), sum(map(len, table._restarts.values()))))
+
+    assert sizes[-1] == sizes[2_000] == (1_000, 1_001)
+    assert runs(table, 7, 1) == {0: {"n1", "n2"}}
+    table.keep(set(), set())
+    assert (table._runs, table._restarts) == ({}, {})
+
+
 def test_a_run_that_slurm_does_not_show_yet_is_kept_beside_the_present_one() -> None:
     table = ReportTable()
     for restart in (4, 5, 4, 5):
