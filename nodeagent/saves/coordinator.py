@@ -177,8 +177,13 @@ class SaveCoordinator:
 
     def tick(self, now_ns: int) -> None:
         """Advance every open save. To be called a few times a second while `open`."""
-        for _ in self._guard.each(list(self._open.values()), lambda save: self._advance(save, now_ns)):
-            pass
+        saves = list(self._open.values())
+        advanced = [save.request.id for save, _ in self._guard.each(saves, lambda save: self._advance(save, now_ns))]
+        for save in saves:
+            # After an error it would stay open, without an answer, until the agent ends.
+            if save.request.id not in advanced and now_ns >= save.deadline_ns and save.request.id in self._open:
+                problem = f"the agent could not follow it within {save.request.within_s:g} s"
+                self._end(save, SaveAnswer(save.request.id, problem, reason=Reason.LATE), go_on=False)
 
     # ---- inside
 

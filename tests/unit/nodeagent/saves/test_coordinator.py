@@ -388,3 +388,26 @@ def test_whatever_happens_every_order_is_answered_in_its_time(operations):
     desk.wait(5.2)
     assert not desk.saves.open
     assert len(desk.answers) == asked
+
+
+def test_a_save_that_the_agent_cannot_follow_any_more_ends_with_its_time_and_no_other_with_it(two, monkeypatch):
+    """An error of the agent's own, at the data of one job: the save stayed open, without an answer, until the agent ended."""
+    two.ask()
+    two.connect(0, world=1, job=8)
+    two.ask("p2.1", job=8)
+    real = two.jobs.training_processes
+
+    def fails(job_id, restart):
+        if job_id == JOB:
+            raise RuntimeError("a bug")
+        return real(job_id, restart)
+
+    monkeypatch.setattr(two.jobs, "training_processes", fails)
+    two.wait(59.0)
+    assert two.answers == []
+    two.saved(0, save_id="p2.1", world=1)
+    two.wait(2.0)
+    assert {answer.id: answer.reason for answer in two.answers} == {
+        "p2.1": Reason.UNSPECIFIED, "p1.1": Reason.LATE,
+    }  # fmt: skip
+    assert not two.saves.open
