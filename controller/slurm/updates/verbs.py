@@ -1,8 +1,7 @@
 """The changing verbs, for every client that can carry out a command and read jobs back.
 
-controller.slurm.updates.changes decides what to change. This module has the loop around it: send the changes and read the jobs,
-until nothing is left to change. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in
-pieces.
+controller.slurm.updates.changes decides what to change, and controller.slurm.updates.rounds sends it until nothing is left to
+change. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import math
 import re
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,18 +29,15 @@ from controller.slurm.client import (
 )
 from controller.slurm.records import without_false_bound
 from controller.slurm.updates import changes
-from controller.slurm.updates.changes import Command, Step, gone
+from controller.slurm.updates.changes import gone
 from controller.slurm.updates.found import Found
 from controller.slurm.updates.gpu_binding import IndexedGpus, is_bound, may_bind
-from controller.slurm.updates.memory import Memory
 from controller.slurm.updates.pieces import Pieces
+from controller.slurm.updates.rounds import FRESH_S, Rounds
 
 _SIGNAL = re.compile(r"[A-Z0-9]+")
-_FRESH_S = 1.0
-"""Age up to which a reading of a job suffices before a change, because the job is read after the change in any case."""
 _CLOCK_S = 0.02
 """Seconds after which a second has surely begun for slurmctld too."""
-_ROUNDS = 4
 _FIRST_READ = 256
 _MOST_CORRECTED = 20_000
 _MOST_ENDED_FIRST = 1000
@@ -58,21 +54,17 @@ class Requeue:
     complaint: str
 
 
-class Verbs(ABC):
+class Verbs(Rounds):
     """The part of a SlurmClient that changes jobs.
 
-    Invariant: a reading within the last second suffices to begin a change, but only a new reading, or Slurm's own
-    confirmation, shows that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
-    than `Pieces` allows. Not for use by several tasks at once.
+    Invariant: that of `Rounds`; and no request to Slurm is about more jobs than `Pieces` allows. Not for use by several tasks at
+    once.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
         self._now = now
         self._monotonic = time.monotonic
-        self.before_change: Callable[[], None] = _nothing
-        """Called right before every command that changes a job. It may raise SlurmUnavailableError: then no command is sent."""
-        self._memory = Memory()
-        self._pieces = Pieces()
         self._reading = Pieces(_FIRST_READ, _MOST_READ)
         self._ended_first: set[JobKey] = set()
         """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them. Few: they are
@@ -84,18 +76,6 @@ class Verbs(ABC):
         """Jobs as they were read, and without a false maximum of nodes. Bound: `_MOST_CORRECTED`."""
 
     # ---- methods that a client implements
-
-    @abstractmethod
-    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
-        """Run commands, then read these jobs. Jobs that are gone are left out."""
-
-    @abstractmethod
-    async def carry_out(self, commands: Sequence[Command]) -> bool:
-        """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
-
-    @abstractmethod
-    async def complaint(self, command: Command) -> str:
-        """Run one command alone. Returns Slurm's message about it, if any."""
 
     @abstractmethod
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
@@ -235,7 +215,7 @@ class Verbs(ABC):
     async def _requeued_in_this_second(self, keys: Sequence[JobKey]) -> list[JobKey]:
         """Return those of the jobs that were requeued since the present second began; a requeue is a new submission."""
         new = [key for key in keys if key.submit_time_s >= math.floor(self._now())]
-        known = {key: self._memory.get(key, _FRESH_S) for key in new}
+        known = {key: self._memory.get(key, FRESH_S) for key in new}
         unknown = [key for key, found in known.items() if found is None]
         read = await self._find_all(unknown) if unknown else {}
         return [key for key, found in {**known, **read}.items() if found is not None and found.job.restarts > 0]
@@ -311,62 +291,6 @@ class Verbs(ABC):
         had_ended = Failure("had ended before it was to be stopped", FailureReason.NOT_OURS)
         return {key: failed.get(key, had_ended) for key in not_ours}
 
-    # ---- the loop
-
-    async def _change(
-        self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool = False
-    ) -> Failures:
-        """Change the jobs, in pieces, until the step finds nothing to change.
-
-        Trusting: Slurm's own confirmation suffices, because the change cannot be carried out in part.
-        """
-        return await self._pieces.run(keys, lambda piece: self._change_piece(piece, step, trusting=trusting))
-
-    async def _change_piece(self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool) -> Failures:
-        """Let the step find what to change on each job, change it, and read the jobs, until nothing is left to change."""
-        failures: dict[JobKey, Failure] = {}
-        sent: dict[JobKey, Command] = {}
-        commands = await self._first_commands(keys, step, failures)
-        if trusting and commands:
-            self.before_change()
-            if await self.carry_out(list(commands.values())):
-                for key in commands:
-                    self._memory.drop(key.job_id)
-                return failures
-        for _ in range(_ROUNDS):
-            stuck = [key for key, command in commands.items() if sent.get(key) == command]
-            for key in stuck:
-                failures |= await self._last_try(key, commands.pop(key), step)
-            if not commands:
-                return failures
-            sent |= commands
-            left = list(commands)
-            self.before_change()
-            after = await self._find(left, list(commands.values()))
-            commands = _steps(left, _updated(after), step, failures)
-        return failures | {key: Failure("another program keeps changing the job") for key in commands}
-
-    async def _first_commands(
-        self, keys: Sequence[JobKey], step: Callable[[Found], Step], failures: dict[JobKey, Failure]
-    ) -> dict[JobKey, Command]:
-        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
-        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
-        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
-        return commands | _steps(unsure, await self._find(unsure), step, failures)
-
-    async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
-        """Run a command that had no effect once more, alone, for its effect or for Slurm's message."""
-        self.before_change()
-        complaint = await self.complaint(command)
-        failures: dict[JobKey, Failure] = {}
-        if _steps([key], _updated(await self._find([key])), step, failures):
-            failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
-        return failures
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
 
 async def _one_by_one(
     keys: Iterable[JobKey], work: Callable[[JobKey], Awaitable[Failure | None]]
@@ -384,24 +308,3 @@ async def _one_by_one(
         if failure is not None:
             failures[key] = failure
     return failures
-
-
-def _steps(
-    keys: Iterable[JobKey],
-    found: Mapping[JobKey, Found],
-    step: Callable[[Found], Step],
-    failures: dict[JobKey, Failure],
-) -> dict[JobKey, Command]:
-    """Return commands for the jobs that need one; failures are added to those given."""
-    commands = {}
-    for key in keys:
-        match step(found[key]) if key in found else gone(key):
-            case Failure() as failure:
-                failures[key] = failure
-            case Command() as command:
-                commands[key] = command
-    return commands
-
-
-def _updated(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
-    return {key: replace(one, updated=True) for key, one in found.items()}

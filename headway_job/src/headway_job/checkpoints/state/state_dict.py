@@ -48,7 +48,7 @@ class StatefulObjects:
         self.signatures = {name: self._signature(name) for name in objects}
         """Name -> the tensors of its objects, as they are compared over ranks; also for names without an object."""
         self.divided: List[str] = []
-        """Names of objects whose state consists of different tensors on each rank; set when the ranks were compared."""
+        """Names of objects whose state has other tensors on each rank; set when the ranks were compared. Bound: the objects."""
         self._sharded = any(each.is_sharded for each in self._objects)
 
     def _signature(self, name: str) -> Signature:
